@@ -1,0 +1,64 @@
+# Two commands, each alone enough on a machine with Python 3.11 or later and make: `make demo` and `make test`.
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+LOCKER  := .cache/lock
+PIP     := -m pip --disable-pip-version-check
+EXTRAS  := data plot bench notebook test build
+
+# In place, without the timestamps that would make every run a change; a notebook that fails stays as it was.
+define EXECUTE
+import sys, nbclient, nbformat
+for path in sys.argv[1:]:
+    print("executing", path, flush=True)
+    book = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(book, record_timing=False, resources={"metadata": {"path": "notebooks"}}).execute()
+    nbformat.write(book, path)
+endef
+export EXECUTE
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help env demo test lint bench notebooks lock clean
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+env: $(STAMP)  ## build .venv from requirements.lock (PYTHON=python3.12 chooses another Python; after `make clean`)
+
+# The stamp goes first and comes back last: an install that fails part-way is done again.
+$(STAMP): requirements.lock pyproject.toml
+	@rm -f $@
+	@echo "building $(VENV) (once, a minute or two) ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, got " + sys.version.split()[0] + ": say make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(PIP) install -q --require-hashes -r requirements.lock
+	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
+	@$(BIN)/python -m probml.demo
+
+test: lint  ## lint, then all tests (WORKERS=1 for one process)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10
+
+lint: env  ## ruff only
+	@$(BIN)/ruff check .
+
+bench: env  ## time against scikit-learn, cold and warm
+	@$(BIN)/python benchmarks/run.py
+
+notebooks: env  ## execute every notebook in place
+	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+
+lock:  ## resolve pyproject.toml again into requirements.lock
+	@test -x $(LOCKER)/bin/pip-compile || { $(PYTHON) -m venv $(LOCKER) && $(LOCKER)/bin/python $(PIP) install -q pip-tools; }
+	@$(LOCKER)/bin/pip-compile -q --upgrade --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-options \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  $(addprefix --extra ,$(EXTRAS)) --output-file requirements.lock pyproject.toml
+
+clean:  ## remove the environment, caches and build outputs
+	@rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache build dist *.egg-info out
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

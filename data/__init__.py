@@ -1,0 +1,1 @@
+"""Small tables shipped with the project: see README.md beside them."""

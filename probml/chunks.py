@@ -1,0 +1,177 @@
+"""Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml import plan as planning
+from probml import tables
+from probml.factors import Known, Rows
+from probml.language import Model, Refusal
+from probml.plan import Plan
+from probml.structure import Site, Structure, trace
+
+CENTRED = ("Normal", "MultivariateNormal")
+
+
+class Data(NamedTuple):
+    """A model with its data, on the host."""
+
+    model: Model
+    structure: Structure
+    table: tables.Table
+
+    @property
+    def pattern(self) -> dict[str, str]:
+        """Site → seen, part or likelihood."""
+        columns = self.table.columns.items()
+        return {n: "likelihood" if c.likelihood is not None else "seen" if c.seen is None else "part" for n, c in columns}
+
+    def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False) -> Plan:
+        plan = planning.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals)
+        self._refuse_holes(plan)
+        return plan
+
+    def _refuse_holes(self, plan: Plan) -> None:
+        """An unseen continuous cell must not feed a site that matters in the same row; a vector is seen whole or not at all."""
+        sites, columns = self.structure.sites, self.table.columns
+        for name, column in columns.items():
+            site = sites[name]
+            if column.seen is None or site.discrete:
+                continue
+            if site.event:
+                some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
+                torn = some.any(-1) & ~some.all(-1)
+                if torn.any():
+                    row = int(np.argwhere(torn)[0, 0])
+                    raise Refusal(
+                        f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector of this distribution is seen whole or not at all. "
+                        "Drop such rows, or give independent coordinates with Normal(...).to_event(1), where unseen cells are exact"
+                    )
+            hole = ~column.seen.reshape(self.table.rows, -1).all(1)
+            for child in self._below(name):
+                if child in plan.targets:
+                    hurt = hole
+                elif child in columns and child in (*plan.observed, *plan.variables):
+                    seen = columns[child].seen
+                    hurt = hole & (True if seen is None else seen.reshape(len(hole), -1).any(1))
+                else:
+                    continue
+                if hurt.any():
+                    raise Refusal(
+                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argmax(hurt))}, where '{child}' depends on it: only discrete sites are "
+                        f"summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
+                    )
+
+    def _below(self, name: str) -> list[str]:
+        found, stack = [], list(self.structure.children[name])
+        while stack:
+            child = stack.pop()
+            if child not in found:
+                found.append(child)
+                stack += self.structure.children[child]
+        return found
+
+
+def read(model: Model, data: Any, labels: Mapping[str, tuple] | None = None, rows: int | None = None) -> Data:
+    """Check data against a model, before any compile.
+
+    Raises:
+        DataError: see tables.read.
+    """
+    known = {} if data is None else data
+    specs = {}
+    for name in model.inputs:
+        if hasattr(known, "__contains__") and name in known:
+            array = np.asarray(known[name])
+            specs[name] = (array.shape[1:], array.dtype.kind)
+        else:
+            tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
+    structure = trace(model, specs)
+    expected = {site.name: _expected(site) for site in structure.sites.values()}
+    return Data(model, structure, tables.read(known, expected, model.inputs, labels or {}, model=model.name, rows=rows))
+
+
+def _expected(site: Site) -> tables.Expected:
+    words, valid = "real", None
+    support = site.support
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    bounds = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
+    if support is not None and not any(isinstance(v, jax.Array) for v in bounds) and site.states is None and site.event == ():
+        words = str(support).strip("_").lower()
+
+        def valid(values):
+            return np.asarray(support(values))
+
+    return tables.Expected(site.name, site.discrete, site.states, site.cells, site.rows, words, valid, len(site.event))
+
+
+def bucket(count: int) -> int:
+    """The next size of which only sixteen lie between a power of two and the next: few shapes, little padding."""
+    if count <= 16:
+        return 1 << max(count - 1, 0).bit_length()
+    step = 1 << ((count - 1).bit_length() - 5)
+    return -(-count // step) * step
+
+
+def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None) -> tuple[Rows, Known]:
+    """Rows on the device, (chunks, rows a chunk, ...), and what they share.
+
+    Args:
+        weights: one a row; None = 1.
+        keep: indices of the rows to take, all by default.
+
+    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
+    """
+    table, sites = data.table, data.structure.sites
+    dtype = jnp.result_type(float)
+    index = None if keep is None else np.asarray(keep)
+    rows = table.rows if index is None else len(index)
+    total = bucket(rows)
+    chunks = max(1, round(total / plan.chunk_rows()))
+    size = -(-total // chunks)
+    centre = {
+        name: _centre(table.columns[name], sites[name]) for name in plan.observed if sites[name].kind in CENTRED and name in plan.pooled
+    }
+
+    def ship(array, kind=None, shift=None):
+        array = array if index is None else array[index]
+        out = np.empty((chunks * size, *array.shape[1:]), kind or array.dtype)
+        if shift is None:
+            out[:rows] = array
+        else:
+            np.subtract(array, shift, out=out[:rows], casting="unsafe")
+            spread.append(np.sqrt(np.einsum("i...,i...->...", out[:rows], out[:rows]) / rows))
+        out[rows:] = out[0]
+        return jnp.asarray(out.reshape(chunks, size, *array.shape[1:]))
+
+    used = {*plan.observed, *plan.variables, *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
+    columns = {name: column for name, column in table.columns.items() if name in used}
+    values, seen, likelihood, spread, spreads = {}, {}, {}, [], {}
+    for name, column in columns.items():
+        if column.likelihood is not None:
+            likelihood[name] = ship(column.likelihood, dtype)
+            continue
+        site = sites[name]
+        shift = centre[name].reshape(site.cells) if name in centre else None
+        values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
+        if shift is not None:
+            spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
+        if column.seen is not None:
+            seen[name] = ship(column.seen)
+    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in table.inputs.items()}
+    weight = np.zeros(chunks * size)
+    weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
+    given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
+    known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
+    return Rows(values, seen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+
+
+def _centre(column: tables.Column, site: Site) -> np.ndarray:
+    """The mean of the seen cells of a column; unseen cells hold it already, so that the plain mean is unchanged."""
+    return column.values.mean(0, dtype=np.float64).reshape(math.prod(site.lattice), *site.event)

@@ -1,0 +1,52 @@
+"""How a posterior is found: one engine per file, and the ladder Exact → EM → MAP that chooses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from probml import chunks, tables
+from probml.engines.em import EM as EM
+from probml.engines.exact import Exact as Exact
+from probml.engines.map import MAP as MAP
+from probml.engines.run import Status as Status
+from probml.language import Model, ModelError, Refusal
+from probml.plan import Plan
+
+LADDER = (Exact(), EM(), MAP())
+
+
+def choose(data: chunks.Data, plan: Plan) -> tuple[Any, dict[str, str]]:
+    """The first engine of the ladder that does not refuse, and the reasons of those that did (or would)."""
+    chosen, reasons = None, {}
+    for engine in LADDER:
+        try:
+            engine.refuse(data, plan, ladder=True)
+        except Refusal as refusal:
+            reasons[type(engine).__name__] = str(refusal)
+        else:
+            chosen = chosen or engine
+    if chosen is None:
+        raise Refusal("no engine can treat this model: " + "; ".join(reasons.values()))
+    return chosen, reasons
+
+
+def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
+    """See Model.fit."""
+    from probml.fit import Fit
+
+    if engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run")) or isinstance(engine, type):
+        raise ModelError(f"engine={engine!r} is not an engine: pass a value, probml.EM(), probml.MAP() or probml.Exact(), or None")
+    held = chunks.read(model, data)
+    weight = tables.read_weights(weights, held.table.rows)
+    if not held.table.columns:
+        raise tables.DataError(f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from")
+    plan = held.plan()
+    if engine is None:
+        engine, _ = choose(held, plan)
+    else:
+        engine.refuse(held, plan)
+    rows, known = chunks.load(held, plan, weight)
+    outcome = engine.run(held, plan, rows, known, weight, seed, dict(start or {}))
+    shapes = {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in held.table.inputs.items()}
+    return Fit.of(model, shapes, engine, outcome, held.table, held.pattern, jax.device_get(known.given))

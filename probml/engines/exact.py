@@ -1,0 +1,151 @@
+"""Exact: the posterior in closed form, where every parameter block is conjugate; the evidence with it."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.chunks import Data
+from probml.elimination import Factor, sum_out
+from probml.engines.run import Outcome, Status
+from probml.engines.start import prior_point
+from probml.factors import Known, Rows, expect, global_factors, log_prior
+from probml.language import Refusal
+from probml.plan import Plan
+from probml.posterior import Marginals, Posterior, coupling
+from probml.updates import Objective, backward, blocks, modes, read
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The exact posterior and log evidence: conjugate updates, and enumeration of discrete sites outside rows.
+
+    log p(data) = log p(data | θ) + log p(θ) − log p(θ | data) at any θ, so no family needs an evidence formula.
+
+    Cost: one pass over the rows.
+    """
+
+    def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
+        """Raise Refusal, naming the site and the reason, where there is no closed form."""
+        where = f"Exact cannot fit model '{plan.structure.model.name}'"
+        sites = plan.structure.sites
+        if not plan.free:
+            return
+        hidden = [v for v in plan.variables if sites[v].rows]
+        if hidden:
+            state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
+            raise Refusal(
+                f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and {state}, beside unknown parameters. Try EM()"
+            )
+        if plan.globals:
+            raise Refusal(
+                f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown parameters ('{plan.free[0]}', ...). Try EM()"
+            )
+        for stage in blocks(plan, True):
+            for block in stage:
+                if not (block.form and block.conjugate) or sites[block.names[0]].kind == "ImproperUniform":
+                    why = block.why or "its prior is improper"
+                    raise Refusal(
+                        f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) is not conjugate: {why}. Try EM() or MAP()"
+                    )
+        for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
+            scales = coupling(plan, block)
+            if len(scales) > 1 or isinstance(scales[0], tuple):
+                named = ", ".join(repr(s) for s in scales if s)
+                raise Refusal(
+                    f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both unknown, but the prior of '{block.names[0]}' does not "
+                    f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} / kappa) (normal–inverse-gamma), or try EM()"
+                )
+
+    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        posterior, evidence, mismatch, mean = _solve(plan, known, rows)
+        if float(mismatch) > 1e-5 if jax.config.jax_enable_x64 else float(mismatch) > 1e-2:
+            raise Refusal(
+                f"Exact cannot fit model '{plan.structure.model.name}': the closed form was checked at two points and is off by {float(mismatch):.3g} nats a unit. "
+                "Try EM() or MAP()"
+            )
+        return Outcome(mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior, float(evidence))
+
+
+@functools.partial(jax.jit, static_argnames=("plan",))
+def _solve(plan: Plan, known: Known, rows: Rows):
+    params = prior_point(plan, known) if plan.free else {}
+    expected = expect(plan, params, known, rows)
+    if not plan.free:
+        table = _global_table(plan, expected, known) if plan.globals else None
+        prior = log_prior(plan, params, known)
+        return Posterior((), params, params, table), expected.log_evidence + prior, jnp.zeros(()), params
+    stages = blocks(plan, True)
+    natural: list[dict] = []
+    for _ in range(2):  # the second reads locations at the scales that the first found
+        natural, params = [], dict(params)
+        for stage in stages:
+            objective = Objective(plan, expected, params, known, rows, True, mode=False)
+            found = read(objective, stage, rowwise_rounds=2)
+            params.update(modes(params, stage, found))
+            natural += [_integrate(plan, block, n, params, known) for block, n in zip(stage, found, strict=True)]
+    posterior = Posterior(tuple(natural), params, params, None)
+    marginals = Marginals(plan, known, stages, posterior)
+    mean = _means(plan, marginals, params)
+    posterior = posterior._replace(mean=mean)
+    marginals = Marginals(plan, known, stages, posterior)
+
+    def evidence(at):
+        taken = expect(plan, at, known, rows).log_evidence
+        return taken + log_prior(plan, at, known) - marginals.log_density(at)
+
+    one, two = evidence(params), evidence(marginals.draw(jax.random.key(0)))
+    mismatch = jnp.abs(one - two) / (1 + rows.weights.sum())
+    return posterior, one, mismatch, mean
+
+
+def _integrate(plan: Plan, block, natural, params, known: Known):
+    """A scale's natural parameters with the locations that it scales integrated out: each location removes half a count.
+
+    The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
+    """
+    if block.form not in ("inverse_gamma", "inverse_wishart"):
+        return natural
+    name = block.names[0]
+    scaled = [
+        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form == "gaussian" and name in coupling(plan, b) for n in b.names
+    ]
+    if not scaled:
+        return natural
+    steps = block.steps
+
+    def normaliser(c):
+        env, total = {**params, **known.given, name: backward(c, steps)}, 0.0
+        for other in scaled:
+            distribution = plan.structure.distribution(other, env)
+            site = plan.structure.sites[other]
+            total += jnp.broadcast_to(distribution.log_prob(jnp.broadcast_to(distribution.mean, site.shape)), site.lattice).sum()
+        return total
+
+    c = natural["B"] / natural["A"] if block.form == "inverse_gamma" else natural["Psi"] / natural["nu"][..., None, None]
+    slope = c * jax.grad(normaliser)(c)
+    if block.form == "inverse_gamma":
+        return {"A": natural["A"] + slope, "B": natural["B"]}
+    return {"nu": natural["nu"] + 2 * slope.sum((-2, -1)) / c.shape[-1], "Psi": natural["Psi"]}
+
+
+def _means(plan: Plan, marginals: Marginals, params):
+    out = {}
+    for name in plan.free:
+        mean = jnp.broadcast_to(marginals.distribution(name).mean, params[name].shape)
+        if marginals.of[name].form == "gaussian":
+            mean = marginals.location(name)[0].reshape(params[name].shape)
+        out[name] = jnp.where(jnp.isfinite(mean), mean, params[name])
+    return out
+
+
+def _global_table(plan: Plan, expected, known: Known):
+    """log posterior over the joint states of the discrete sites outside rows."""
+    total = expected.total
+    joint = sum_out([*global_factors(plan, {}, known), Factor(total[None], plan.touching)], ())
+    log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
+    return log - jax.scipy.special.logsumexp(log)

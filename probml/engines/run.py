@@ -1,0 +1,81 @@
+"""What iterative engines share: the outcome of a run, its status, settings checks and a progress bar."""
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.language import ModelError
+
+
+class Status(enum.IntEnum):
+    """How a run ended; `message` says it in words."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    MAX_ITERATIONS = 2
+    FELL = 3
+    COLLAPSED = 4
+    EXACT = 5
+    KNOWN = 6
+
+    @property
+    def message(self) -> str:
+        return {
+            Status.RUNNING: "still running",
+            Status.CONVERGED: "converged: the objective gained less than the tolerance",
+            Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise max_iterations or steps, or the tolerance",
+            Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, please report the model",
+            Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
+            Status.EXACT: "exact",
+            Status.KNOWN: "parameters were given, nothing was fitted",
+        }[self]
+
+
+class Outcome(NamedTuple):
+    """What an engine found."""
+
+    params: dict[str, Any]
+    history: np.ndarray
+    status: Status
+    iterations: int
+    notes: tuple[str, ...] = ()
+    posterior: Any = None
+    log_evidence: float | None = None
+
+
+def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:
+    """Refuse settings out of range, naming engine, setting, expected and got."""
+    for name in (*positive, *nonnegative):
+        value = getattr(engine, name)
+        if value is None:
+            continue
+        whole = name != "tolerance"
+        low = 1 if name in positive else 0
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or (whole and value != int(value)) or not value >= low:
+            kind = "a whole number" if whole else "a number"
+            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at least {low}")
+
+
+class Progress:
+    """A tqdm bar, or nothing."""
+
+    def __init__(self, title: str, total: int, show: bool):
+        self.bar = None
+        if show:
+            from tqdm.auto import tqdm
+
+            self.bar = tqdm(total=total, desc=title, unit="it", leave=True)
+
+    def __enter__(self):
+        return self
+
+    def update(self, count: int, value: float) -> None:
+        if self.bar is not None:
+            self.bar.set_postfix_str(f"objective {value:.6g}", refresh=False)
+            self.bar.update(count - self.bar.n)
+
+    def __exit__(self, *_):
+        if self.bar is not None:
+            self.bar.close()

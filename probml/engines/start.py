@@ -1,0 +1,187 @@
+"""Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no model."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to
+
+from probml.chunks import Data, load
+from probml.factors import Known, Rows, expect
+from probml.language import ModelError
+from probml.plan import Plan
+from probml.tables import DataError
+from probml.updates import maximise
+
+SAMPLE = 1024  # unlabelled rows that join the start
+CANDIDATES = 10_000  # rows among which seeds are spread
+
+
+def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
+    """Check a user's partial start: names, shapes, finiteness, supports."""
+    sites, out = plan.structure.sites, {}
+    for name, value in start.items():
+        if name not in plan.free:
+            raise ModelError(f"start names '{name}', which is not a parameter; the parameters are {list(plan.free)}")
+        value = np.asarray(value, float)
+        if value.shape != sites[name].shape:
+            raise ModelError(f"start of '{name}' has shape {value.shape}, expected {sites[name].shape}")
+        if not np.isfinite(value).all():
+            raise ModelError(f"start of '{name}' has a value that is not finite")
+        out[name] = jnp.asarray(value, jnp.result_type(float))
+    return out
+
+
+def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
+    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the middle of its support."""
+    env, out = dict(known.given), {}
+    for variable in plan.globals:
+        site = plan.structure.sites[variable]
+        env[variable] = jnp.zeros(site.shape, jnp.result_type(int))
+    for name in plan.structure.parameters:
+        if name in env:
+            continue
+        site = plan.structure.sites[name]
+        distribution = plan.structure.distribution(name, env)
+        middle = jnp.broadcast_to(_middle(distribution, site), site.shape)
+        try:
+            mean = jnp.broadcast_to(distribution.mean, site.shape)
+        except (NotImplementedError, AttributeError):
+            mean = middle
+        out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
+    return out
+
+
+def _middle(distribution, site):
+    transform = biject_to(distribution.support)
+    return transform(jnp.zeros(transform.inverse_shape(site.shape)))
+
+
+def seeds(
+    data: Data, plan: Plan, weights: np.ndarray | None, restarts: int, seed: int
+) -> tuple[list[tuple[str, int]], np.ndarray, np.ndarray]:
+    """Rows to label, spread as in k-means++ (Arthur & Vassilvitskii 2007) over standardised cells and one-hot categories.
+
+    Returns:
+        the labels (variable, state) in order, seed rows (restarts, labels), and unlabelled rows (restarts, m).
+
+    Raises:
+        DataError: fewer distinct rows than components.
+    """
+    random = np.random.default_rng(seed)
+    sites, table = plan.structure.sites, data.table
+    hidden = [v for v in plan.variables if sites[v].rows and v not in plan.pattern]
+    labels = [(v, s) for v in hidden for s in range(plan.variables[v].states)]
+    usable = np.arange(table.rows) if weights is None else np.flatnonzero(weights)
+    count = len(usable)
+    others = np.stack([random.choice(usable, min(SAMPLE, count), replace=False) for _ in range(restarts)])
+    if not labels:
+        return [], np.zeros((restarts, 0), int), others
+    candidates = usable if count <= CANDIDATES else random.choice(usable, CANDIDATES, replace=False)
+    features = _features(data, plan, candidates)
+    for variable in hidden:
+        states = plan.variables[variable].states
+        children = [c for c in plan.structure.children[variable] if c in plan.observed]
+        if children and not any(sites[c].discrete for c in children) and count <= CANDIDATES:
+            distinct = len(np.unique(features, axis=0))
+            if distinct < states:
+                raise DataError(
+                    f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct rows: use at most {distinct} components"
+                )
+    chosen = [np.concatenate([_spread(features, plan.variables[v].states, random) for v in hidden]) for _ in range(restarts)]
+    return labels, candidates[np.stack(chosen)], others
+
+
+def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
+    blocks = [np.zeros((len(rows), 1))]
+    for name in plan.observed:
+        column = data.table.columns[name]
+        values = column.values[rows].reshape(len(rows), -1)
+        states = plan.structure.sites[name].states
+        if states:
+            values = (values[..., None] == np.arange(states)).reshape(len(rows), -1) / np.sqrt(2)
+        else:
+            values = values.astype(float) - values.mean(0, dtype=float)
+            spread = values.std(0)
+            values = values / np.where(spread > 0, spread, 1.0)
+        blocks.append(values)
+    for name in data.table.inputs:
+        values = np.asarray(data.table.inputs[name][rows], float).reshape(len(rows), -1)
+        spread = values.std(0)
+        blocks.append((values - values.mean(0)) / np.where(spread > 0, spread, 1.0))
+    return np.concatenate(blocks, 1)
+
+
+def _spread(features: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+    """k rows, each drawn in proportion to its squared distance from those before; the best of a few tries each time."""
+    first = int(random.integers(len(features)))
+    chosen, distance = [first], ((features - features[first]) ** 2).sum(1)
+    tries = 2 + int(np.log(k))
+    for _ in range(1, k):
+        total = distance.sum()
+        draws = random.choice(len(features), tries, p=distance / total) if total > 0 else random.integers(len(features), size=tries)
+        reduced = [np.minimum(distance, ((features - features[row]) ** 2).sum(1)) for row in draws]
+        best = int(np.argmin([r.sum() for r in reduced]))
+        chosen.append(int(draws[best]))
+        distance = reduced[best]
+    return np.array(chosen)
+
+
+@partial(jax.jit, static_argnames=("plan", "prior"))
+def _labelled_step(plan: Plan, prior: bool, known: Known, rows: Rows):
+    """One M-step from labelled rows, at the prior means; vmapped over restarts."""
+
+    def one(rows):
+        params = prior_point(plan, known)
+        if not plan.free:
+            return params
+        return maximise(plan, expect(plan, params, known, rows), params, known, rows, prior, steps=40)
+
+    return jax.vmap(one)(rows)
+
+
+@partial(jax.jit, static_argnames=("plan",))
+def _prior_point(plan: Plan, known: Known):
+    return prior_point(plan, known)
+
+
+def starts(data: Data, plan: Plan, known: Known, weights, restarts: int, seed: int, start: Mapping, prior: bool) -> dict[str, jax.Array]:
+    """Starting parameters, (restarts, ...): where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
+    weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by name."""
+    fixed = given_start(plan, start)
+
+    def stack(value):
+        return jnp.broadcast_to(value, (restarts, *value.shape))
+
+    if set(fixed) >= set(plan.free):
+        return {name: stack(fixed[name]) for name in plan.free}
+    if plan.complete:
+        point = _prior_point(plan, known)
+    else:
+        labels, seeded, others = seeds(data, plan, weights, restarts, seed)
+        point = _labelled_step(plan, prior, known, _start_rows(data, plan, labels, seeded, others, seed))
+        return {name: stack(fixed[name]) if name in fixed else point[name] for name in plan.free}
+    return {name: stack(fixed.get(name, point[name])) for name in plan.free}
+
+
+def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.ndarray, seed: int) -> Rows:
+    random = np.random.default_rng([seed, 1])
+    keep = np.concatenate([seeded, others], 1)
+    restarts, size, marked = *keep.shape, seeded.shape[1]
+    rows, _ = load(data, plan, None, keep.reshape(-1))
+    rows = jax.tree.map(
+        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[: keep.size].reshape(restarts, 1, size, *leaf.shape[2:]), rows
+    )
+    loose = random.exponential(size=others.shape) if restarts > 1 or not labels else np.ones(others.shape)
+    loose *= (marked if labels else others.shape[1]) / loose.sum(1, keepdims=True)
+    weights = np.concatenate([np.ones(seeded.shape), loose], 1)[:, None].astype(rows.weights.dtype)
+    likelihood = dict(rows.likelihood)
+    for variable in {v for v, _ in labels}:
+        evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
+        for i, (owner, state) in enumerate(labels):
+            if owner == variable:
+                evidence[:, 0, i] = np.arange(evidence.shape[-1]) == state
+        likelihood[variable] = evidence
+    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood))

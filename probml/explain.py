@@ -1,0 +1,146 @@
+"""The plan in words: how each site is treated, what is summed out at what cost, which update each parameter gets, who refuses."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml import chunks
+from probml.engines import LADDER, choose
+from probml.language import Model, Refusal
+from probml.plan import Plan
+from probml.updates import blocks
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Three small tables and a line per engine; print it, or read the records."""
+
+    model: str
+    sites: tuple[dict[str, str], ...]
+    elimination: tuple[dict[str, str], ...]
+    updates: tuple[dict[str, str], ...]
+    engines: tuple[dict[str, str], ...]
+
+    def __str__(self) -> str:
+        parts = [f"model {self.model}"]
+        for title, records in (
+            ("sites", self.sites),
+            ("summing out", self.elimination),
+            ("updates", self.updates),
+            ("engines", self.engines),
+        ):
+            if records:
+                parts += ["", _text(title, records)]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        frames = [pd.DataFrame(r).to_html(index=False) for r in (self.sites, self.elimination, self.updates, self.engines) if r]
+        return f"<p>model {self.model}</p>" + "".join(frames)
+
+
+def _text(title: str, records) -> str:
+    columns = list(records[0])
+    widths = {c: max(len(c), *(len(r[c]) for r in records)) for c in columns}
+    widths[columns[-1]] = 0
+    lines = ["  ".join(c.ljust(widths[c]) for c in columns).rstrip()]
+    lines += ["  ".join(r[c].ljust(widths[c]) for c in columns).rstrip() for r in records]
+    return f"{title}\n" + "\n".join("  " + line for line in lines)
+
+
+def explain(model: Model, data: Any = None) -> Explanation:
+    """See Model.explain."""
+    held = chunks.read(model, data, rows=None if data else 1)
+    sites = _sites(held, None)
+    try:
+        plan = held.plan()
+    except Refusal as refusal:
+        engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
+        return Explanation(repr(model), sites, (), (), engines)
+    chosen, reasons = choose(held, plan)
+    engines = []
+    for engine in LADDER:
+        name = type(engine).__name__
+        engines.append(
+            {"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else "possible"}
+        )
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), tuple(engines))
+
+
+def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
+    out = []
+    for site in held.structure.sites.values():
+        state = held.pattern.get(site.name)
+        if site.name in held.table.values:
+            role = "seen"
+        elif not site.rows:
+            role = "summed out, outside rows" if site.discrete else "parameter"
+        elif plan is not None and site.name in plan.variables:
+            role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
+                state, "unseen, summed out"
+            )
+        elif state == "part":
+            role = "part-seen, unseen cells drop out"
+        elif state == "seen":
+            role = "seen"
+        else:
+            role = "unseen, nothing seen depends on it"
+        how = (
+            "pooled statistics"
+            if plan is not None and site.name in plan.pooled
+            else "row by row"
+            if plan is not None and site.name in plan.rowwise
+            else ""
+        )
+        out.append(
+            {
+                "site": site.name,
+                "distribution": site.kind,
+                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.cells)) or "scalar",
+                "parents": ", ".join((*site.parents, *site.inputs)),
+                "role": role,
+                "evaluated": how,
+            }
+        )
+    return tuple(out)
+
+
+def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
+    if not plan.variables:
+        return ()
+    itemsize = jnp.dtype(jnp.result_type(float)).itemsize
+    rows = plan.chunk_rows()
+    order = " → ".join((*plan.order, *plan.global_order))
+    table = f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} bytes a row"
+    return ({"order": order, "largest table": table, "rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"},)
+
+
+def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
+    out = []
+    for stage in blocks(plan, True) if plan.free else ():
+        for block in stage:
+            size = sum(math.prod(plan.structure.sites[n].shape) for n in block.names)
+            note = block.describe(plan, True) + _coordinate(plan, block)
+            out.append({"parameter": ", ".join(block.names), "entries": str(size), "update (EM, MAP-EM)": note})
+    return tuple(out)
+
+
+def _coordinate(plan: Plan, block) -> str:
+    """Says where a Dirichlet or Beta below 1 is maximised in another coordinate; concentrations that are constants are read."""
+    kind = plan.structure.sites[block.names[0]].kind
+    if kind not in ("Dirichlet", "Beta") or plan.structure.sites[block.names[0]].parents:
+        return ""
+    distribution = plan.structure.distribution(block.names[0], {})
+    values = [distribution.concentration] if kind == "Dirichlet" else [distribution.concentration1, distribution.concentration0]
+    low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
+    return (
+        f"; concentration below 1: maximised in the {'softmax' if kind == 'Dirichlet' else 'logit'} coordinate, (n + a)/Σ(n + a)"
+        if low < 1
+        else ""
+    )

@@ -1,0 +1,352 @@
+"""The waist: parameters and rows → log factors → evidence; its gradient is every posterior.
+
+`naturals` runs the traced arguments of the pooled sites over the states of their discrete parents, without rows.
+`row_factors` meets them with a chunk of rows. `expect` adds chunks: the gradient of the evidence with respect to the
+naturals is the expected sufficient statistics (Darwiche 2003; Eisner 2016).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml import elimination, families
+from probml.elimination import Factor
+from probml.plan import Plan
+
+STUDENTS = {  # (degrees of freedom?, a vector?) → the distribution
+    (False, False): dist.Normal,
+    (True, False): dist.StudentT,
+    (False, True): dist.MultivariateNormal,
+    (True, True): dist.MultivariateStudentT,
+}
+
+
+class Rows(NamedTuple):
+    """Rows on the device; every leaf leads with the rows axis (or with chunks and rows)."""
+
+    values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
+    seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
+    likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
+    inputs: dict[str, jax.Array]
+    weights: jax.Array  # (b,), 0 for padding
+
+
+class Known(NamedTuple):
+    """What all rows share: values of sites outside rows, and the column means that data are centred on."""
+
+    given: dict[str, jax.Array]
+    centre: dict[str, jax.Array]  # site -> (lattice cells, event)
+    spread: dict[str, jax.Array]  # their standard deviations, against which a collapsed component is judged
+
+
+def _env(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:
+    sites = plan.structure.sites
+    return {name: jnp.reshape(value, sites[name].shape) for name, value in {**params, **known.given}.items() if name in sites}
+
+
+def states_of(plan: Plan, name: str) -> jax.Array:
+    """The states of a discrete site in NumPyro's single-row layout, (states, *shape)."""
+    site = plan.structure.sites[name]
+    values = plan.variables[name].values if name in plan.variables else jnp.arange(site.states).reshape(site.states, *site.cells)
+    return jax.vmap(site.place)(jnp.asarray(values))
+
+
+def over_states(plan: Plan, function, parents: tuple[str, ...]):
+    """function(*parent values) → the same over all states: one leading axis per parent."""
+    for i in reversed(range(len(parents))):
+        function = jax.vmap(function, in_axes=tuple(0 if j == i else None for j in range(len(parents))))
+    return function(*(states_of(plan, parent) for parent in parents))
+
+
+def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known, name: str) -> dict[str, jax.Array]:
+    """A pooled site's arguments over its discrete parents: argument → (*parent states, lattice cells, own event axes)."""
+    env, parents = _env(plan, params, known), plan.discrete_parents(name)
+    return over_states(plan, lambda *states: plan.structure.cells(name, {**env, **dict(zip(parents, states, strict=True))}), parents)
+
+
+def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> Any:
+    """Natural parameters; for a variable, the log table of its own joint states on a last axis."""
+    site = plan.structure.sites[name]
+    natural = site.family.natural(arguments, known.centre.get(name, 0.0))
+    if name not in plan.variables:
+        return natural
+    values = plan.variables[name].values.reshape(plan.variables[name].states, -1)
+    lead = jax.tree.leaves(natural)[0].shape[: len(plan.discrete_parents(name))]
+    if values.shape[1] == 1:
+        return natural["log"][..., 0, :]
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(lead) :]), natural)
+    return site.family.log_density(flat, jnp.asarray(values), None).T.reshape(*lead, -1)
+
+
+def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
+    """Natural parameters of every pooled site; the whole dependence of the evidence on the parameters, but for row-wise sites."""
+    return {name: _natural(plan, name, argument_table(plan, params, known, name), known) for name in plan.pooled}
+
+
+def _cells(site, array: jax.Array) -> jax.Array:
+    return array.reshape(len(array), math.prod(site.lattice), *site.event)
+
+
+def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:
+    return _cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
+
+
+def _pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    sliced = [p for p in parents if p not in plan.variables]
+    is_variable = name in plan.variables
+    if sliced:  # a parent seen in every row selects a slice of the table
+        where = [parents.index(p) for p in sliced]
+        codes = tuple(rows.values[p].reshape(-1) for p in sliced)
+        natural = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes], natural)
+    shape = tuple(plan.variables[p].states for p in scope)
+    if is_variable:
+        return Factor(natural if sliced else natural[None], scope)
+    x, seen = _cells(site, rows.values[name]), _seen(plan, rows, name)
+    keep = len(parents) - len(sliced)
+    flat = jax.tree.map(
+        lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape), *leaf.shape[bool(sliced) + keep :]),
+        natural,
+    )
+    if sliced:
+        value = jax.vmap(lambda n, x, s: site.family.log_density(n, x[None], None if s is None else s[None])[0])(flat, x, seen)
+    else:
+        value = site.family.log_density(flat, x, seen)
+    return Factor(value.reshape(len(x), *shape), scope)
+
+
+def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
+    """The factor of a site whose parameters are integrated out: arguments of a (Student) normal over its table, (*states, cells, ...)."""
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    x, seen = _cells(site, rows.values[name] + known.centre[name].reshape(site.cells)), _seen(plan, rows, name)
+    sliced = [p for p in parents if p not in plan.variables]
+    if sliced:
+        codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]
+        arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes] for a, v in arguments.items()}
+    x = x.reshape(len(x), *(1,) * len(scope), *x.shape[1:])
+    log = STUDENTS["df" in arguments, "scale_tril" in arguments](**arguments).log_prob(x)
+    if seen is not None:
+        whole = seen.reshape(*seen.shape[:2], -1).all(-1)
+        log = jnp.where(whole.reshape(len(x), *(1,) * len(scope), -1), log, 0.0)
+    return Factor(log.sum(-1), scope)
+
+
+def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
+    """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a leading rows axis."""
+    sites, site = plan.structure.sites, plan.structure.sites[name]
+    env = {i: rows.inputs[i][:, None] for i in site.inputs}
+    for parent in site.parents:
+        if sites[parent].rows and parent not in plan.variables:
+            value = rows.values[parent]
+            if parent in known.centre:
+                value = value + known.centre[parent].reshape(sites[parent].cells)
+            env[parent] = jax.vmap(sites[parent].place)(value)
+    return env
+
+
+def _rowwise_factor(plan: Plan, params: Mapping[str, jax.Array], known: Known, rows: Rows, name: str) -> Factor:
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    fixed = _env(plan, params, known)
+    is_variable = name in plan.variables
+
+    def one(varying, x, seen):
+        def at(*states):
+            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            if is_variable:
+                return _natural(plan, name, plan.structure.cells(name, env), known)
+            return _log_density(plan.structure, site, env, x, seen)
+
+        return over_states(plan, at, parents)
+
+    x = None if is_variable else rows.values[name]
+    log = jax.vmap(one)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
+    return Factor(log, scope)
+
+
+def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
+    """log p of one row's seen cells of a site, by its kernel where it has states, else by NumPyro's log_prob."""
+    if site.family is not None and site.states is not None:
+        natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
+        mask = None if seen is None else _cells(site, seen[None])
+        return site.family.log_density(natural, _cells(site, x[None]), mask)[0, 0]
+    log = site.layout(structure.distribution(site.name, env).log_prob(site.place(x)), 0)
+    if seen is not None:
+        log = jnp.where(_cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
+    return log.sum()
+
+
+def row_factors(
+    plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None, predictive: Mapping | None = None
+) -> list[Factor]:
+    """The factor graph of a chunk of rows.
+
+    Args:
+        taps: site -> zeros added to a row-wise factor, so that the gradient with respect to them is its posterior.
+        predictive: site -> arguments of a (Student) normal over its table, to stand in for its kernel.
+    """
+    predictive = predictive or {}
+    factors = [_pooled_factor(plan, natural[name], rows, name) for name in plan.pooled if name not in predictive]
+    factors += [_predictive_factor(plan, known, rows, name, arguments) for name, arguments in predictive.items()]
+    for name in plan.rowwise:
+        factor = _rowwise_factor(plan, params, known, rows, name)
+        factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
+    for name in plan.variables:
+        site = plan.structure.sites[name]
+        if name in rows.likelihood:
+            weight = rows.likelihood[name]
+            factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf), (name,)))
+        elif site.rows and name in rows.seen:  # seen in part: an indicator
+            states = jnp.asarray(plan.variables[name].values)
+            agrees = (rows.values[name][:, None] == states[None]) | ~rows.seen[name][:, None]
+            agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
+            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
+    return factors
+
+
+def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
+    """Log tables of the discrete sites outside rows."""
+    out = []
+    for name in plan.globals:
+        log = _natural(plan, name, argument_table(plan, params, known, name), known)
+        out.append(Factor(log[None], plan.scope(name)))
+    return out
+
+
+def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.Array:
+    """(rows, *states of the touching global variables)."""
+    if hard:
+        return jnp.broadcast_to(elimination.maximise_value(factors, plan.order), (size,))
+    left = elimination.sum_out(factors, plan.order)
+    log = jnp.transpose(left.log, (0, *(1 + left.names.index(n) for n in plan.touching if n in left.names)))
+    log = log.reshape(len(log), *(plan.variables[n].states if n in left.names else 1 for n in plan.touching))
+    return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.touching)))
+
+
+def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps=None, hard: bool = False) -> jax.Array:
+    """log p(row | params [, touching global variables]): (rows, *global states), in nats."""
+    return _evidence(plan, row_factors(plan, params, known, natural, rows, taps), len(rows.weights), hard)
+
+
+def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
+    """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are impossible."""
+    weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
+    return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
+
+
+class Expected(NamedTuple):
+    """An E-step: what the M-step needs of the rows, and the log evidence."""
+
+    statistics: dict[str, Any]  # like naturals: Σ q T(x)
+    taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
+    outer: list[jax.Array]  # posterior tables of the global factors
+    log_evidence: jax.Array
+    total: jax.Array  # Σ rows, over the states of the touching global sites
+
+
+def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False) -> Expected:
+    """One pass over the rows: expected statistics and log evidence, chunk by chunk.
+
+    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data.
+    """
+    natural = naturals(plan, params, known)
+    shape = tuple(plan.variables[name].states for name in plan.touching)
+    size = chunks.weights.shape[1]
+
+    def chunk(rows: Rows):
+        taps = {name: jnp.zeros((size, *(plan.variables[v].states for v in plan.scope(name)))) for name in plan.rowwise}
+
+        def total(natural, taps):
+            return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
+
+        if not shape:
+            value, (statistics, taps) = jax.value_and_grad(total, (0, 1))(natural, taps)
+            return (value, statistics), taps
+        value, back = jax.vjp(total, natural, taps)
+        statistics, taps = jax.vmap(back)(jnp.eye(math.prod(shape), dtype=value.dtype).reshape(-1, *shape))
+        return (value, statistics), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taps)
+
+    (total, statistics), taps = accumulate(chunk, chunks)
+    outer = global_factors(plan, params, known)
+    logs = [factor.log for factor in outer]
+
+    def whole(logs, total):
+        return total_evidence(plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total)
+
+    value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+    if shape:
+        share = share.reshape(-1)
+        statistics = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), statistics)
+        taps = jax.tree.map(lambda leaf: jnp.einsum("g,cbg...->cb...", share, leaf), taps)
+    return Expected(statistics, taps, posteriors, value, total)
+
+
+def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Array:
+    """log evidence of everything, from the global sites' log tables and the rows' total over what they touch."""
+    if not plan.globals:
+        return total
+    return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
+
+
+def accumulate(function, chunks: Rows):
+    """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are passed over."""
+    first = jax.tree.map(lambda leaf: leaf[0], chunks)
+    if chunks.weights.shape[0] == 1:
+        total, extra = function(first)
+        return total, jax.tree.map(lambda leaf: leaf[None], extra)
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, first)[0])
+
+    def step(total, rows):
+        more, extra = function(rows)
+        return jax.tree.map(jnp.add, total, more), extra
+
+    return jax.lax.scan(step, zero, chunks)
+
+
+def inner(statistics: Any, natural: Any) -> jax.Array:
+    """⟨statistics, naturals⟩, with 0 · (−∞) = 0."""
+    terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(), statistics, natural)
+    return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
+
+
+def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False) -> jax.Array:
+    """Σ log p(parameter), of the free and the given ones; with `mode`, in the coordinates that are maximised."""
+    env, total = _env(plan, params, known), jnp.zeros(())
+    for name in plan.structure.parameters:
+        distribution = plan.structure.distribution(name, env)
+        role = families.prior(plan.structure.sites[name].kind)
+        if hasattr(role, "log_density"):
+            total += jnp.broadcast_to(role.log_density(distribution, env[name], mode), plan.structure.sites[name].lattice).sum()
+        else:
+            total += jnp.broadcast_to(distribution.log_prob(env[name]), plan.structure.sites[name].lattice).sum()
+    return total
+
+
+def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known) -> jax.Array:
+    """⟨q, log factors(params)⟩ of the pooled and global sites: the M-step's objective without rows and without prior."""
+    value = inner(expected.statistics, naturals(plan, params, known))
+    for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
+        value += inner(posterior, factor.log)
+    return value
+
+
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """⟨q, log factors(params)⟩ of the row-wise sites on one chunk."""
+    return sum(
+        (inner(taps[name], _rowwise_factor(plan, params, known, rows, name).log) for name in plan.rowwise),
+        start=jnp.zeros(()),
+    )
+
+
+def collapsed(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Whether some component's scale is below what the arithmetic can tell from zero, relative to its column."""
+    floor, found = jnp.sqrt(jnp.finfo(jnp.result_type(float)).eps), jnp.zeros((), bool)
+    for name in known.spread:
+        site = plan.structure.sites[name]
+        if any(plan.structure.sites[name].uses.get(a) for a in site.family.scatter):
+            scale = site.family.smallest(argument_table(plan, params, known, name))
+            found |= jnp.any(scale <= floor * jnp.where(known.spread[name] > 0, known.spread[name], jnp.inf))
+    return found

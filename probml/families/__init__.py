@@ -1,0 +1,32 @@
+"""Exponential families, one per file: density kernels, the form of the M-step objective, and conjugate priors.
+
+Three small roles, found by the type of a NumPyro distribution:
+
+- a **likelihood** turns a site's arguments into natural parameters and evaluates rows by matrix products; the gradient
+  of the evidence with respect to the natural parameters is the pooled expected sufficient statistics;
+- a **form** is the shape that the objective has as a function of one quantity (a location, a variance, a probability
+  table): it is read off from derivatives at a point, whatever likelihoods and priors were added up in it, and gives
+  the mode. So a parameter used twice, tied, or under a flat prior needs no rule of its own;
+- a **prior** names the form under which it is conjugate and turns what was read off into a NumPyro distribution.
+"""
+
+from typing import Any
+
+from probml.families import bernoulli, beta, categorical, dirichlet, gaussian, inverse_gamma, inverse_wishart, multivariate_normal, normal
+
+LIKELIHOODS = (categorical.Categorical(), bernoulli.Bernoulli(), normal.Normal(), multivariate_normal.MultivariateNormal())
+FORMS = {
+    form.name: form
+    for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(), inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())
+}
+PRIORS = (*gaussian.PRIORS, *inverse_gamma.PRIORS, *inverse_wishart.PRIORS, beta.PRIOR, dirichlet.PRIOR)
+
+
+def likelihood(distribution: Any):
+    """The kernel of a base distribution, or None: then NumPyro's own log_prob is used, row by row."""
+    return next((family for family in LIKELIHOODS if type(distribution) in family.types), None)
+
+
+def prior(kind: str):
+    """The conjugate role of a distribution, by its class name, or None."""
+    return next((entry for entry in PRIORS if entry.kind == kind), None)

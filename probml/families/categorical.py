@@ -1,0 +1,72 @@
+"""Categorical likelihood: log probability tables, looked up by matrix products with one-hot rows."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+ONE_HOT = 64  # up to this many states a one-hot product is faster than gather and its scatter-add gradient
+
+
+def look_up(table, codes, seen):
+    """Σ over cells of table[p, c, codes[b, c]], for seen cells.
+
+    Args:
+        table: log probabilities, (p, c, k), −inf allowed.
+        codes: states, (b, c).
+        seen: (b, c) bool, or None where all are seen.
+
+    Returns:
+        (b, p); −inf where a seen cell is impossible, never NaN, with finite gradients.
+    """
+    p, c, k = table.shape
+    if k <= ONE_HOT:
+        hot = jax.nn.one_hot(codes, k, dtype=table.dtype)
+        if seen is not None:
+            hot = hot * seen[..., None]
+        hot = hot.reshape(len(codes), c * k)
+        flat = table.reshape(p, c * k)
+        impossible = jax.lax.stop_gradient(jnp.isneginf(flat))
+        value = hot @ jnp.where(impossible, 0.0, flat).T
+        ruled_out = hot @ impossible.astype(table.dtype).T
+        return jnp.where(ruled_out > 0, -jnp.inf, value)
+    picked = jnp.take_along_axis(table.transpose(1, 2, 0)[None], codes[..., None, None], axis=2)[..., 0, :]  # (b, c, p)
+    if seen is not None:
+        picked = jnp.where(seen[..., None], picked, 0.0)
+    return picked.sum(1)
+
+
+def log_table(table):
+    """log of a probability table, with finite derivatives at 0."""
+    positive = table > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, table, 1.0)), -jnp.inf)
+
+
+class Categorical:
+    """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected counts."""
+
+    types = (dist.CategoricalProbs, dist.CategoricalLogits)
+    name = "Categorical"
+    event = 0
+    argument_event = {"probs": 1, "logits": 1}
+    canonical = {"probs": ("dirichlet", ()), "logits": ("dirichlet", (("softmax", 1.0),))}
+
+    def arguments(self, base):
+        return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {"logits": base.logits}
+
+    def states(self, arguments):
+        return next(iter(arguments.values())).shape[-1]
+
+    def distribution(self, arguments):
+        return dist.Categorical(**arguments)
+
+    def probabilities(self, arguments):
+        """(..., c, k) table of state probabilities."""
+        return arguments["probs"] if "probs" in arguments else jax.nn.softmax(arguments["logits"], -1)
+
+    def natural(self, arguments, centre):
+        if "logits" in arguments:
+            return {"log": jax.nn.log_softmax(arguments["logits"], -1)}
+        return {"log": log_table(arguments["probs"])}
+
+    def log_density(self, natural, x, seen):
+        return look_up(natural["log"], x, seen)

@@ -1,0 +1,65 @@
+"""The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma and Exponential (precision)."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+
+class InverseGamma:
+    """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0.
+
+    In u = log c: Q' = −A + B/c and Q'' = −B/c, so one gradient and one curvature give both; at the mode c = B/A
+    neither suffers cancellation, which is why the engines read twice.
+    """
+
+    name = "inverse_gamma"
+
+    def reference(self, c, event):
+        return c
+
+    def directions(self, c, event):
+        return jnp.ones_like(c)[None]
+
+    def read(self, c, gradient, curvature, event):
+        slope = c * gradient
+        ratio = -(c**2 * curvature[0] + slope)  # B / c
+        return {"A": ratio - slope, "B": ratio * c}
+
+    def mode(self, natural, fallback, event):
+        a, b = natural["A"], natural["B"]
+        good = (a > 0) & (b > 0)
+        return jnp.where(good, b / jnp.where(good, a, 1.0), fallback)
+
+
+class InverseGammaPrior(NamedTuple):
+    """InverseGamma(a, b) on c: log density −(a+1) log c − b/c."""
+
+    kind: str = "InverseGamma"
+    form: str = "inverse_gamma"
+    steps: tuple = ()
+
+    def shape(self, natural):
+        """a of the InverseGamma(a, B) that c has."""
+        return natural["A"] - 1.0
+
+    def posterior(self, natural, event):
+        return dist.InverseGamma(self.shape(natural), natural["B"])
+
+
+class GammaPrior(NamedTuple):
+    """Gamma(a, b) on a precision t = 1/c: log density (a−1) log t − b t. The mode is the one in t."""
+
+    kind: str
+    form: str = "inverse_gamma"
+    steps: tuple = (("power", -1.0),)
+
+    def shape(self, natural):
+        """a of the InverseGamma(a, B) that c has."""
+        return natural["A"] + 1.0
+
+    def posterior(self, natural, event):
+        return dist.Gamma(self.shape(natural), natural["B"])
+
+
+PRIORS = (InverseGammaPrior(), GammaPrior("Gamma"), GammaPrior("Exponential"))

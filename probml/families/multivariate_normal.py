@@ -1,0 +1,69 @@
+"""MultivariateNormal likelihood: T(x) = (x, upper triangle of x xᵀ), so that E and M steps are two matrix products a chunk."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.linalg import cho_solve
+
+
+class MultivariateNormal:
+    """log p(x) = −½ (x − loc)ᵀ Σ⁻¹ (x − loc) − ½ log|2πΣ|, Σ given as covariance, precision or Cholesky factor."""
+
+    types = (dist.MultivariateNormal,)
+    name = "MultivariateNormal"
+    event = 1
+    argument_event = {"loc": 1, "covariance_matrix": 2, "precision_matrix": 2, "scale_tril": 2}
+    canonical = {
+        "loc": ("gaussian", ()),
+        "covariance_matrix": ("inverse_wishart", ()),
+        "precision_matrix": ("inverse_wishart", (("inverse", 1.0),)),
+        "scale_tril": ("inverse_wishart", (("gram", 1.0),)),
+    }
+
+    scatter = ("covariance_matrix", "precision_matrix", "scale_tril")
+
+    def smallest(self, arguments):
+        """The conditional scale of each coordinate given the ones before it, never below the smallest principal scale."""
+        if "precision_matrix" in arguments:
+            return jnp.diagonal(arguments["precision_matrix"], axis1=-2, axis2=-1) ** -0.5
+        lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(arguments["covariance_matrix"])
+        return jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))
+
+    def arguments(self, base):
+        given = base.__dict__
+        scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril") if name in given)
+        return {"loc": base.loc, scatter: given[scatter]}
+
+    def states(self, arguments):
+        return None
+
+    def distribution(self, arguments):
+        return dist.MultivariateNormal(**arguments)
+
+    def natural(self, arguments, centre):
+        loc = arguments["loc"] - centre
+        d = loc.shape[-1]
+        if "precision_matrix" in arguments:
+            precision = arguments["precision_matrix"]
+            lower = jnp.linalg.cholesky(precision)
+            half_log_det = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+        else:
+            lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(arguments["covariance_matrix"])
+            precision = cho_solve((lower, True), jnp.broadcast_to(jnp.eye(d, dtype=lower.dtype), lower.shape))
+            half_log_det = -jnp.log(jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))).sum(-1)
+        linear = (precision @ loc[..., None])[..., 0]
+        rows, columns = np.triu_indices(d)
+        factor = jnp.asarray(np.where(rows == columns, -0.5, -1.0), loc.dtype)
+        constant = -0.5 * (linear * loc).sum(-1) + half_log_det - 0.5 * d * jnp.log(2 * jnp.pi)
+        return {"eta": jnp.concatenate([linear, precision[..., rows, columns] * factor], -1), "constant": constant}
+
+    def log_density(self, natural, x, seen):
+        b, c, d = x.shape
+        rows, columns = np.triu_indices(d)
+        if seen is not None:
+            whole = seen.all(-1)[..., None].astype(x.dtype)
+            x = x * whole
+        statistics = jnp.concatenate([x, x[..., rows] * x[..., columns]], -1).reshape(b, -1)
+        eta, constant = natural["eta"], natural["constant"]
+        value = statistics @ eta.reshape(len(eta), -1).T
+        return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)

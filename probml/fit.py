@@ -1,0 +1,588 @@
+"""What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
+
+import io
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.primitives import Messenger
+
+from probml import chunks, queries, tables
+from probml import plan as planning
+from probml.engines.run import Outcome, Status
+from probml.factors import Known, expect, log_prior
+from probml.language import Model, ModelError, Refusal
+from probml.posterior import Marginals, Posterior
+from probml.queries import Belief
+from probml.structure import Structure, trace
+from probml.updates import blocks
+
+DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A model and what was inferred; immutable, a pytree.
+
+    Attributes:
+        model: the Model.
+        params: point values, name → array: the posterior mean for Exact, the maximum for EM and MAP.
+        history: the objective (log posterior, or log likelihood with prior=False), its start included.
+        converged, iterations, status: how the engine ended; `status` is a sentence.
+        log_evidence: log p(data), exact for Exact, else None.
+    """
+
+    model: Model
+    params: dict[str, Any]
+    shapes: dict[str, tuple] = field(repr=False)
+    engine: str = "known"
+    history: Any = None
+    outcome: Status = Status.KNOWN
+    iterations: int = 0
+    log_evidence: float | None = None
+    notes: tuple[str, ...] = ()
+    names: dict[str, tuple] = field(default_factory=dict, repr=False)
+    given: dict[str, Any] = field(default_factory=dict, repr=False)
+    pattern: tuple = field(default=(), repr=False)
+    closed: Posterior | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, model: Model, shapes: dict, engine: Any, outcome: Outcome, table: tables.Table, pattern: dict, given: dict) -> "Fit":
+        """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
+        import warnings
+
+        if outcome.status is Status.COLLAPSED:
+            raise Refusal(
+                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a single point, or a column is constant: "
+                "use a prior that vanishes at zero scale (LogNormal, InverseGamma) with prior=True, fewer components, or more restarts"
+            )
+        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL):
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
+        params = {name: np.asarray(value) for name, value in outcome.params.items()}
+        return cls(
+            model, params, shapes, repr(engine), np.asarray(outcome.history), outcome.status, outcome.iterations, outcome.log_evidence,
+            outcome.notes, dict(table.labels), given, tuple(sorted(pattern.items())), outcome.posterior,
+        )  # fmt: skip
+
+    # What was found
+
+    @property
+    def converged(self) -> bool:
+        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN)
+
+    @property
+    def status(self) -> str:
+        return self.outcome.message + "".join(f"; {note}" for note in self.notes)
+
+    @property
+    def structure(self) -> Structure:
+        return trace(self.model, self.shapes)
+
+    def labels(self, site: str) -> tuple:
+        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none."""
+        self._site(site, discrete=True)
+        return self.names.get(site, tuple(range(self.structure.sites[site].states)))
+
+    @property
+    def _marginals(self) -> Marginals:
+        plan = planning.make(self.structure, dict(self.pattern), tuple(self.given))
+        return Marginals(plan, self._known(), blocks(plan, True) if plan.free else (), self.closed)
+
+    def _known(self) -> Known:
+        return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
+
+    def posterior(self, site: str) -> dist.Distribution:
+        """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro distribution.
+
+        Raises:
+            Refusal: the engine found a point, not a posterior in closed form.
+            ModelError: the site is unknown or lies inside rows().
+        """
+        found = self._site(site)
+        if found.rows:
+            raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, '{site}'), a posterior for every row")
+        if self.closed is None:
+            raise Refusal(
+                f"'{site}': {self.engine} found a point, not a posterior in closed form; fit with probml.Exact(), or take fit.params['{site}']"
+            )
+        if not found.discrete:
+            return self._marginals.distribution(site)
+        plan = self._marginals.plan
+        axis = plan.globals.index(site)
+        probs = jnp.exp(self.closed.table).sum(tuple(i for i in range(self.closed.table.ndim) if i != axis))
+        return dist.Categorical(probs=probs / probs.sum())
+
+    def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """Joint draws from the posterior of the parameters, name → (n, ...).
+
+        Raises:
+            Refusal: the engine found a point.
+        """
+        if self.closed is None:
+            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact(), or take fit.params")
+        if n < 1:
+            raise ModelError(f"draws(n={n}): expected at least 1")
+        return {name: np.asarray(value) for name, value in self._draws(n, seed).items()}
+
+    def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
+        marginals = self._marginals
+        return _draw_params(marginals.plan, n, self.closed, self._known(), jax.random.key(seed))
+
+    def summary(self):
+        """A pandas table: a row per parameter element; value, and for a posterior mean and sd."""
+        import pandas as pd
+
+        records = []
+        for name, value in self.params.items():
+            spread = None
+            if self.closed is not None:
+                spread = np.broadcast_to(np.sqrt(np.asarray(self.posterior(name).variance)), value.shape)
+            for index in np.ndindex(value.shape):
+                label = f"{name}[{', '.join(map(str, index))}]" if index else name
+                records.append((label, value[index]) if spread is None else (label, value[index], spread[index]))
+        columns = ["parameter", "value"] if self.closed is None else ["parameter", "mean", "sd"]
+        return pd.DataFrame(records, columns=columns).set_index("parameter")
+
+    # Questions about rows
+
+    def _site(self, name: str, discrete: bool = False):
+        sites = self.structure.sites
+        if name not in sites:
+            raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are {list(sites)}")
+        if discrete and sites[name].states is None:
+            raise ModelError(
+                f"site '{name}' ({sites[name].kind}) has no finite list of states: use impute(data) or simulate(..., given=data)"
+            )
+        return sites[name]
+
+    def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
+        return chunks.read(self.model, data, self.names, rows)
+
+    def _prepare(self, data: chunks.Data, targets: Sequence[str], plug_in: bool):
+        merged = data._replace(table=replace(data.table, values={**self.given, **data.table.values}))
+        plan = merged.plan(tuple(targets), merge_globals=True)
+        rows, known = chunks.load(merged, plan)
+        return plan, rows, known, *self._belief(plan, known, plug_in)
+
+    def _belief(self, plan: planning.Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
+        """What queries condition on, and whether it is a stack of draws to average over."""
+        params = {n: jnp.asarray(v) for n, v in self.params.items()}
+        if self.closed is None:
+            return Belief(params, None, {}), False
+        table = self.closed.table
+        if plug_in and table is not None:
+            best = jnp.unravel_index(jnp.argmax(table), table.shape)
+            table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
+        if plug_in or not plan.free:
+            return Belief(params, table, {}), False
+        marginals, sites = self._marginals, plan.structure.sites
+        used = [p for name in (*plan.pooled, *plan.rowwise) for p in _touched(sites[name], plan)]
+        exact, predictive = len(used) == len(set(used)) and not plan.rowwise, {}
+        for name in plan.pooled:
+            touched = _touched(sites[name], plan)
+            if not exact or not touched:
+                continue
+            shared = math.prod(sites[name].lattice) > 1 and not all(
+                sites[p].shape[len(sites[p].shape) - len(sites[name].lattice + sites[name].event) :][: len(sites[name].lattice)]
+                == sites[name].lattice
+                or sites[p].shape[-1 - len(sites[name].lattice) : -1] == sites[name].lattice
+                for p in touched
+            )
+            if sites[name].states is not None:
+                exact &= marginals.integrable(name) and not shared
+            else:
+                predictive[name] = None if shared else marginals.predictive(name)
+                exact &= predictive[name] is not None
+        if exact:
+            return Belief(params, table, predictive), False
+        return Belief(self._draws(DRAWS, 0), table, {}), True
+
+    def _ask(self, data: Any, ask: Sequence[tuple[str, str]], plug_in: bool, rows: int | None = None):
+        held = data if isinstance(data, chunks.Data) else self._read(data, rows)
+        plan, loaded, known, belief, averaged = self._prepare(held, [site for _, site in ask], plug_in)
+        log, out = queries.answer(plan, tuple(ask), averaged, belief, known, loaded)
+        n = held.table.rows
+        return np.asarray(log).reshape(-1)[:n], {k: np.asarray(v).reshape(-1, *v.shape[2:])[:n] for k, v in out.items()}, held
+
+    def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
+        """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
+
+        Args:
+            plug_in: at the point `params`; by default averaged over the posterior, where the engine has one.
+        """
+        return self._ask(data, (), plug_in)[0]
+
+    def score(self, data: Any, plug_in: bool = False) -> float:
+        """The mean of log_prob."""
+        return float(self.log_prob(data, plug_in).mean())
+
+    def predict_proba(self, data: Any, site: str | Sequence[str] | None = None, plug_in: bool = False) -> Any:
+        """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is one-hot.
+
+        Args:
+            site: by default the one discrete site that is not seen; several names give a dict.
+        """
+        if site is not None and not isinstance(site, str):
+            for name in site:
+                self._inside(name)
+            out = self._ask(data, [("probability", name) for name in site], plug_in)[1]
+            return {name: out["probability", name] for name in site}
+        held = self._read(data)
+        name = self._inside(site or self._unseen(held))
+        return self._ask(held, [("probability", name)], plug_in)[1]["probability", name]
+
+    def _inside(self, name: str) -> str:
+        if not self._site(name, discrete=True).rows:
+            raise ModelError(f"site '{name}' lies outside rows(): ask posterior('{name}')")
+        return name
+
+    def _unseen(self, held: chunks.Data) -> str:
+        candidates = [s.name for s in self.structure.sites.values() if s.rows and s.states and held.pattern.get(s.name) != "seen"]
+        wholly = [name for name in candidates if name not in held.pattern]
+        if len(wholly or candidates) != 1:
+            raise ModelError(f"which site? {len(candidates)} discrete sites are unseen: {candidates}; pass site=")
+        return (wholly or candidates)[0]
+
+    def predict(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+        """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells)."""
+        held = self._read(data)
+        name = site or self._unseen(held)
+        if self._site(name).states is not None:
+            return tables.to_labels(self.predict_proba(data, name, plug_in).argmax(-1), self.names.get(name))
+        return self._ask(held, [("mean", name)], plug_in)[1]["mean", name]
+
+    def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
+        """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
+        held = self._read(data)
+        every = [s.name for s in self.structure.sites.values() if s.rows and s.states and held.pattern.get(s.name) != "seen"]
+        wanted = tuple(sites) if sites is not None else tuple(every)
+        for name in wanted:
+            self._inside(name)
+        if sites is not None and isinstance(sites, str):
+            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
+        plan, loaded, known, belief, averaged = self._prepare(held, wanted, plug_in)
+        if averaged:
+            belief = self._belief(plan, known, True)[0]
+        variables = tuple(name for name in wanted if name in plan.variables)
+        states = queries.decode(plan, variables, belief, known, loaded)
+        out, n = {}, held.table.rows
+        for name in wanted:
+            if name in variables:
+                codes = plan.variables[name].values[np.asarray(states[name]).reshape(-1)[:n]]
+            elif held.pattern.get(name) == "seen":
+                codes = held.table.columns[name].values
+            else:
+                codes = self._ask(held, [("probability", name)], True)[1]["probability", name].argmax(-1)
+            out[name] = tables.to_labels(codes, self.names.get(name))
+        return out
+
+    def impute(self, data: Any, plug_in: bool = False) -> dict[str, np.ndarray]:
+        """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the most probable state, continuous
+        by the conditional mean given the row's seen cells."""
+        held, out = self._read(data), {}
+        ask = []
+        for site in self.structure.sites.values():
+            if site.rows and held.pattern.get(site.name) != "seen" and (site.states or not site.discrete):
+                ask.append(("probability" if site.states else "mean", site.name))
+        answers = self._ask(held, ask, plug_in)[1] if ask else {}
+        for site in self.structure.sites.values():
+            if not site.rows:
+                continue
+            column = held.table.columns.get(site.name)
+            filled = next((v for (_, name), v in answers.items() if name == site.name), None)
+            if filled is not None and site.states:
+                filled = filled.argmax(-1)
+            if column is not None and column.likelihood is None:
+                filled = column.values if column.seen is None or filled is None else np.where(column.seen, column.values, filled)
+            if filled is not None:
+                out[site.name] = tables.to_labels(filled, self.names.get(site.name))
+        return out
+
+    def log_joint(self, data: Any) -> float:
+        """log p(data, params), unseen discrete sites summed out, those outside rows over all rows together."""
+        held = self._read(data)
+        held = held._replace(table=replace(held.table, values={**self.given, **held.table.values}))
+        plan = held.plan()
+        rows, known = chunks.load(held, plan)
+        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, known, rows))
+
+    def table(self, site: str):
+        """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns."""
+        import pandas as pd
+
+        from probml.factors import argument_table
+
+        found = self._site(site, discrete=True)
+        sites, parents = self.structure.sites, [p for p in found.parents if self.structure.sites[p].discrete]
+        pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
+        plan = planning.make(self.structure, pattern, tuple(self.given))
+        if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
+            raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on continuous sites, or have several cells")
+        p = found.family.probabilities(argument_table(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, self._known(), site))
+        columns = pd.Index(self.labels(site), name=site)
+        values = np.asarray(p).reshape(-1, found.states)
+        if not parents:
+            return pd.DataFrame(values, columns=columns)
+        index = pd.MultiIndex.from_product([self.labels(p) for p in plan.discrete_parents(site)], names=plan.discrete_parents(site))
+        return pd.DataFrame(values, index=index if len(parents) > 1 else index.get_level_values(0), columns=columns)
+
+    def simulate(
+        self, rows: int | None = None, seed: int = 0, given: Any = None, plug_in: bool = False, **inputs: Any
+    ) -> dict[str, np.ndarray]:
+        """New rows from what was fitted, name → (rows, ...), each row with its own draw of the parameters where there is a posterior.
+
+        Args:
+            rows: how many; by default as many as `given` or the inputs have.
+            given: data; its seen cells stay, its unseen cells are drawn jointly given them.
+        """
+        if given is None:
+            _, rows = _input_rows(self.model, inputs, rows)
+            held = self._read(dict(inputs), rows)
+        else:
+            held = self._read(given)
+        key = jax.random.key(seed)
+        plan, loaded, known, belief, averaged = self._prepare(held, (), plug_in)
+        n = held.table.rows
+        if averaged:
+            belief = self._belief(plan, known, True)[0]
+        states = queries.draw(plan, belief, known, loaded, key) if plan.variables else {}
+        fixed = {}
+        for name in plan.variables:
+            codes = np.broadcast_to(np.asarray(states[name]).reshape(-1), (loaded.weights.size,))[:n]
+            fixed[name] = plan.variables[name].values[codes]
+        if self.closed is not None and not plug_in and self.params:
+            params = self._draws(n, seed)
+        else:
+            params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
+        columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
+        values = _simulate(self.structure, params, self._known().given, fixed, columns, held.table.inputs, jax.random.fold_in(key, 1), n)
+        return {name: tables.to_labels(np.asarray(v), self.names.get(name)) for name, v in values.items()}
+
+    # Keeping
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
+        leaves, _ = jax.tree.flatten(self.closed)
+        meta = {
+            "format": 1, "model": repr(self.model), "engine": self.engine, "outcome": int(self.outcome), "iterations": self.iterations,
+            "log_evidence": self.log_evidence, "notes": self.notes, "names": {k: [_plain(x) for x in v] for k, v in self.names.items()},
+            "shapes": self.shapes, "pattern": self.pattern, "closed": len(leaves) if self.closed is not None else None,
+        }  # fmt: skip
+        arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
+        arrays |= {f"params/{k}": np.asarray(v) for k, v in self.params.items()} | {
+            f"given/{k}": np.asarray(v) for k, v in self.given.items()
+        }
+        arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        if self.history is not None:
+            arrays["history"] = self.history
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        path = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(buffer.getvalue())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _touched(site, plan) -> list[str]:
+    return [p for p in dict.fromkeys(p for uses in site.uses.values() for p in uses) if p in plan.free]
+
+
+def load(path: str | os.PathLike, model: Model) -> Fit:
+    """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
+
+    Raises:
+        ModelError: not such a file, or saved from another model.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(arrays["meta"].tobytes().decode())
+        if meta["format"] != 1:
+            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
+        if meta["model"] != repr(model):
+            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
+        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
+        fit = Fit(
+            model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
+            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
+            tuple((k, v) for k, v in meta["pattern"]),
+        )  # fmt: skip
+    except ModelError:
+        raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
+    if meta["closed"] is None:
+        return fit
+    plan = planning.make(fit.structure, dict(fit.pattern), tuple(fit.given))
+    template = _closed_template(plan)
+    leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
+
+
+def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
+    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _closed_template(plan) -> Posterior:
+    """A Posterior with the right keys, to give saved leaves their places."""
+    keys = {
+        "gaussian": ("loc", "precision"),
+        "inverse_gamma": ("A", "B"),
+        "inverse_wishart": ("Psi", "nu"),
+        "beta": ("A", "B"),
+        "dirichlet": ("N",),
+    }
+    natural = tuple({k: 0.0 for k in keys[b.form]} for stage in (blocks(plan, True) if plan.free else ()) for b in stage)
+    point = {name: 0.0 for name in plan.free}
+    return Posterior(natural, point, dict(point), 0.0 if plan.globals else None)
+
+
+def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+    """See Model.at."""
+    structure = None if model.inputs else trace(model, {})
+    out = {name: np.asarray(value, float) for name, value in params.items()}
+    fit = Fit(model, out, {}, names={k: tuple(v) for k, v in labels.items()})
+    if structure is not None:
+        _check_params(structure, out)
+    return fit if structure is not None else _Deferred(model, out, {}, names=fit.names)
+
+
+@dataclass(frozen=True, eq=False)
+class _Deferred(Fit):
+    """A Fit at known parameters of a model with inputs, whose shapes the first data tell."""
+
+    def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
+        held = chunks.read(self.model, data, self.names, rows)
+        shapes = {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in held.table.inputs.items()}
+        if not self.shapes:
+            _check_params(held.structure, self.params)
+        self.shapes.update(shapes)
+        return held
+
+
+def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
+    for name in structure.parameters:
+        if name not in params:
+            raise ModelError(f"at(params) lacks '{name}'; the parameters are {list(structure.parameters)}")
+        if params[name].shape != structure.sites[name].shape:
+            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
+    for name in params:
+        if name not in structure.parameters:
+            raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
+
+
+def _log_joint_impl(plan, params, known_, rows):
+    return expect(plan, params, known_, rows).log_evidence + log_prior(plan, params, known_)
+
+
+_log_joint = jax.jit(_log_joint_impl, static_argnums=0)
+
+
+def _draw_params_impl(plan, n, closed, known_, key):
+    stages = blocks(plan, True) if plan.free else ()
+    marginals = Marginals(plan, known_, stages, closed)
+
+    def one(key):
+        out = marginals.draw(key)
+        if closed.table is not None:
+            flat = jax.random.categorical(jax.random.fold_in(key, 99), closed.table.reshape(-1))
+            where = jnp.unravel_index(flat, closed.table.shape)
+            for name, state in zip(plan.globals, where, strict=True):
+                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(plan.structure.sites[name].shape)
+        return out
+
+    return jax.vmap(one)(jax.random.split(key, n))
+
+
+_draw_params = jax.jit(_draw_params_impl, static_argnums=(0, 1))
+
+
+class _Fill(Messenger):
+    """Gives a site its fixed value, or a draw that its seen cells replace."""
+
+    def __init__(self, fixed: Mapping, seen: Mapping, key):
+        super().__init__()
+        self.fixed, self.seen, self.key, self.values = fixed, seen, key, {}
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] != "sample":
+            return
+        name = msg["name"]
+        if name in self.fixed:
+            msg["value"] = self.fixed[name]
+        else:
+            value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values)))
+            if name in self.seen:
+                data, mask = self.seen[name]
+                value = jnp.where(mask, data, value)
+            msg["value"] = value
+        self.values[name] = msg["value"]
+
+
+def _simulate_impl(structure, params, given, fixed, columns, inputs, key, n):
+    sites = structure.sites
+
+    def one(params, fixed, columns, inputs, key):
+        held = {**params, **given, **fixed}
+        held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
+        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
+        fill = _Fill(held, seen, key)
+        with fill:
+            structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
+        return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
+
+    keys = jax.random.split(key, n)
+    return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
+
+
+_simulate = jax.jit(_simulate_impl, static_argnums=(0, 7))
+
+
+def _input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
+    model._know(inputs)
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    if rows is None and arrays:
+        rows = len(next(iter(arrays.values())))
+    if rows is None or rows < 1:
+        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got rows={rows}")
+    return arrays, int(rows)
+
+
+def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """See Model.simulate."""
+    if steps is not None:
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
+    arrays, rows = _input_rows(model, inputs, rows)
+    structure = trace(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
+    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows)
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def _simulate_whole_impl(structure, inputs, key, n):
+    fill = _Fill({}, {}, key)
+    with fill:
+        structure.model(rows=n, **inputs)
+    return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}
+
+
+_simulate_whole = jax.jit(_simulate_whole_impl, static_argnums=(0, 3))

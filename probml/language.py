@@ -1,0 +1,278 @@
+"""The modelling language: `@model` turns a generative function into bound, hashable Models; `rows()` is the plate of rows.
+
+A Model lives here beside its decorator (not in a `model.py`): `probml.model` is the decorator, and a module
+of that name would shadow it.
+"""
+
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpyro
+
+_ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
+
+
+class ModelError(ValueError):
+    """A model, or a setting of it, that cannot be used: what, where, expected, got, and what to do."""
+
+
+class Refusal(ModelError):
+    """An engine cannot treat a model with these data: the site, the reason, and what to type instead."""
+
+
+def rows() -> numpyro.plate:
+    """The plate of exchangeable rows; its size comes from the data (or from `rows=` when simulating).
+
+    Returns:
+        numpyro.plate: named "rows"; inside it every site gets one value a row.
+
+    Raises:
+        ModelError: outside a call of a bound model, where the number of rows is unknown.
+    """
+    size = _ROWS.get()
+    if size is None:
+        raise ModelError(
+            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; fit and simulate do so"
+        )
+    return numpyro.plate("rows", size)
+
+
+def model(function: Callable) -> "Generative":
+    """Decorate a generative NumPyro function that never mentions data.
+
+    Arguments with a default, and those given when the result is called, are settings; the arguments
+    left unbound are inputs (covariates), taken from the data by name.
+
+    Args:
+        function: samples every site with `numpyro.sample`, the exchangeable ones inside `with probml.rows()`.
+
+    Returns:
+        Generative: call it with settings to get a Model.
+
+    Raises:
+        ModelError: the function has *args or **kwargs, whose names are unknown.
+    """
+    return Generative(function)
+
+
+class Generative:
+    """A decorated generative function, waiting for its settings."""
+
+    def __init__(self, function: Callable):
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise ModelError(
+                    f"model '{function.__name__}' takes *{parameter.name}: give every setting and input a name, "
+                    f"def {function.__name__}(k, d, x): ..."
+                )
+        self.function = function
+        self.signature = inspect.signature(function)
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self.__module__, self.__doc__ = function.__module__, function.__doc__
+
+    def __call__(self, *args: Any, **settings: Any) -> "Model":
+        try:
+            bound = self.signature.bind_partial(*args, **settings)
+        except TypeError as error:
+            raise ModelError(f"model '{self.__name__}': {error}; its arguments are {self.signature}") from None
+        bound.apply_defaults()
+        return Model(self, tuple((name, freeze(value, name)) for name, value in bound.arguments.items()))
+
+    def __reduce__(self):
+        return self.__qualname__
+
+    def __repr__(self):
+        return f"<probml.model {self.__name__}{self.signature}>"
+
+
+class _Frozen(tuple):
+    """A frozen mutable setting: (kind, content), hashable, thawed before the function sees it."""
+
+
+def freeze(value: Any, name: str = "setting") -> Any:
+    """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes and edges."""
+    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape") and not np.isscalar(value)):
+        array = np.asarray(value)
+        return _Frozen(("array", array.dtype.str, array.shape, array.tobytes()))
+    if isinstance(value, nx.Graph):
+        kind = type(value).__name__
+        nodes = tuple((node, freeze(dict(data), name)) for node, data in value.nodes(data=True))
+        edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
+        return _Frozen((kind, nodes, edges))
+    if isinstance(value, Mapping):
+        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in value.items())))
+    if isinstance(value, list | tuple):
+        return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
+    if isinstance(value, set | frozenset):
+        return _Frozen(("set", tuple(sorted((freeze(item, name) for item in value), key=repr))))
+    try:
+        hash(value)
+    except TypeError:
+        raise ModelError(
+            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, dicts or networkx graphs"
+        ) from None
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """The setting that `freeze` froze."""
+    if not isinstance(value, _Frozen):
+        return value
+    kind = value[0]
+    if kind == "array":
+        return np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
+    if kind in ("Graph", "DiGraph"):
+        graph = getattr(nx, kind)()
+        graph.add_nodes_from((node, thaw(data)) for node, data in value[1])
+        graph.add_edges_from((a, b, thaw(data)) for a, b, data in value[2])
+        return graph
+    if kind == "dict":
+        return {key: thaw(item) for key, item in value[1]}
+    items = [thaw(item) for item in value[1]]
+    return {"list": list, "tuple": tuple, "set": set}[kind](items)
+
+
+class Model:
+    """A generative function with its settings bound: immutable, hashable, picklable, callable in NumPyro's handlers.
+
+    Two models are equal when their function and their settings are equal, so that building a model twice
+    re-traces and re-compiles nothing.
+    """
+
+    def __init__(self, generative: Generative, settings: tuple):
+        self.generative, self.settings = generative, settings
+        self._hash = hash((generative.__module__, generative.__qualname__, settings))
+
+    @property
+    def name(self) -> str:
+        """The name of the generative function."""
+        return self.generative.__name__
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the covariates: arguments that no setting binds."""
+        bound = {name for name, _ in self.settings}
+        return tuple(name for name in self.generative.signature.parameters if name not in bound)
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        return isinstance(other, Model) and self.generative.function is other.generative.function and self.settings == other.settings
+
+    def __repr__(self):
+        return f"{self.name}({', '.join(f'{name}={thaw(value)!r}' for name, value in self.settings)})"
+
+    def __reduce__(self):
+        if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
+            raise ModelError(
+                f"model '{self.name}' is defined inside a function ({self.generative.__qualname__}), so pickle cannot find it again: "
+                "define it at the top level of a module"
+            )
+        return Model, (self.generative, self.settings)
+
+    def __call__(self, rows: int | None = None, **inputs: Any) -> Any:
+        """Run the plain generative function, inside any NumPyro handlers.
+
+        Args:
+            rows: the size of `probml.rows()`; by default the leading axis of the inputs.
+            **inputs: the covariates, rows first.
+
+        Raises:
+            ModelError: no rows and no inputs; an input is missing or unknown.
+        """
+        self._know(inputs)
+        if rows is None and inputs:
+            lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
+            rows = next(iter(lengths.values()), None)
+        with _scope(rows):
+            return self.generative.function(**{name: thaw(value) for name, value in self.settings}, **inputs)
+
+    def _know(self, inputs: Mapping[str, Any]) -> None:
+        missing = [name for name in self.inputs if name not in inputs]
+        unknown = [name for name in inputs if name not in self.inputs]
+        if missing:
+            raise ModelError(
+                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, {self.name}({missing[0]}=...), or give it as an input"
+            )
+        if unknown:
+            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are {list(self.inputs)}")
+
+    # The verbs. Each is one call into the room that does the work; imported late to keep `import probml` short.
+
+    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
+        """Infer everything that `data` does not show.
+
+        Args:
+            data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and absent sites are unseen.
+            engine: Exact(), EM(), MAP(); None takes the first of these that does not refuse.
+            weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
+            seed: seeds every random choice.
+            start: starting values of some parameters, in their own coordinates.
+
+        Returns:
+            Fit.
+
+        Raises:
+            DataError: bad data, named by site, row and value, before any compile.
+            Refusal: the engine cannot treat this model with these data.
+        """
+        from probml.engines import fit
+
+        return fit(self, data, engine, weights=weights, seed=seed, start=start)
+
+    def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
+        """A Fit at known parameter values; nothing is fitted.
+
+        Args:
+            params: every parameter site, name -> value in its own coordinate.
+            labels: site -> labels of its states, in code order.
+        """
+        from probml.fit import known
+
+        return known(self, params, labels or {})
+
+    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
+        """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside rows()."""
+        from probml.fit import simulate_prior
+
+        return simulate_prior(self, rows, steps, seed, inputs)
+
+    def log_density(self, data: Any, params: Mapping[str, Any]):
+        """log p(data, params), the unseen discrete sites summed out: one number, in nats."""
+        from probml.fit import known
+
+        return known(self, params, {}).log_joint(data)
+
+    def explain(self, data: Any = None):
+        """How each site is treated with these data: roles, elimination order and cost, the update of each parameter."""
+        from probml.explain import explain
+
+        return explain(self, data)
+
+    @property
+    def structure(self) -> nx.DiGraph:
+        """All sites, parameters included, as a networkx DAG (attributes: rows, family, shape, plates)."""
+        from probml.structure import trace
+
+        return trace(self).graph()
+
+    @property
+    def graph(self) -> nx.DiGraph:
+        """The sites inside rows() as a networkx DAG."""
+        whole = self.structure
+        return whole.subgraph([name for name, data in whole.nodes(data=True) if data["rows"]]).copy()
+
+
+@contextlib.contextmanager
+def _scope(size: int | None):
+    token = _ROWS.set(size)
+    try:
+        yield
+    finally:
+        _ROWS.reset(token)

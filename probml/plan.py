@@ -1,0 +1,224 @@
+"""What was seen + structure → plan: who is summed out, who is data, which site is pooled, in which order, at what cost.
+
+A Plan is static: it is decided on the host before any compile, is cached, and is the static argument of every
+compiled program.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from probml import elimination
+from probml.language import Refusal
+from probml.structure import Site, Structure
+
+BUDGET = 2**30  # bytes one row's largest table may take
+TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
+CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A discrete site that is summed out: `values[s]` are the site's cells in joint state s."""
+
+    name: str
+    values: np.ndarray
+
+    @property
+    def states(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How one pattern of data meets one structure.
+
+    `pattern` is site -> "seen" (every cell), "part" or "likelihood" for sites inside rows; `given` are the sites
+    outside rows whose value is data; `targets` are unseen sites that a query asks for.
+    """
+
+    structure: Structure
+    pattern: Mapping[str, str]
+    given: tuple[str, ...]
+    targets: tuple[str, ...]
+    variables: Mapping[str, Variable]
+    observed: tuple[str, ...]
+    pooled: tuple[str, ...]
+    rowwise: tuple[str, ...]
+    order: tuple[str, ...]
+    global_order: tuple[str, ...]
+    clique: tuple[str, ...]
+    entries: int
+    width: int  # numbers a row touches
+
+    @functools.cached_property
+    def free(self) -> tuple[str, ...]:
+        """The parameters: continuous sites outside rows whose value is not data."""
+        return tuple(name for name in self.structure.parameters if name not in self.given)
+
+    @functools.cached_property
+    def globals(self) -> tuple[str, ...]:
+        return tuple(name for name in self.variables if not self.structure.sites[name].rows)
+
+    @functools.cached_property
+    def touching(self) -> tuple[str, ...]:
+        """The global variables on which rows depend, in order."""
+        used = {p for name in (*self.pooled, *self.rowwise) for p in self.discrete_parents(name)}
+        return tuple(name for name in self.globals if name in used)
+
+    def discrete_parents(self, name: str) -> tuple[str, ...]:
+        """The discrete parents over which a site's arguments are tabled: variables and, if pooled, seen ones."""
+        sites = self.structure.sites
+        return tuple(
+            parent
+            for parent in sites[name].parents
+            if parent in self.variables or (name in self.pooled and sites[parent].rows and sites[parent].discrete)
+        )
+
+    def scope(self, name: str) -> tuple[str, ...]:
+        """The variables of a site's factor."""
+        own = (name,) if name in self.variables else ()
+        return (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
+
+    @property
+    def complete(self) -> bool:
+        """Nothing inside rows is summed out: pooled statistics are then the same at every parameter value."""
+        return all(name in self.globals for name in self.variables)
+
+    def chunk_rows(self) -> int:
+        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, 8192))
+
+
+def make(
+    structure: Structure,
+    pattern: Mapping[str, str],
+    given: tuple[str, ...] = (),
+    targets: tuple[str, ...] = (),
+    merge_globals: bool = False,
+) -> Plan:
+    """Decide the plan; cached by value.
+
+    Args:
+        merge_globals: for queries on single rows: global variables are eliminated with the row's own.
+
+    Raises:
+        Refusal: an unseen continuous site feeds another, a summed-out site has no finite support, a table exceeds the budget.
+    """
+    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals)
+
+
+@functools.lru_cache(maxsize=512)
+def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], targets: tuple[str, ...], merge_globals: bool) -> Plan:
+    pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
+    active = _active(structure, pattern, targets)
+    variables: dict[str, Variable] = {}
+    observed = []
+    for site in sites.values():
+        if site.name in given or site.name not in active and site.rows:
+            continue
+        state = pattern.get(site.name)
+        has_children = any(child in active for child in structure.children[site.name])
+        if not site.discrete:
+            if site.rows and state is None and has_children:
+                child = next(c for c in structure.children[site.name] if c in active)
+                raise Refusal(
+                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), continuous and unseen, and '{child}' depends on it. "
+                    f"Only discrete sites are summed out. Give '{site.name}' in the data, or integrate it by hand inside the function"
+                )
+            if site.rows and state is not None:
+                observed.append(site.name)
+            continue
+        summed = not site.rows or (state != "seen" and (has_children or site.name in targets or state == "likelihood"))
+        if summed and site.rows and site.name in targets and not has_children and state is None and math.prod(site.cells) > 1:
+            summed = False  # a vector leaf is predicted from its parents, cell by cell
+        if summed:
+            variables[site.name] = _variable(structure, site)
+        elif state is not None:
+            observed.append(site.name)
+    pooled, rowwise = [], []
+    for name in (*observed, *(v for v in variables if sites[v].rows)):
+        (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
+    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), 1, 1)
+    local = [v for v in variables if sites[v].rows or merge_globals]
+    outer = [v for v in variables if v not in local]
+    sizes = {v: variable.states for v, variable in variables.items()}
+    scopes = [draft.scope(name) for name in (*pooled, *rowwise)]
+    if merge_globals:
+        scopes += [tuple(draft.globals)] * bool(draft.globals)
+    order = elimination.min_fill(scopes, sizes, local)
+    clique, entries = elimination.widest(scopes, sizes, order) if scopes else ((), 1)
+    outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
+    global_order = elimination.min_fill(outer_scopes, sizes, outer)
+    wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
+    for names, count in ((clique, entries), (wide, many)):
+        if count * 8 > BUDGET:
+            raise Refusal(
+                f"model '{name_of}': summing out needs a table over {', '.join(repr(n) for n in names)} with {count:.3g} entries, "
+                f"{count * 8:.3g} bytes, above the budget of {BUDGET:.3g}. See some of these sites, or drop an edge between them"
+            )
+    width = max(
+        entries,
+        max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in (*pooled, *rowwise)), default=1),
+        max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
+    )
+    return Plan(
+        structure,
+        pattern,
+        given,
+        targets,
+        variables,
+        tuple(observed),
+        tuple(pooled),
+        tuple(rowwise),
+        tuple(order),
+        tuple(global_order),
+        clique,
+        entries,
+        width,
+    )
+
+
+def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:
+    """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and are dropped."""
+    active, stack = set(), [*pattern, *targets]
+    while stack:
+        name = stack.pop()
+        if name not in active:
+            active.add(name)
+            stack += [p for p in structure.sites[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
+    return active
+
+
+def _variable(structure: Structure, site: Site) -> Variable:
+    if site.states is None:
+        raise Refusal(
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but only Categorical and "
+            f"Bernoulli sites have a finite list of states here. Give '{site.name}' in the data or write it as a Categorical"
+        )
+    cells = math.prod(site.cells)
+    if cells * math.log2(max(site.states, 2)) > 16:
+        raise Refusal(
+            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.states} states that are not independent given the "
+            f"rest: {site.states}^{cells} joint states. Give '{site.name}' in the data or use fewer cells"
+        )
+    grid = np.indices((site.states,) * cells).reshape(cells, -1).T
+    return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))
+
+
+def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str], variables: Mapping[str, Variable]) -> bool:
+    """A site is pooled when its arguments are one table over few discrete states, the same for every row."""
+    if site.family is None or site.inputs:
+        return False
+    entries = math.prod(site.lattice) * max(math.prod(site.event), site.states or 1)
+    for parent in site.parents:
+        above = structure.sites[parent]
+        if above.rows and parent not in variables:
+            if not above.discrete or above.states is None or math.prod(above.cells) != 1:
+                return False
+            entries *= above.states
+        elif parent in variables:
+            entries *= variables[parent].states
+    return entries <= TABLE

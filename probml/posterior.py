@@ -1,0 +1,253 @@
+"""A posterior in closed form: independent blocks, the gaussian ones given the scales they share; marginals, draws, predictives."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml import families
+from probml.factors import Known, argument_table
+from probml.levels import Level
+from probml.plan import Plan
+from probml.updates import Block, backward
+
+
+class Posterior(NamedTuple):
+    """What Exact found: a natural parameter per block, read at `params` (the scales' reference and the locations' mean).
+
+    A gaussian block may be scaled: its prior's scale, like the likelihood's, is proportional to a scale parameter, so
+    that its posterior covariance is the prior's times a fixed ratio (normal–inverse-gamma, normal–inverse-Wishart).
+    """
+
+    natural: tuple[dict[str, jax.Array], ...]
+    params: dict[str, jax.Array]
+    mean: dict[str, jax.Array]
+    table: jax.Array | None  # log posterior over the states of the global discrete sites, one axis each
+
+
+def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
+    """The free parameters in the scale of any site in whose location (or as whose value) a gaussian block stands."""
+    sites, found = plan.structure.sites, []
+    for site in sites.values():
+        if site.family is None or site.family.name not in ("Normal", "MultivariateNormal"):
+            continue
+        if site.name in block.names or any(name in site.uses.get("loc", {}) for name in block.names):
+            inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free)
+            found.append(inside[0] if len(inside) == 1 else inside or None)
+    return tuple(dict.fromkeys(found))
+
+
+def _prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Array:
+    """The prior's scale (Normal) or covariance (MultivariateNormal) of a location at given scale parameters."""
+    distribution = plan.structure.distribution(name, {**params, **known.given})
+    site = plan.structure.sites[name]
+    if site.family.name == "Normal":
+        return jnp.broadcast_to(distribution.scale, site.shape)
+    return jnp.broadcast_to(distribution.covariance_matrix, (*site.lattice, site.event[0], site.event[0]))
+
+
+class Marginals:
+    """The distributions of a posterior, given its plan and blocks (static) and its arrays."""
+
+    def __init__(self, plan: Plan, known: Known, stages: tuple[tuple[Block, ...], ...], posterior: Posterior):
+        self.plan, self.known, self.posterior = plan, known, posterior
+        self.blocks = [block for stage in stages for block in stage]
+        self.natural = dict(zip((block.names for block in self.blocks), posterior.natural, strict=True))
+        self.of = {name: block for block in self.blocks for name in block.names}
+
+    def scale_of(self, name: str) -> str | None:
+        """The scale parameter that a location's posterior is conditional on."""
+        block = self.of[name]
+        return next((c for c in coupling(self.plan, block) if c), None) if block.form == "gaussian" else None
+
+    def covariance(self, block: Block) -> jax.Array:
+        """A gaussian block's conditional variance (event 0) or covariance (event 1) at the reference scales."""
+        precision = self.natural[block.names]["precision"]
+        return 1.0 / precision if block.event == 0 else jnp.linalg.inv(precision)
+
+    def _slices(self, block: Block) -> dict[str, slice]:
+        out, start = {}, 0
+        for name in block.names:
+            size = math.prod(self.plan.structure.sites[name].shape)
+            out[name] = slice(start, start + size)
+            start += size
+        return out
+
+    def location(self, name: str) -> tuple[jax.Array, jax.Array]:
+        """Mean and conditional variance (or covariance over the last axis) of a location at the reference scales."""
+        block, site = self.of[name], self.plan.structure.sites[name]
+        loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
+        if block.stacked:
+            part = self._slices(block)[name]
+            loc, covariance = loc[part], covariance[part, part]
+            if len(site.shape) != 1:
+                return loc.reshape(site.shape), jnp.diagonal(covariance).reshape(site.shape)
+        return loc, covariance
+
+    def aligned(self, scale: str, name: str) -> tuple[jax.Array, jax.Array]:
+        """Degrees of freedom and widening of the Student t that integrates a scale out, at the elements of a location."""
+
+        def spread(params):
+            moved = _prior_spread(self.plan, self.known, params, name)
+            return moved**2 if self.plan.structure.sites[name].family.name == "Normal" else moved
+
+        return self._student(scale, spread)
+
+    def _student(self, scale: str, spread) -> tuple[jax.Array, jax.Array]:
+        """Degrees of freedom, and the factor from variances at the reference scales to squared scales of the Student t.
+
+        Args:
+            spread: parameters → variances (or covariances), each a multiple of one element of the scale block's c.
+        """
+        block, natural = self.of[scale], self.natural[(scale,)]
+        role = families.prior(self.plan.structure.sites[scale].kind)
+        shape = role.shape(natural)
+
+        def move(values):
+            if block.form == "inverse_gamma":
+                return spread({**self.posterior.params, scale: backward(values, block.steps)})
+            eye = jnp.broadcast_to(jnp.eye(natural["Psi"].shape[-1]), natural["Psi"].shape)
+            return spread({**self.posterior.params, scale: backward(eye * values[..., None, None], block.steps)})[..., 0, 0]
+
+        unit = move(jnp.ones_like(shape))
+        if block.form == "inverse_gamma":
+            return 2 * move(shape) / unit, move(natural["A"]) / move(shape)
+        df = shape - natural["Psi"].shape[-1] + 1
+        return move(df) / unit, move(natural["nu"]) / move(df)
+
+    def distribution(self, name: str) -> dist.Distribution:
+        """The marginal posterior of a parameter, as a NumPyro distribution."""
+        block, site = self.of[name], self.plan.structure.sites[name]
+        if block.form != "gaussian":
+            return families.prior(site.kind).posterior(self.natural[block.names], block.event)
+        loc, covariance = self.location(name)
+        matrix = covariance.ndim > loc.ndim
+        scale = self.scale_of(name)
+        if scale is None:
+            return dist.MultivariateNormal(loc, covariance) if matrix else dist.Normal(loc, jnp.sqrt(covariance))
+        hyper = self.aligned(scale, name)
+        df, widen = hyper
+        if not matrix:
+            return dist.StudentT(df, loc, jnp.sqrt(covariance * widen))
+        if self.of[scale].form == "inverse_gamma":  # one scale for the whole vector
+            df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
+        return dist.MultivariateStudentT(df, loc, jnp.linalg.cholesky(covariance * widen[..., None, None]))
+
+    def draw(self, key: jax.Array) -> dict[str, jax.Array]:
+        """One joint draw: scales and tables first, then the locations given the scales."""
+        out = dict(self.posterior.params)
+        for i, block in enumerate(self.blocks):
+            if block.form != "gaussian":
+                role = families.prior(self.plan.structure.sites[block.names[0]].kind)
+                out[block.names[0]] = role.posterior(self.natural[block.names], block.event).sample(jax.random.fold_in(key, i))
+        drawn = {name: out[name] for name in out}
+        for i, block in enumerate(self.blocks):
+            if block.form != "gaussian":
+                continue
+            loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
+            noise = jax.random.normal(jax.random.fold_in(key, i), loc.shape, loc.dtype)
+            scale = self.scale_of(block.names[0])
+            wide = None
+            if scale is not None:
+                first = block.names[0]
+                now, then = (_prior_spread(self.plan, self.known, p, first) for p in (drawn, self.posterior.params))
+                if self.plan.structure.sites[first].family.name == "MultivariateNormal":
+                    ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
+                    covariance, wide = now * ratio[..., None, None], None
+                else:
+                    wide = (now / then).reshape(-1)[0] if block.stacked or block.event else now / then
+            step = jnp.sqrt(covariance) * noise if block.event == 0 else (jnp.linalg.cholesky(covariance) @ noise[..., None])[..., 0]
+            value = loc + (step if wide is None else wide * step)
+            if block.stacked:
+                for name, part in self._slices(block).items():
+                    out[name] = value[part].reshape(self.plan.structure.sites[name].shape)
+            else:
+                out[block.names[0]] = value
+        return out
+
+    def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
+        """log p(params | data) of the closed form."""
+        total = jnp.zeros(())
+        for block in self.blocks:
+            first = block.names[0]
+            if block.form != "gaussian":
+                total += (
+                    families.prior(self.plan.structure.sites[first].kind)
+                    .posterior(self.natural[block.names], block.event)
+                    .log_prob(params[first])
+                    .sum()
+                )
+                continue
+            loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
+            if self.scale_of(first) is not None:
+                now, then = (_prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
+                if self.plan.structure.sites[first].family.name == "MultivariateNormal":
+                    covariance = now * (jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1))[..., None, None]
+                else:
+                    wide = (now / then) ** 2
+                    covariance = covariance * (wide.reshape(-1)[0] if block.stacked or block.event else wide)
+            value = jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked else params[first]
+            if block.event == 0:
+                total += dist.Normal(loc, jnp.sqrt(covariance)).log_prob(value).sum()
+            else:
+                total += dist.MultivariateNormal(loc, covariance).log_prob(value).sum()
+        return total
+
+    # Posterior predictives: one row at a time, exact where the row uses every parameter element once.
+
+    def integrable(self, name: str) -> bool:
+        """Whether a table of state probabilities is linear in the parameters: its posterior mean is then its predictive."""
+        site = self.plan.structure.sites[name]
+        argument = site.arguments[0]
+        uses = [use for p, use in site.uses.get(argument, {}).items() if p in self.plan.free]
+        return not uses or (argument == "probs" and all(use.level <= Level.AFFINE and not _bent(use) for use in uses))
+
+    def predictive(self, name: str) -> dict[str, jax.Array] | None:
+        """The posterior predictive of a pooled Normal or MultivariateNormal site, one row at a time: arguments of a normal or
+        Student t (see factors.STUDENTS) over its table, (*parent states, lattice cells, ...), or None without closed form."""
+        plan, site, sure = self.plan, self.plan.structure.sites[name], self.posterior.params
+        centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
+        scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
+        vector = site.family.event == 1
+        variance = self._moved_variance(name, centres) if centres else 0.0
+        if len(scales) > 1 or variance is None or (scales and vector and self.of[scales[0]].form != "inverse_wishart"):
+            return None
+
+        def spread(params):
+            arguments = argument_table(plan, params, self.known, name)
+            return site.family.distribution(arguments).covariance_matrix if vector else arguments["scale"] ** 2
+
+        loc, total = argument_table(plan, sure, self.known, name)["loc"], spread(sure) + variance
+        out = {"loc": loc}
+        if scales:
+            out["df"], widen = self._student(scales[0], spread)
+            total = total * (widen[..., None, None] if vector else widen)
+        out |= {"scale_tril": jnp.linalg.cholesky(total)} if vector else {"scale": jnp.sqrt(total)}
+        shape = loc.shape[: loc.ndim - vector]
+        return {
+            a: jnp.broadcast_to(v, shape + v.shape[v.ndim - {"scale_tril": 2, "loc": int(vector)}.get(a, 0) :]) if a != "loc" else v
+            for a, v in out.items()
+        }
+
+    def _moved_variance(self, name: str, centres: list[str]):
+        """Var[loc] over the site's table, for locations that are copies of one parameter's elements."""
+        uses = self.plan.structure.sites[name].uses["loc"]
+        if len(centres) > 1 or uses[centres[0]].level != Level.MOVED or uses[centres[0]].coordinate:
+            return None
+        first, vector = centres[0], self.plan.structure.sites[name].family.event == 1
+        loc, variance = self.location(first)
+
+        def moved(value):
+            return argument_table(self.plan, {**self.posterior.params, first: value}, self.known, name)["loc"]
+
+        if variance.ndim == loc.ndim:
+            one = moved(variance)
+            return one[..., None] * jnp.eye(one.shape[-1]) if vector else one
+        return jax.vmap(moved, in_axes=-1, out_axes=-1)(variance) if vector else None
+
+
+def _bent(use) -> bool:
+    return any(step not in ("complement", "times") for step, _ in use.coordinate)

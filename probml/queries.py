@@ -1,0 +1,141 @@
+"""Questions to a fit, answered for all rows in one compiled call: evidence, marginals, decoding, joint draws, moments.
+
+Discrete sites outside rows join each row's own variables here, with what was learnt about them as their factor, so that
+every answer is about one row at a time, given what was fitted.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml import elimination
+from probml.elimination import Factor
+from probml.factors import Known, Rows, global_factors, naturals, over_states, row_environment, row_factors
+from probml.plan import Plan
+
+
+class Belief(NamedTuple):
+    """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives, and global states."""
+
+    params: dict[str, jax.Array]
+    table: jax.Array | None  # log posterior over the global discrete sites
+    predictive: dict[str, Any]  # pooled continuous site → NumPyro distribution over its argument table
+
+
+def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[Factor]:
+    natural = naturals(plan, belief.params, known)
+    factors = row_factors(plan, belief.params, known, natural, rows, predictive=belief.predictive)
+    if belief.table is not None:
+        return [*factors, Factor(belief.table[None], plan.globals)]
+    return factors + global_factors(plan, belief.params, known)
+
+
+def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows, key) -> tuple[jax.Array, dict]:
+    """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one parameter value."""
+    factors, size = _factors(plan, belief, known, rows), len(rows.weights)
+
+    def evidence(extra):
+        return jnp.broadcast_to(elimination.evidence([*factors, *extra], plan.order), (size,))
+
+    scopes = {site: (site,) if site in plan.variables else plan.scope(site) for question, site in ask if question != "decode"}
+    zeros = [jnp.zeros((size, *(plan.variables[v].states for v in scope))) for scope in scopes.values()]
+
+    def total(zeros):
+        log = evidence([Factor(z, scope) for z, scope in zip(zeros, scopes.values(), strict=True)])
+        return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
+
+    (_, log), tables = jax.value_and_grad(total, has_aux=True)(zeros)
+    q = dict(zip(scopes, tables, strict=True))
+    out = {}
+    for question, site in ask:
+        if question == "probability":
+            out[question, site] = _probability(plan, belief, known, rows, site, q[site])
+        elif question == "mean":
+            out[question, site] = _average(q[site], conditional(plan, belief.params, known, rows, site, "mean"))
+    return log, out
+
+
+def _average(q: jax.Array, values: jax.Array) -> jax.Array:
+    """Σ over states of q × conditional values: (b, *states) and (b, *states, ...) → (b, ...)."""
+    states = tuple(range(1, q.ndim))
+    return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
+
+
+def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array) -> jax.Array:
+    """(b, *cells, states) marginal probabilities of a discrete site."""
+    site = plan.structure.sites[name]
+    if name in plan.variables:
+        values = jnp.asarray(plan.variables[name].values)
+        if math.prod(site.cells) == 1:
+            return q.reshape(len(q), *site.cells, site.states)
+        hot = jax.nn.one_hot(values, site.states)  # (joint states, *cells, states)
+        return jnp.tensordot(q, hot, 1)
+    p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities"))
+    if name in rows.values:
+        hot = jax.nn.one_hot(rows.values[name], site.states)
+        p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
+    return p
+
+
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str) -> jax.Array:
+    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states])."""
+    site, parents = plan.structure.sites[name], tuple(p for p in plan.structure.sites[name].parents if p in plan.variables)
+    fixed = {**params, **known.given}
+
+    def one(varying):
+        def at(*states):
+            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            if what == "probabilities":
+                return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells, site.states)
+            return site.layout(plan.structure.distribution(name, env).mean, len(site.event)).reshape(site.cells)
+
+        return over_states(plan, at, parents)
+
+    return jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows, name))
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "ask", "averaged"))
+def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows):
+    """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are weighed by each draw's p(row)."""
+
+    def chunk(rows):
+        if not averaged:
+            return _answer(plan, ask, belief, known, rows, None)
+        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows, None), belief.params)
+        weight = jax.nn.softmax(log, 0)
+        out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
+        return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
+
+    return jax.lax.map(chunk, chunks)
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "sites"))
+def decode(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
+    """The jointly most probable states of the variables `sites`, all others summed out: name → (chunks, b) joint states."""
+
+    def chunk(rows):
+        first = tuple(v for v in plan.order if v not in sites)
+        rest = tuple(v for v in plan.order if v in sites)
+        factors = elimination.remainder(_factors(plan, belief, known, rows), first)
+        states = elimination.maximise(factors, rest)[1]
+        return {name: jnp.broadcast_to(states[name], (len(rows.weights),)) for name in sites}
+
+    return jax.lax.map(chunk, chunks)
+
+
+@functools.partial(jax.jit, static_argnames=("plan",))
+def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+    """Joint draws of all variables given each row: name → (chunks, b) joint states."""
+
+    def chunk(pair):
+        rows, key = pair
+        factors = _factors(plan, belief, known, rows)
+        size = len(rows.weights)
+        whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names) for f in factors[:1]] + factors[1:]
+        return elimination.draw(whole, plan.order, key)
+
+    return jax.lax.map(chunk, (chunks, jax.random.split(key, chunks.weights.shape[0])))

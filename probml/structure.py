@@ -1,0 +1,323 @@
+"""A model → its structure: one abstract trace gives the sites, their plates and parents, and the program of every argument.
+
+The function is traced once, for a single row, with every site's value as an input. All else is read off that jaxpr:
+who depends on whom, how arguments depend on parameters (levels.py), and the small program that computes one site's
+arguments, to be vmapped over rows and over the states of discrete parents.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpyro.distributions as dist
+from jax.extend import core
+from numpyro.primitives import Messenger
+
+from probml import families, levels
+from probml.language import Model, ModelError
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One `sample` statement: its distribution, its place in the plates, and its layout.
+
+    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates inside rows with the
+    outermost first, then event axes. `independent` of the event axes are batch axes of the base distribution.
+    """
+
+    name: str
+    rows: bool
+    discrete: bool
+    family: Any  # families.Likelihood or None: no kernel, NumPyro's own log_prob is used
+    kind: str  # the distribution's name
+    arguments: tuple[str, ...]
+    treedef: Any  # rebuilds the base distribution from its leaves, where there is no family
+    batch: tuple[int, ...]
+    independent: tuple[int, ...]
+    event: tuple[int, ...]
+    axes: tuple[int, ...]  # batch axes of the plates inside rows, outermost first
+    row_axis: int | None
+    plates: tuple[tuple[str, int], ...]
+    states: int | None
+    support: Any
+    parents: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.batch + self.independent + self.event
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return self.lattice + self.event
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The cells that are separate values of the base distribution: plates inside rows, then independent event axes."""
+        if not self.rows:
+            return self.batch + self.independent
+        return tuple(self.batch[axis] for axis in self.axes) + self.independent
+
+    def layout(self, array: jax.Array, tail: int) -> jax.Array:
+        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells flattened, tail axes)."""
+        rank = len(self.batch) + len(self.independent)
+        inner = array.shape[array.ndim - tail :]
+        array = jnp.broadcast_to(array, self.batch + self.independent + inner)
+        if self.rows:
+            used = (*self.axes, *range(len(self.batch), rank))
+            rest = [axis for axis in range(rank) if axis not in used]
+            array = jnp.transpose(array, (*rest, *used, *range(rank, rank + tail)))
+        return array.reshape((math.prod(self.lattice), *inner))
+
+    def place(self, cells: jax.Array) -> jax.Array:
+        """One row in the user's layout (cells) → NumPyro's layout for a single row."""
+        if not self.rows:
+            return jnp.reshape(cells, self.shape)
+        plates = len(self.axes)
+        cells = jnp.reshape(cells, self.cells)
+        order = sorted(range(plates), key=lambda i: self.axes[i])
+        cells = jnp.transpose(cells, (*order, *range(plates, cells.ndim)))
+        return cells.reshape(self.shape)
+
+    def collect(self, value: jax.Array, rows: int) -> jax.Array:
+        """NumPyro's layout with `rows` rows → (rows, cells)."""
+        if not self.rows:
+            return value
+        batch = list(self.batch)
+        batch[self.row_axis] = rows
+        value = jnp.broadcast_to(value, tuple(batch) + self.independent + self.event)
+        front = (self.row_axis, *self.axes)
+        rest = [axis for axis in range(len(batch)) if axis not in front]
+        value = jnp.transpose(value, (*front, *rest, *range(len(batch), value.ndim)))
+        return value.reshape((rows, *self.cells))
+
+    def spread(self, cells: jax.Array) -> jax.Array:
+        """(rows, cells) → NumPyro's layout with that many rows."""
+        value = jax.vmap(self.place)(cells)
+        return jnp.moveaxis(jnp.squeeze(value, self.row_axis + 1), 0, self.row_axis)
+
+
+def _peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
+    """The distribution under Independent and Expanded wrappers, and how many event axes are only independent copies."""
+    independent = 0
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        if isinstance(fn, dist.Independent):
+            independent += fn.reinterpreted_batch_ndims
+        fn = fn.base_dist
+    return fn, independent
+
+
+class _Recorder(Messenger):
+    """Gives every site its value from `values` (or zeros) and keeps the messages."""
+
+    def __init__(self, model: Model, values: Mapping[str, jax.Array]):
+        super().__init__()
+        self.model, self.values, self.messages = model, values, {}
+
+    def process_message(self, msg: dict) -> None:
+        name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
+        if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
+            raise ModelError(
+                f"{where}: a plate with subsample_size is not supported; give the whole plate, engines take batch_rows= instead"
+            )
+        if msg["type"] == "param":
+            raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", dist.ImproperUniform(...)) or any prior')
+        if msg["type"] == "control_flow":
+            raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
+        if msg["type"] != "sample":
+            return
+        if msg["is_observed"]:
+            raise ModelError(
+                f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
+            )
+        if name in self.messages:
+            raise ModelError(f"{where}: two sites have this name; give each its own")
+        if name in self.model.inputs:
+            raise ModelError(f"{where}: an input has the same name; rename one of them")
+        fn = msg["fn"]
+        dtype = int if fn.support is not None and fn.support.is_discrete else float
+        shape = fn.batch_shape + fn.event_shape
+        msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
+        self.messages[name] = msg
+
+
+def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array]) -> dict[str, dict]:
+    recorder = _Recorder(model, values)
+    with recorder:
+        model(rows=1, **inputs)
+    return recorder.messages
+
+
+def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
+    fn = msg["fn"]
+    base, independent = _peel(fn)
+    batch = tuple(fn.batch_shape)
+    event = len(fn.event_shape) - independent
+    frames = list(reversed(msg["cond_indep_stack"]))
+    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows"), None)
+    where = f"model '{model.name}', site '{name}'"
+    row_axis, axes = None, ()
+    if inside is not None:
+        row_axis = len(batch) + frames[inside].dim
+        axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
+        loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes) and batch[axis] != 1]
+        if batch[row_axis] != 1 or loose:
+            raise ModelError(
+                f"{where}: its distribution has batch shape {batch} for a single row, so an axis of it is neither rows() nor a plate. "
+                "Declare a vector with .to_event(1), or put the site in a numpyro.plate inside rows()"
+            )
+    discrete = fn.support is not None and bool(fn.support.is_discrete)
+    family = families.likelihood(base)
+    if family is not None:
+        arguments = family.arguments(base)
+        treedef, states = None, family.states(arguments)
+    else:
+        leaves, treedef = jax.tree.flatten(base)
+        arguments, states = {f"argument{i}": jnp.asarray(leaf) for i, leaf in enumerate(leaves)}, None
+    site = Site(
+        name,
+        inside is not None,
+        discrete,
+        family,
+        family.name if family is not None else type(base).__name__,
+        tuple(arguments),
+        treedef,
+        batch,
+        tuple(fn.event_shape[:independent]),
+        tuple(fn.event_shape[independent:]) if event else (),
+        axes,
+        row_axis,
+        tuple((frame.name, frame.size) for frame in frames),
+        states,
+        fn.support,
+    )
+    return site, arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The sites of a model in order, and the traced programs of their arguments."""
+
+    model: Model
+    sites: dict[str, Site]
+    programs: dict[str, tuple[Any, tuple[str, ...]]]  # site -> (closed jaxpr of its arguments, names of what it takes)
+
+    def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """The arguments of a site's base distribution for one row, in NumPyro's layout.
+
+        Args:
+            env: what the site depends on: parameters and sites in NumPyro's single-row layout, inputs with one row.
+        """
+        program, takes = self.programs[name]
+        outputs = core.jaxpr_as_fun(program)(
+            *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
+        )
+        return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
+
+    def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """The same for a site with a family, in the user's layout: argument → (lattice cells flattened, its own event axes)."""
+        site = self.sites[name]
+        return {key: site.layout(value, site.family.argument_event[key]) for key, value in self.arguments(name, env).items()}
+
+    def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
+        """The site's base distribution for one row, in NumPyro's layout."""
+        site, arguments = self.sites[name], self.arguments(name, env)
+        if site.family is not None:
+            return site.family.distribution(arguments)
+        return jax.tree.unflatten(site.treedef, list(arguments.values()))
+
+    @functools.cached_property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete)
+
+    @functools.cached_property
+    def children(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(s.name for s in self.sites.values() if name in s.parents) for name in self.sites}
+
+    def graph(self) -> nx.DiGraph:
+        graph = nx.DiGraph()
+        for site in self.sites.values():
+            graph.add_node(site.name, rows=site.rows, family=site.kind, shape=site.cells, plates=tuple(n for n, _ in site.plates))
+        graph.add_edges_from((parent, site.name) for site in self.sites.values() for parent in site.parents)
+        return graph
+
+
+def trace(model: Model, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+    """Trace a model once; cached.
+
+    Args:
+        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind); None guesses scalars.
+
+    Raises:
+        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled plate.
+    """
+    if inputs is None:
+        for guess in (((), "f"), ((), "i"), ((1,), "f")):
+            try:
+                return trace(model, dict.fromkeys(model.inputs, guess))
+            except (TypeError, IndexError, ValueError) as error:
+                failure = error
+        raise ModelError(f"model '{model.name}' cannot be traced without its inputs {list(model.inputs)}: {failure}") from failure
+    return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())), bool(jax.config.jax_enable_x64))
+
+
+@functools.lru_cache(maxsize=256)
+def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
+    kinds = {"f": float, "b": bool}
+    inputs = {name: jax.ShapeDtypeStruct((1, *shape), jnp.result_type(kinds.get(kind, int))) for name, shape, kind in specs}
+    found: dict[str, Site] = {}
+
+    def shapes(inputs):
+        for name, msg in _run(model, inputs, {}).items():
+            found[name] = _site(model, name, msg)[0]
+        return 0
+
+    jax.eval_shape(shapes, inputs)
+    if not found:
+        raise ModelError(f"model '{model.name}' has no sample sites")
+    values = {
+        name: jax.ShapeDtypeStruct(site.shape, jnp.result_type(int) if site.discrete else jnp.result_type(float))
+        for name, site in found.items()
+    }
+    layout: list[tuple[str, str]] = []
+
+    def outputs(values, inputs):
+        flat = []
+        for name, msg in _run(model, inputs, values).items():
+            for key, value in _site(model, name, msg)[1].items():
+                layout.append((name, key))
+                flat.append(jnp.asarray(value))
+        return flat
+
+    closed = jax.make_jaxpr(outputs)(values, inputs)
+    # pytree order of dicts is by sorted key, sites before inputs
+    names = [*sorted(values), *sorted(inputs)]
+    depends = levels.dependencies(closed)
+    tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows and not found[name].discrete}
+    uses = levels.classify(closed, tracked)
+    sites, programs = {}, {}
+    for name, site in found.items():
+        positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
+        needs = sorted(set().union(*(depends[i] for i in positions))) if positions else []
+        program, takes = levels.restrict(closed, positions)
+        programs[name] = (program, tuple(names[i] for i in takes))
+        sites[name] = dataclasses.replace(
+            site,
+            parents=tuple(names[i] for i in needs if names[i] in found),
+            inputs=tuple(names[i] for i in needs if names[i] not in found),
+            uses={layout[i][1]: uses[i] for i in positions},
+        )
+    for site in sites.values():
+        for parent in site.parents:
+            if sites[parent].rows and not site.rows:
+                raise ModelError(
+                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: move it inside rows()"
+                )
+    return Structure(model, sites, programs)

@@ -1,0 +1,436 @@
+"""Which update each parameter gets, and the M-step that performs them.
+
+From the levels of every distribution argument, parameters are gathered into blocks whose objective has a known form
+(families): gaussian blocks first, then variances and probability tables, then whatever is left, by L-BFGS. A form is
+read off from derivatives of the one objective ⟨q, log factors⟩ + log prior, so that ties, shared parameters and
+several sites need no case of their own.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+from numpyro.distributions import biject_to
+
+from probml import families
+from probml.factors import Expected, Known, Rows, accumulate, log_prior, row_surrogate, surrogate
+from probml.levels import Level
+from probml.plan import Plan
+
+DENSE = 2048  # entries of a jointly quadratic block
+ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parameters that are updated together.
+
+    `form` is None for the general path. `steps` take the parameter to the quantity c in which the form holds.
+    `event` counts the axes of c that belong together. `stacked`: c is all the block's parameters as one vector.
+    """
+
+    names: tuple[str, ...]
+    form: str | None
+    steps: tuple[tuple[str, float], ...]
+    event: int
+    stacked: bool
+    conjugate: bool
+    rowwise: bool
+    why: str
+
+    def describe(self, plan: Plan, prior: bool) -> str:
+        sites = plan.structure.sites
+        kinds = "/".join(dict.fromkeys(sites[name].kind for name in self.names))
+        targets = ", ".join(dict.fromkeys(sites[user].kind for user in self._users(plan)))
+        if self.form is None:
+            return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
+        if not self.conjugate and prior:
+            return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}, started at the closed-form maximum: {self.why}"
+        if self.form == "gaussian" and self.rowwise:
+            return f"weighted least squares ({kinds}–{targets}), closed form"
+        name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
+        return f"{name}, closed form" + (f" in {'·'.join(step for step, _ in self.steps)}" if self.steps else "")
+
+    def _users(self, plan: Plan):
+        return [s for s in users(plan) if any(name in uses for name in self.names for uses in plan.structure.sites[s].uses.values())]
+
+
+def users(plan: Plan) -> tuple[str, ...]:
+    """The sites whose density the parameters enter: data, summed-out sites, and other parameters' priors."""
+    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters)
+
+
+def forward(value: jax.Array, steps) -> jax.Array:
+    """Parameter → the quantity c of its form."""
+    for step, amount in steps:
+        value = {
+            "power": lambda v, p: v**p,
+            "complement": lambda v, _: 1 - v,
+            "exp": lambda v, _: jnp.exp(v),
+            "log": lambda v, _: jnp.log(v),
+            "logistic": lambda v, _: jax.nn.sigmoid(v),
+            "softmax": lambda v, _: jax.nn.softmax(v, -1),
+            "gram": lambda v, _: v @ jnp.swapaxes(v, -1, -2),
+            "inverse": lambda v, _: jnp.linalg.inv(v),
+        }[step](value, amount)
+    return value
+
+
+def backward(value: jax.Array, steps) -> jax.Array:
+    """The quantity c → the parameter."""
+    tiny = jnp.finfo(value.dtype).tiny
+    for step, amount in reversed(steps):
+        value = {
+            "power": lambda v, p: v ** (1 / p),
+            "complement": lambda v, _: 1 - v,
+            "exp": lambda v, _: jnp.log(v),
+            "log": lambda v, _: jnp.exp(v),
+            "logistic": lambda v, _: jnp.log(v) - jnp.log1p(-v),
+            "softmax": lambda v, _: jnp.log(jnp.maximum(v, tiny)),
+            "gram": lambda v, _: jnp.linalg.cholesky(v),
+            "inverse": lambda v, _: jnp.linalg.inv(v),
+        }[step](value, amount)
+    return value
+
+
+def _normalise(steps, form: str):
+    """Merge powers, drop constant factors where the form is closed under them; None where it is not."""
+    out: list[tuple[str, float]] = []
+    for step, amount in steps:
+        if step == "times":
+            if form not in ("inverse_gamma", "inverse_wishart", "gaussian"):
+                return None
+        elif step == "complement" and form == "beta" and not out:
+            continue
+        elif step == "power" and out and out[-1][0] == "power":
+            out[-1] = ("power", out[-1][1] * amount)
+            if out[-1][1] == 1.0:
+                out.pop()
+        else:
+            out.append((step, amount))
+    if form == "inverse_gamma" and any(step not in ("power", "exp") for step, _ in out):
+        return None
+    if form in ("dirichlet", "inverse_wishart") and len(out) > 1:
+        return None
+    return tuple(out)
+
+
+def _read_uses(plan: Plan, name: str):
+    """The form and steps that every use of a parameter agrees on, the sites, or the reason why there is none."""
+    sites = plan.structure.sites
+    form, steps, places, moved = None, None, [], True
+    for user in users(plan):
+        site = sites[user]
+        mine = {argument: uses[name] for argument, uses in site.uses.items() if name in uses}
+        if not mine:
+            continue
+        if len(mine) > 1:
+            return None, None, places, moved, f"'{name}' enters two arguments of '{user}'"
+        argument, use = next(iter(mine.items()))
+        if site.family is None:
+            return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
+        its_form, its_steps = site.family.canonical[argument]
+        if its_form == "gaussian":
+            if use.level > Level.AFFINE or any(step not in ("times", "complement") for step, _ in use.coordinate):
+                return None, None, places, moved, f"not affine in the {argument} of '{user}'"
+            moved &= use.level == Level.MOVED and site.family.event == 0
+            full = ()
+        else:
+            if use.level != Level.MOVED:
+                return None, None, places, moved, f"{use.level.name.lower()} in the {argument} of '{user}'"
+            full = _normalise((*use.coordinate, *its_steps), its_form)
+            if full is None:
+                return None, None, places, moved, f"no closed form for the coordinate of '{name}' in the {argument} of '{user}'"
+        if form is not None and (form, steps) != (its_form, full):
+            return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
+        form, steps = its_form, full
+        places.append(user)
+    if form is None:
+        return None, None, places, moved, "the data do not depend on it"
+    return form, steps, places, moved, ""
+
+
+@functools.lru_cache(maxsize=512)
+def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
+    """The stages of the M-step: blocks in one stage do not interact and are read together."""
+    sites = plan.structure.sites
+    gaussian: list[set[str]] = []
+    singles, general = [], []
+    found = {name: _read_uses(plan, name) for name in plan.free}
+    for name in plan.free:
+        form, steps, places, moved, why = found[name]
+        role = families.prior(sites[name].kind)
+        rowwise = any(p in plan.rowwise for p in places) or any(name in u for s in plan.rowwise for u in sites[s].uses.values())
+        flat = not prior or sites[name].kind == "ImproperUniform"
+        conjugate = flat or (role is not None and role.form == form and (role.steps == steps))
+        if form is not None and not conjugate and not why:
+            why = f"its prior {sites[name].kind} is not conjugate"
+        if form == "gaussian" and conjugate:
+            linked = {name} | {other for other in plan.free if found[other][0] == "gaussian" and _linked(plan, name, other)}
+            joined = [group for group in gaussian if group & linked]
+            gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
+        elif form is not None:
+            event = {"dirichlet": 1, "inverse_wishart": 2}.get(form, 0)
+            if form == "gaussian":
+                form, event = None, 0
+            block = Block((name,), form, steps or (), event, False, conjugate, rowwise, why)
+            (singles if conjugate and form else general).append(block)
+        else:
+            general.append(Block((name,), None, (), 0, False, False, rowwise, why))
+    stages: list[list[Block]] = []
+    together: list[Block] = []
+    for group in gaussian:
+        names = tuple(name for name in plan.free if name in group)
+        size = sum(math.prod(sites[name].shape) for name in names)
+        rowwise = any(p in plan.rowwise for name in names for p in found[name][2])
+        site, moved = sites[names[0]], found[names[0]][3]
+        elementwise = prior is False or site.kind in ("Normal", "ImproperUniform")
+        if len(names) == 1 and moved and elementwise:
+            together.append(Block(names, "gaussian", (), 0, False, True, rowwise, ""))
+        elif (
+            len(names) == 1
+            and len(site.independent + site.event) == 1
+            and (math.prod(site.batch) == 1 or size > DENSE or found[names[0]][3] is False)
+        ):
+            together.append(Block(names, "gaussian", (), 1, False, True, rowwise, ""))
+        elif size <= DENSE:
+            together.append(Block(names, "gaussian", (), 1, True, True, rowwise, ""))
+        else:
+            general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
+    stages = [stage for stage in (together, singles, *([block] for block in general)) if stage]
+    return tuple(tuple(stage) for stage in stages)
+
+
+def _linked(plan: Plan, a: str, b: str) -> bool:
+    """Two gaussian parameters meet in the location of one site, or one is the location of the other's prior."""
+    sites = plan.structure.sites
+    if any(b in uses for uses in sites[a].uses.values()) or any(a in uses for uses in sites[b].uses.values()):
+        return True
+    return any(a in uses and b in uses for user in users(plan) for uses in sites[user].uses.values())
+
+
+class Objective:
+    """Q(params) = ⟨q, log factors⟩ + log prior, as a function of some blocks' quantities c, with its derivatives.
+
+    The part of pooled sites is a function of small tables; the part of row-wise sites is a pass over the chunks, made
+    only where a block touches one.
+    """
+
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, mode: bool = True):
+        self.mode = mode  # priors in the coordinates that are maximised, or their own densities
+        self.plan, self.expected, self.params, self.known, self.chunks, self.prior = plan, expected, dict(params), known, chunks, prior
+
+    def _pooled(self, unpack, c):
+        params = {**self.params, **unpack(c)}
+        value = surrogate(self.plan, self.expected, params, self.known)
+        return value + log_prior(self.plan, params, self.known, self.mode) if self.prior else value
+
+    def differentiate(self, unpack, c, directions, rowwise: bool):
+        """Value, gradient and curvature along directions of Q(unpack(c))."""
+        total = _second(lambda c: self._pooled(unpack, c), c, directions)
+        if rowwise:
+
+            def chunk(pair):
+                rows, taps = pair
+                return _second(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows), c, directions), ()
+
+            more = _over(chunk, self.chunks, self.expected.taps)
+            total = jax.tree.map(jnp.add, total, more)
+        return total
+
+    def value_and_gradient(self, unpack, c, rowwise: bool):
+        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c))(c)
+        if rowwise:
+
+            def chunk(pair):
+                rows, taps = pair
+                return jax.value_and_grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))(c), ()
+
+            more = _over(chunk, self.chunks, self.expected.taps)
+            value, gradient = value + more[0], jax.tree.map(jnp.add, gradient, more[1])
+        return value, gradient
+
+
+class _Pair(tuple):
+    """Rows with their taps, so that `accumulate` chunks both."""
+
+    @property
+    def weights(self):
+        return self[0].weights
+
+
+jax.tree_util.register_pytree_node(_Pair, lambda p: (tuple(p), None), lambda _, c: _Pair(c))
+
+
+def _over(chunk, rows, taps):
+    return accumulate(chunk, _Pair((rows, taps)))[0]
+
+
+def _second(function, c, directions):
+    gradient = jax.grad(function)
+    curvature = jax.vmap(lambda d: jax.jvp(gradient, (c,), (d,))[1])(directions)
+    return function(c), gradient(c), curvature
+
+
+def maximise(
+    plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, steps: int = 20
+) -> dict[str, jax.Array]:
+    """The M-step: every block in turn (ECM, Meng & Rubin 1993), closed forms exactly, the rest by a few L-BFGS steps."""
+    params = dict(params)
+    for stage in blocks(plan, prior):
+        objective = Objective(plan, expected, params, known, chunks, prior)
+        closed = all(block.form for block in stage)
+        proposal = modes(params, stage, read(objective, stage)) if closed else {}
+        if closed and all(block.conjugate for block in stage):
+            params.update(proposal)
+            continue
+        if proposal:
+            objective.params = _better(objective, params, proposal, stage)
+        params.update(_ascend(objective, stage, steps))
+    return params
+
+
+def _better(objective: Objective, params, proposal, stage):
+    """The closed-form maximum of the likelihood as a start, where it is better than the present value."""
+    rowwise = any(block.rowwise for block in stage)
+    names = [name for block in stage for name in block.names]
+
+    def value(p):
+        return objective.value_and_gradient(lambda c: c, {n: p[n] for n in names}, rowwise)[0]
+
+    there = value({**params, **proposal})
+    better = jnp.isfinite(there) & (there > value(params))
+    return {**params, **{n: jnp.where(better, proposal[n], params[n]) for n in names}}
+
+
+def pack(params: Mapping, block: Block) -> jax.Array:
+    """The block's quantity c at the present parameters."""
+    if block.stacked:
+        return jnp.concatenate([params[name].reshape(-1) for name in block.names])
+    return forward(params[block.names[0]], block.steps)
+
+
+def unpack(params: Mapping, block: Block, c: jax.Array) -> dict[str, jax.Array]:
+    if not block.stacked:
+        return {block.names[0]: backward(c, block.steps)}
+    out, start = {}, 0
+    for name in block.names:
+        size = params[name].size
+        out[name] = c[start : start + size].reshape(params[name].shape)
+        start += size
+    return out
+
+
+def read(objective: Objective, stage, rounds: int = ROUNDS, rowwise_rounds: int = 1) -> list[dict[str, jax.Array]]:
+    """Read the natural parameters of every block's form, all blocks of a stage with one differentiation."""
+    params = objective.params
+    rowwise = any(block.rowwise for block in stage)
+    at = [pack(params, block) for block in stage]
+    natural: list[dict] = []
+    for _ in range(rowwise_rounds if rowwise else rounds):
+        forms = [families.FORMS[block.form] for block in stage]
+        at = [form.reference(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
+        probes = [form.directions(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
+        most = max(len(p) for p in probes)
+        directions = [jnp.concatenate([p, jnp.zeros((most - len(p), *p.shape[1:]), p.dtype)]) for p in probes]
+
+        def together(cs):
+            return {name: value for block, c in zip(stage, cs, strict=True) for name, value in unpack(params, block, c).items()}
+
+        _, gradient, curvature = objective.differentiate(together, at, directions, rowwise)
+        natural = [
+            form.read(c, g, h[: len(p)], block.event)
+            for form, c, g, h, p, block in zip(forms, at, gradient, curvature, probes, stage, strict=True)
+        ]
+        at = [form.mode(n, c, block.event) for form, n, c, block in zip(forms, natural, at, stage, strict=True)]
+    return natural
+
+
+def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
+    """The parameters at the modes of forms that were read."""
+    out = {}
+    for block, n in zip(stage, natural, strict=True):
+        present = pack(params, block)
+        out.update(unpack(params, block, families.FORMS[block.form].mode(n, present, block.event)))
+    return out
+
+
+def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
+    """L-BFGS on a block in its unconstrained coordinate; never lowers the objective."""
+    plan, params = objective.plan, objective.params
+    names = [name for block in stage for name in block.names]
+    rowwise = any(block.rowwise for block in stage)
+    maps = transforms(plan, params, objective.known, names)
+    start = {name: maps[name].inv(params[name]) for name in names}
+
+    def loss(u):
+        value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names}, u, rowwise)
+        return -value, jax.tree.map(jnp.negative, gradient)
+
+    best, _, _, _ = lbfgs(loss, start, steps, 1e-12)
+    return {name: maps[name](best[name]) for name in names}
+
+
+def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:
+    """The one-to-one maps from unconstrained coordinates to the supports of the parameters."""
+    env = {**params, **known.given}
+    return {name: biject_to(plan.structure.distribution(name, env).support) for name in names}
+
+
+def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0):
+    """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values).
+
+    Args:
+        value_and_gradient: point → (value, gradient).
+        tolerance: stop when the value falls by less than this, relative to 1 + |value|.
+        trail: how many values to keep; the first is the start's.
+    """
+    value0, gradient0 = value_and_gradient(start)
+    curvature = optax.scale_by_lbfgs(memory_size=10)
+    norm = optax.tree.norm(gradient0)
+
+    def step(carry):
+        point, value, gradient, memory, _, count, values = carry
+        direction, memory = curvature.update(gradient, memory, point)
+        slope = -optax.tree.vdot(direction, gradient)
+        direction = jax.tree.map(lambda d, g: jnp.where(slope < 0, -d, -g), direction, gradient)
+        slope = jnp.where(slope < 0, slope, -optax.tree.vdot(gradient, gradient))
+        first = jnp.where(count == 0, jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30)), 1.0)
+
+        def shrink(trial):
+            size, _, _, _ = trial
+            there = jax.tree.map(lambda p, d: p + size * d, point, direction)
+            new, slopes = value_and_gradient(there)
+            return size * 0.3, there, new, slopes
+
+        def rejected(trial):
+            size, _, new, _ = trial
+            return ~(new <= value + 1e-4 * (size / 0.3) * slope) & (size > 1e-10)
+
+        _, there, new, slopes = jax.lax.while_loop(rejected, shrink, shrink((first, point, value, gradient)))
+        improved = new < value
+        keep = functools.partial(jnp.where, improved)
+        fall = jnp.where(improved, value - new, 0.0)
+        return (
+            jax.tree.map(keep, there, point),
+            keep(new, value),
+            jax.tree.map(keep, slopes, gradient),
+            memory,
+            fall,
+            count + 1,
+            values.at[count + 1].set(keep(new, value)),
+        )
+
+    def more(carry):
+        _, value, gradient, _, fall, count, _ = carry
+        small = fall <= tolerance * (1 + jnp.abs(value))
+        return (count < steps) & ~((count > 0) & small) & (optax.tree.norm(gradient) > 1e-14 * (1 + norm))
+
+    values = jnp.full(trail + 1, jnp.nan, value0.dtype).at[0].set(value0)
+    carry = (start, value0, gradient0, curvature.init(start), jnp.full((), jnp.inf, value0.dtype), 0, values)
+    point, value, _, _, _, count, values = jax.lax.while_loop(more, step, carry)
+    return point, value, count, values

@@ -1,0 +1,26 @@
+"""What every test stands on: float64, a compilation cache that outlives the run, and the shared reference data."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Through the environment, before JAX is imported: kernels and command lines that a test starts share the cache.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+import jax  # noqa: E402
+
+# In this process only: what a test starts chooses its own precision.
+jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The reference data beside the checkout (../shared/data); the test is skipped where they are absent."""
+    path = ROOT.parent / "shared" / "data"
+    if not path.is_dir():
+        pytest.skip(f"the reference data are not there: {path}")
+    return path
