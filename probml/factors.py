@@ -312,16 +312,18 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False) -> jax.Array:
-    """Σ log p(parameter), of the free and the given ones; with `mode`, in the coordinates that are maximised."""
+def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
+    """Σ log p(parameter), of the free and the given ones, or of `names`.
+
+    Args:
+        mode: in the coordinates that are maximised, where that differs from a parameter's own.
+    """
     env, total = _env(plan, params, known), jnp.zeros(())
-    for name in plan.structure.parameters:
-        distribution = plan.structure.distribution(name, env)
-        role = families.prior(plan.structure.sites[name].kind)
-        if hasattr(role, "log_density"):
-            total += jnp.broadcast_to(role.log_density(distribution, env[name], mode), plan.structure.sites[name].lattice).sum()
-        else:
-            total += jnp.broadcast_to(distribution.log_prob(env[name]), plan.structure.sites[name].lattice).sum()
+    for name in plan.structure.parameters if names is None else names:
+        site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
+        role = families.prior(site.kind)
+        log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else distribution.log_prob(env[name])
+        total += jnp.broadcast_to(log, site.lattice).sum()
     return total
 
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import networkx as nx
 import numpy as np
 import numpyro
@@ -98,7 +99,9 @@ def freeze(value: Any, name: str = "setting") -> Any:
     """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes and edges."""
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape") and not np.isscalar(value)):
         array = np.asarray(value)
-        return _Frozen(("array", array.dtype.str, array.shape, array.tobytes()))
+        if array.dtype.hasobject:
+            raise ModelError(f"setting '{name}' is an array of objects: pass numbers, or a list")
+        return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str, array.shape, array.tobytes()))
     if isinstance(value, nx.Graph):
         kind = type(value).__name__
         nodes = tuple((node, freeze(dict(data), name)) for node, data in value.nodes(data=True))
@@ -116,7 +119,7 @@ def freeze(value: Any, name: str = "setting") -> Any:
         raise ModelError(
             f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, dicts or networkx graphs"
         ) from None
-    return value
+    return _Frozen(("plain", type(value).__name__, value))  # the type too: 1, 1.0 and True are equal in Python
 
 
 def thaw(value: Any) -> Any:
@@ -124,8 +127,14 @@ def thaw(value: Any) -> Any:
     if not isinstance(value, _Frozen):
         return value
     kind = value[0]
-    if kind == "array":
-        return np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
+    if kind == "plain":
+        return value[2]
+    if kind in ("array", "jax"):
+        array = np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
+        if kind == "array":
+            return array
+        with jax.ensure_compile_time_eval():  # a concrete array also inside a trace
+            return jax.numpy.asarray(array)
     if kind in ("Graph", "DiGraph"):
         graph = getattr(nx, kind)()
         graph.add_nodes_from((node, thaw(data)) for node, data in value[1])

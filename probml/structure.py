@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from jax.extend import core
 from numpyro.primitives import Messenger
 
-from probml import families, levels
+from probml import exchange, families, levels
 from probml.language import Model, ModelError
 
 
@@ -117,9 +117,9 @@ def _peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
 class _Recorder(Messenger):
     """Gives every site its value from `values` (or zeros) and keeps the messages."""
 
-    def __init__(self, model: Model, values: Mapping[str, jax.Array]):
+    def __init__(self, model: Model, values: Mapping[str, jax.Array], index: jax.Array | None = None):
         super().__init__()
-        self.model, self.values, self.messages = model, values, {}
+        self.model, self.values, self.index, self.messages = model, values, index, {}
 
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
@@ -131,8 +131,18 @@ class _Recorder(Messenger):
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", dist.ImproperUniform(...)) or any prior')
         if msg["type"] == "control_flow":
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
+        if msg["type"] == "plate" and name == "rows" and self.index is not None:
+            msg["value"] = self.index
         if msg["type"] != "sample":
             return
+        if msg.get("scale") is not None:
+            raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows by fit(..., weights=...)")
+        if type(msg["fn"]).__name__ == "Unit":
+            raise ModelError(f"{where}: numpyro.factor has no distribution to sample from; write a prior or a site instead")
+        if msg["kwargs"].get("sample_shape"):
+            raise ModelError(
+                f"{where}: sample_shape= is not supported; write dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
+            )
         if msg["is_observed"]:
             raise ModelError(
                 f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
@@ -148,10 +158,10 @@ class _Recorder(Messenger):
         self.messages[name] = msg
 
 
-def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array]) -> dict[str, dict]:
-    recorder = _Recorder(model, values)
+def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1) -> dict[str, dict]:
+    recorder = _Recorder(model, values, index)
     with recorder:
-        model(rows=1, **inputs)
+        model(rows=rows, **inputs)
     return recorder.messages
 
 
@@ -297,6 +307,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
         return flat
 
     closed = jax.make_jaxpr(outputs)(values, inputs)
+    _check_rows(model, found, inputs)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]
     depends = levels.dependencies(closed)
@@ -321,3 +332,42 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                     f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: move it inside rows()"
                 )
     return Structure(model, sites, programs)
+
+
+def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+    """Rows are exchangeable: a row's arguments must not depend on other rows or on the row's number.
+
+    Traced once more (not compiled) with a number of rows that no other axis has, and the row axis followed through
+    the jaxpr (exchange.py).
+    """
+    if not any(site.rows for site in found.values()):
+        return
+    taken = {size for site in found.values() for size in site.shape} | {size for spec in inputs.values() for size in spec.shape}
+    rows = next(n for n in (61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113) if n not in taken)
+
+    def many(site: Site) -> tuple[int, ...]:
+        return tuple(rows if site.rows and axis == site.row_axis else size for axis, size in enumerate(site.shape))
+
+    values = {n: jax.ShapeDtypeStruct(many(s), jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in found.items()}
+    inputs = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
+    owners: list[str] = []
+
+    def outputs(values, inputs, index):
+        flat = []
+        for name, msg in _run(model, inputs, values, index, rows).items():
+            leaves = jax.tree.leaves(_peel(msg["fn"])[0])
+            owners.extend([name] * len(leaves))
+            flat += [jnp.asarray(leaf) for leaf in leaves]
+        return flat
+
+    index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
+    closed = jax.make_jaxpr(outputs)(values, inputs, index)
+    varies = [*(found[name].rows for name in sorted(values)), *(True for _ in inputs), True]
+    number = len(varies) - 1
+    for owner, mixed, depends in zip(owners, exchange.mixes(closed, varies, rows), levels.dependencies(closed), strict=True):
+        if mixed or number in depends:
+            why = f"through '{mixed}'" if mixed else "on its row's number"
+            raise ModelError(
+                f"model '{model.name}', site '{owner}': a row of it depends {'on other rows ' if mixed else ''}{why}, but rows are exchangeable. "
+                "Standardise, lag or index the inputs before fitting and pass the result as an input"
+            )

@@ -161,48 +161,59 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     gaussian: list[set[str]] = []
     singles, general = [], []
     found = {name: _read_uses(plan, name) for name in plan.free}
+    roles = {name: families.prior(sites[name].kind) for name in plan.free}
+    flat = {name for name in plan.free if not prior or sites[name].kind == "ImproperUniform"}
+    matching = {n for n in plan.free if n in flat or roles[n] is not None and (roles[n].form, roles[n].steps) == found[n][:2]}
     for name in plan.free:
         form, steps, places, moved, why = found[name]
-        role = families.prior(sites[name].kind)
-        rowwise = any(p in plan.rowwise for p in places) or any(name in u for s in plan.rowwise for u in sites[s].uses.values())
-        flat = not prior or sites[name].kind == "ImproperUniform"
-        conjugate = flat or (role is not None and role.form == form and (role.steps == steps))
-        if form is not None and not conjugate and not why:
-            why = f"its prior {sites[name].kind} is not conjugate"
+        rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
+        conjugate = form is not None and name in matching
+        why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
         if form == "gaussian" and conjugate:
-            linked = {name} | {other for other in plan.free if found[other][0] == "gaussian" and _linked(plan, name, other)}
+            others = {n for n in plan.free if found[n][0] == "gaussian" and n in matching}
+            linked = {name} | {other for other in others if _linked(plan, name, other)}
             joined = [group for group in gaussian if group & linked]
             gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
+        elif form == "gaussian":
+            event, stacked = _shape(plan, (name,), moved, sites[name].kind != "MultivariateNormal")
+            general.append(Block((name,), form, (), event, stacked, False, rowwise, why))
         elif form is not None:
             event = {"dirichlet": 1, "inverse_wishart": 2}.get(form, 0)
-            if form == "gaussian":
-                form, event = None, 0
-            block = Block((name,), form, steps or (), event, False, conjugate, rowwise, why)
-            (singles if conjugate and form else general).append(block)
+            block = Block((name,), form, steps, event, False, conjugate, rowwise, why)
+            (singles if conjugate else general).append(block)
         else:
             general.append(Block((name,), None, (), 0, False, False, rowwise, why))
     stages: list[list[Block]] = []
     together: list[Block] = []
     for group in gaussian:
         names = tuple(name for name in plan.free if name in group)
-        size = sum(math.prod(sites[name].shape) for name in names)
-        rowwise = any(p in plan.rowwise for name in names for p in found[name][2])
-        site, moved = sites[names[0]], found[names[0]][3]
-        elementwise = prior is False or site.kind in ("Normal", "ImproperUniform")
-        if len(names) == 1 and moved and elementwise:
-            together.append(Block(names, "gaussian", (), 0, False, True, rowwise, ""))
-        elif (
-            len(names) == 1
-            and len(site.independent + site.event) == 1
-            and (math.prod(site.batch) == 1 or size > DENSE or found[names[0]][3] is False)
-        ):
-            together.append(Block(names, "gaussian", (), 1, False, True, rowwise, ""))
-        elif size <= DENSE:
-            together.append(Block(names, "gaussian", (), 1, True, True, rowwise, ""))
+        rowwise = any(name in uses for name in names for s in plan.rowwise for uses in sites[s].uses.values())
+        event, stacked = _shape(plan, names, found[names[0]][3], names[0] in flat or sites[names[0]].kind == "Normal")
+        size = sum(math.prod(sites[name].shape) for name in names) if stacked else sites[names[0]].shape[-1] if event else 1
+        if size <= DENSE:
+            together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
         else:
             general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
     stages = [stage for stage in (together, singles, *([block] for block in general)) if stage]
     return tuple(tuple(stage) for stage in stages)
+
+
+def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -> tuple[int, bool]:
+    """Whether a quadratic is separable (event 0), couples the last axis only (1), or everything (stacked)."""
+    site, size = plan.structure.sites[names[0]], sum(math.prod(plan.structure.sites[n].shape) for n in names)
+    if len(names) > 1 or not site.shape:
+        return int(len(names) > 1), len(names) > 1
+    if moved and elementwise:
+        return 0, False
+    if len(site.independent + site.event) == 1 and (moved or len(site.batch) == 0 or size > DENSE or _vector(plan, names[0])):
+        return 1, False
+    return 1, True
+
+
+def _vector(plan: Plan, name: str) -> bool:
+    """Every use is a copy into the location of a vector distribution: a plate's cells do not mix."""
+    uses = [u[name] for s in users(plan) for u in plan.structure.sites[s].uses.values() if name in u]
+    return all(use.level == Level.MOVED for use in uses)
 
 
 def _linked(plan: Plan, a: str, b: str) -> bool:
@@ -222,24 +233,25 @@ class Objective:
 
     def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, mode: bool = True):
         self.mode = mode  # priors in the coordinates that are maximised, or their own densities
+        self.priors = plan.structure.parameters if prior else ()
         self.plan, self.expected, self.params, self.known, self.chunks, self.prior = plan, expected, dict(params), known, chunks, prior
 
     def _pooled(self, unpack, c):
         params = {**self.params, **unpack(c)}
         value = surrogate(self.plan, self.expected, params, self.known)
-        return value + log_prior(self.plan, params, self.known, self.mode) if self.prior else value
+        return value + log_prior(self.plan, params, self.known, self.mode, self.priors) if self.priors else value
 
-    def differentiate(self, unpack, c, directions, rowwise: bool):
-        """Value, gradient and curvature along directions of Q(unpack(c))."""
-        total = _second(lambda c: self._pooled(unpack, c), c, directions)
+    def gradients(self, unpack, points, rowwise: bool):
+        """∇Q(unpack(c)) at several points c, stacked on a leading axis."""
+        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c)))(points)
         if rowwise:
 
             def chunk(pair):
                 rows, taps = pair
-                return _second(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows), c, directions), ()
+                part = jax.grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))
+                return jax.vmap(part)(points), ()
 
-            more = _over(chunk, self.chunks, self.expected.taps)
-            total = jax.tree.map(jnp.add, total, more)
+            total = jax.tree.map(jnp.add, total, _over(chunk, self.chunks, self.expected.taps))
         return total
 
     def value_and_gradient(self, unpack, c, rowwise: bool):
@@ -270,12 +282,6 @@ def _over(chunk, rows, taps):
     return accumulate(chunk, _Pair((rows, taps)))[0]
 
 
-def _second(function, c, directions):
-    gradient = jax.grad(function)
-    curvature = jax.vmap(lambda d: jax.jvp(gradient, (c,), (d,))[1])(directions)
-    return function(c), gradient(c), curvature
-
-
 def maximise(
     plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, steps: int = 20
 ) -> dict[str, jax.Array]:
@@ -283,28 +289,37 @@ def maximise(
     params = dict(params)
     for stage in blocks(plan, prior):
         objective = Objective(plan, expected, params, known, chunks, prior)
-        closed = all(block.form for block in stage)
-        proposal = modes(params, stage, read(objective, stage)) if closed else {}
-        if closed and all(block.conjugate for block in stage):
-            params.update(proposal)
-            continue
-        if proposal:
-            objective.params = _better(objective, params, proposal, stage)
-        params.update(_ascend(objective, stage, steps))
+        if all(block.form and block.conjugate for block in stage):
+            params.update(modes(params, stage, read(objective, stage)))
+        elif stage[0].form:
+            params.update(_ascend_form(objective, stage[0], steps))
+        else:
+            params.update(_ascend(objective, stage, steps))
     return params
 
 
-def _better(objective: Objective, params, proposal, stage):
-    """The closed-form maximum of the likelihood as a start, where it is better than the present value."""
-    rowwise = any(block.rowwise for block in stage)
-    names = [name for block in stage for name in block.names]
+def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, jax.Array]:
+    """A prior that is not conjugate: the form without it is read off, and form + prior is maximised by itself.
 
-    def value(p):
-        return objective.value_and_gradient(lambda c: c, {n: p[n] for n in names}, rowwise)[0]
+    The search starts at the better of the present point and the form's own maximum; no row is touched.
+    """
+    plan, params, known = objective.plan, objective.params, objective.known
+    objective.priors = tuple(name for name in objective.priors if name not in block.names)
+    natural = read(objective, [block])[0]
+    form = families.FORMS[block.form]
 
-    there = value({**params, **proposal})
-    better = jnp.isfinite(there) & (there > value(params))
-    return {**params, **{n: jnp.where(better, proposal[n], params[n]) for n in names}}
+    def value(point):
+        log = log_prior(plan, {**params, **point}, known, objective.mode, block.names)
+        return form.value(natural, pack({**params, **point}, block), block.event) + log
+
+    present = {name: params[name] for name in block.names}
+    peak = modes(params, [block], [natural])
+    better = jnp.isfinite(value(peak)) & (value(peak) > value(present))
+    start = jax.tree.map(lambda a, b: jnp.where(better, a, b), peak, present)
+    maps = transforms(plan, params, known, list(block.names))
+    loss = jax.value_and_grad(lambda u: -value({name: maps[name](u[name]) for name in block.names}))
+    best = lbfgs(loss, {name: maps[name].inv(start[name]) for name in block.names}, steps, 1e-14)[0]
+    return {name: maps[name](best[name]) for name in block.names}
 
 
 def pack(params: Mapping, block: Block) -> jax.Array:
@@ -325,29 +340,28 @@ def unpack(params: Mapping, block: Block, c: jax.Array) -> dict[str, jax.Array]:
     return out
 
 
-def read(objective: Objective, stage, rounds: int = ROUNDS, rowwise_rounds: int = 1) -> list[dict[str, jax.Array]]:
+def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[str, jax.Array]]:
     """Read the natural parameters of every block's form, all blocks of a stage with one differentiation."""
-    params = objective.params
+    params, forms = objective.params, [families.FORMS[block.form] for block in stage]
     rowwise = any(block.rowwise for block in stage)
+
+    def together(cs):
+        return {name: value for block, c in zip(stage, cs, strict=True) for name, value in unpack(params, block, c).items()}
+
+    def once(at):
+        points = [form.points(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
+        most = max(len(p) for p in points)
+        padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))]) for p in points]
+        slopes = objective.gradients(together, padded, rowwise)
+        natural = [form.read(p, g[: len(p)], block.event) for form, p, g, block in zip(forms, points, slopes, stage, strict=True)]
+        return [form.mode(n, c, block.event) for form, n, c, block in zip(forms, natural, at, stage, strict=True)], natural
+
     at = [pack(params, block) for block in stage]
-    natural: list[dict] = []
-    for _ in range(rowwise_rounds if rowwise else rounds):
-        forms = [families.FORMS[block.form] for block in stage]
-        at = [form.reference(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
-        probes = [form.directions(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
-        most = max(len(p) for p in probes)
-        directions = [jnp.concatenate([p, jnp.zeros((most - len(p), *p.shape[1:]), p.dtype)]) for p in probes]
-
-        def together(cs):
-            return {name: value for block, c in zip(stage, cs, strict=True) for name, value in unpack(params, block, c).items()}
-
-        _, gradient, curvature = objective.differentiate(together, at, directions, rowwise)
-        natural = [
-            form.read(c, g, h[: len(p)], block.event)
-            for form, c, g, h, p, block in zip(forms, at, gradient, curvature, probes, stage, strict=True)
-        ]
-        at = [form.mode(n, c, block.event) for form, n, c, block in zip(forms, natural, at, stage, strict=True)]
-    return natural
+    rounds = rounds or (1 if rowwise else ROUNDS)
+    if rounds == 1:
+        return once(at)[1]
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, at)[1])
+    return jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
 
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:

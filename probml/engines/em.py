@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import starts
+from probml.engines.start import Start, starts
 from probml.factors import Known, Rows, collapsed, expect, log_prior
 from probml.language import Refusal
 from probml.plan import Plan
@@ -62,19 +62,19 @@ class EM:
                     )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        params = starts(data, plan, known, weights, self.restarts, seed, start, self.prior)
+        first = starts(data, plan, known, weights, self.restarts, seed, start, self.prior)
         static = (self.prior, self.hard, self.accelerate)
-        state = _initial(plan, params, known)
+        state = _initial(first.params, first.expected is not None)
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         with Progress("EM", self.max_iterations, self.progress) as bar:
             while not done:
                 limit = min(limit + BLOCK, ceiling)
-                state, trail, done = _advance(plan, static, state, known, rows, jnp.asarray(limit), self.tolerance * total)
+                state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.asarray(trail))
                 done = bool(done) or limit >= ceiling
                 bar.update(int(np.max(state.count)) - 1, float(np.max(state.value)))
-        return _outcome(self, plan, state, np.concatenate(history, 1), known)
+        return _outcome(plan, state, np.concatenate(history, 1))
 
 
 class _State(NamedTuple):
@@ -83,7 +83,7 @@ class _State(NamedTuple):
     pending: dict
     params: dict
     value: jax.Array
-    phase: jax.Array  # 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
+    phase: jax.Array  # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
     base: dict  # unconstrained coordinates of the cycle's first point
     fallback: dict
     calm: jax.Array  # how many evaluations in a row gained less than the tolerance
@@ -91,33 +91,35 @@ class _State(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
-def _initial(plan: Plan, params: Mapping, known: Known) -> _State:
+START = -1  # the first M-step takes the statistics of the labelled rows
+
+
+def _initial(params: Mapping, labelled: bool) -> _State:
+    """Host values only: nothing is compiled for it."""
+    params = {name: np.asarray(value) for name, value in params.items()}
     restarts = next(iter(params.values())).shape[0] if params else 1
-    zero = jnp.zeros(restarts, jnp.int32)
-    u = jax.vmap(lambda p: _free(plan, p, known))(params) if params else {}
-    dtype = jnp.result_type(float)
-    return _State(params, params, jnp.full(restarts, -jnp.inf, dtype), zero, u, params, zero, zero, zero)
+    zero = np.zeros(restarts, np.int32)
+    value = np.full(restarts, -np.inf, jnp.result_type(float))
+    return _State(params, params, value, zero + (START if labelled else 0), None, params, zero, zero, zero)
 
 
 def _free(plan: Plan, params: Mapping, known: Known) -> dict:
     """Unconstrained coordinates, a boundary value held at a large finite one."""
     maps = transforms(plan, params, known, list(params))
-    return {
-        n: jnp.nan_to_num(maps[n].inv(jnp.maximum(v, 1e-30) if _is_table(plan, n) else v), nan=0.0, posinf=1e2, neginf=-1e2)
-        for n, v in params.items()
-    }
-
-
-def _is_table(plan: Plan, name: str) -> bool:
-    return plan.structure.sites[name].kind == "Dirichlet"
+    out = {}
+    for name, value in params.items():
+        inside = jnp.maximum(value, 1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
+        out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
+    return out
 
 
 @functools.partial(jax.jit, static_argnames=("plan", "static"))
-def _advance(plan: Plan, static: tuple, state: _State, known: Known, rows: Rows, limit, gain):
+def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, limit, gain):
     """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts, BLOCK)."""
     restarts = state.value.shape[0]
     trail = jnp.full((restarts, BLOCK), jnp.nan, state.value.dtype)
+    if state.base is None:
+        state = state._replace(base=jax.vmap(lambda p: _free(plan, p, known))(state.pending))
 
     def more(carry):
         state, _, i = carry
@@ -125,73 +127,80 @@ def _advance(plan: Plan, static: tuple, state: _State, known: Known, rows: Rows,
 
     def body(carry):
         state, trail, i = carry
-        new = jax.vmap(lambda s: _step(plan, static, s, known, rows, gain))(state)
+        new = jax.vmap(lambda s, f: _step(plan, static, s, f, known, rows, gain))(state, first)
         running = (state.status == 0) & (state.count < limit)
-        state = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
-        return state, trail.at[:, i].set(jnp.where(running, state.value, jnp.nan)), i + 1
+        new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
+        return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
 
     state, trail, _ = jax.lax.while_loop(more, body, (state, trail, 0))
     return state, trail, jnp.all(state.status != 0)
 
 
-def _step(plan: Plan, static: tuple, state: _State, known: Known, rows: Rows, gain) -> _State:
+def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, gain) -> _State:
     """One evaluation at `pending` (E-step), one M-step, and the choice of the next point.
 
     A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
     """
     prior, hard, accelerate = static
-    expected = expect(plan, state.pending, known, rows, hard)
-    value = expected.log_evidence + (log_prior(plan, state.pending, known, mode=True) if prior else 0.0)
-    healthy = jnp.isfinite(value) & ~collapsed(plan, state.pending, known)
-    noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value))
-    rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
-    fell = (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, state.pending, known, rows, prior) if plan.free else {}
-    unconstrained = _free(plan, state.pending, known)
+    starting = state.phase == START
 
     def choose(flag, a, b):
         return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
 
-    # where to go next
-    after = _free(plan, improved, known)
-    here = unconstrained
-    step = jax.tree.map(lambda a, b: a - b, here, state.base)
-    bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
-    length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), jnp.finfo(value.dtype).tiny))
-    length = jnp.clip(length, -256.0, -1.0)
-    leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
-    maps = transforms(plan, state.pending, known, list(state.pending))
-    leap = {name: maps[name](u) for name, u in leap.items()}
-    extrapolate = accelerate & (state.phase == 1)
-    pending = choose(extrapolate, leap, choose(rejected, state.fallback, improved))
-    phase = jnp.where(rejected, 0, jnp.where(extrapolate, 2, 1)) if accelerate else jnp.zeros_like(state.phase)
+    expected = expect(plan, state.pending, known, rows, hard)
+    value = expected.log_evidence + (log_prior(plan, state.pending, known, mode=True) if prior else 0.0)
+    if first.expected is not None:
+        expected = choose(starting, first.expected, expected)
+    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, state.pending, known))
+    noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value))
+    rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
+    fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
+    improved = maximise(plan, expected, state.pending, known, rows, prior) if plan.free else {}
+    improved = {name: jnp.where(starting, first.fixed[name], v) if name in first.fixed else v for name, v in improved.items()}
+
+    pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
+    if accelerate:
+        pair = jax.vmap(lambda p: _free(plan, p, known))(jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved))
+        here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
+        extrapolate = state.phase == 1
+        pending = choose(extrapolate, _leap(plan, state, here, after, known), choose(rejected, state.fallback, improved))
+        base = choose(extrapolate, state.base, here)
+        phase = jnp.where(rejected | starting, 0, jnp.where(extrapolate, 2, 1))
 
     small = value - state.value <= gain
-    calm = jnp.where(rejected, state.calm, jnp.where(small, state.calm + 1, 0))
-    status = jnp.where(
-        ~healthy & ~rejected,
-        Status.COLLAPSED,
-        jnp.where(fell, Status.FELL, jnp.where(calm >= (2 if accelerate else 1), Status.CONVERGED, Status.RUNNING)),
-    ).astype(state.status.dtype)
-    keep = ~rejected & healthy & ~fell
+    calm = jnp.where(rejected, state.calm, jnp.where(small & ~starting, state.calm + 1, 0))
+    ended = jnp.where(calm >= (2 if accelerate else 1), Status.CONVERGED, Status.RUNNING)
+    status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
+    keep = ~rejected & healthy & ~fell & ~starting
     return _State(
         pending,
         choose(keep, state.pending, state.params),
         jnp.where(keep, value, state.value),
         phase.astype(state.phase.dtype),
-        choose(rejected | (state.phase != 1), unconstrained, state.base),
-        improved if plan.free else {},
+        base,
+        improved,
         calm.astype(state.calm.dtype),
-        state.count + 1,
-        status,
+        state.count + jnp.where(starting, 0, 1).astype(state.count.dtype),
+        status.astype(state.status.dtype),
     )
+
+
+def _leap(plan: Plan, state: _State, here: Mapping, after: Mapping, known: Known) -> dict:
+    """SQUAREM's extrapolation from base, here = M(base), after = M(here), with its third step length."""
+    step = jax.tree.map(jnp.subtract, here, state.base)
+    bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
+    length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
+    length = jnp.clip(length, -256.0, -1.0)
+    maps = transforms(plan, state.pending, known, list(state.pending))
+    leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
+    return {name: maps[name](u) for name, u in leap.items()}
 
 
 def _square(tree) -> jax.Array:
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
 
 
-def _outcome(engine: EM, plan: Plan, state: _State, trail: np.ndarray, known: Known) -> Outcome:
+def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     best = int(np.argmax(np.where(alive, value, -np.inf)))

@@ -80,14 +80,19 @@ def _solve(plan: Plan, known: Known, rows: Rows):
         prior = log_prior(plan, params, known)
         return Posterior((), params, params, table), expected.log_evidence + prior, jnp.zeros(()), params
     stages = blocks(plan, True)
-    natural: list[dict] = []
-    for _ in range(2):  # the second reads locations at the scales that the first found
-        natural, params = [], dict(params)
+
+    def sweep(carry):
+        """Read every block at the present parameters; a second sweep reads at the modes, free of cancellation."""
+        params, natural = dict(carry[0]), []
         for stage in stages:
             objective = Objective(plan, expected, params, known, rows, True, mode=False)
-            found = read(objective, stage, rowwise_rounds=2)
+            found = read(objective, stage, rounds=1)
             params.update(modes(params, stage, found))
             natural += [_integrate(plan, block, n, params, known) for block, n in zip(stage, found, strict=True)]
+        return params, natural
+
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(sweep, (params, ()))[1])
+    params, natural = jax.lax.fori_loop(0, 3, lambda _, carry: sweep(carry), (params, blank))
     posterior = Posterior(tuple(natural), params, params, None)
     marginals = Marginals(plan, known, stages, posterior)
     mean = _means(plan, marginals, params)
@@ -98,7 +103,7 @@ def _solve(plan: Plan, known: Known, rows: Rows):
         taken = expect(plan, at, known, rows).log_evidence
         return taken + log_prior(plan, at, known) - marginals.log_density(at)
 
-    one, two = evidence(params), evidence(marginals.draw(jax.random.key(0)))
+    one, two = jax.vmap(evidence)(jax.tree.map(lambda a, b: jnp.stack([a, b]), params, marginals.draw(jax.random.key(0))))
     mismatch = jnp.abs(one - two) / (1 + rows.weights.sum())
     return posterior, one, mismatch, mean
 

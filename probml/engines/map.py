@@ -54,7 +54,8 @@ class MAP:
         """MAP treats every plan."""
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        params = {name: value[0] for name, value in starts(data, plan, known, weights, 1, seed, start, self.prior).items()}
+        first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
+        params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
         if not plan.free:
             value, _ = _objective(plan, self.prior, {}, params, known, rows)
             return Outcome({}, np.array([value]), Status.CONVERGED, 0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from probml.chunks import Data, load
-from probml.factors import Known, Rows, expect
+from probml.factors import Expected, Known, Rows, expect
 from probml.language import ModelError
 from probml.plan import Plan
 from probml.tables import DataError
@@ -129,15 +130,28 @@ def _spread(features: np.ndarray, k: int, random: np.random.Generator) -> np.nda
     return np.array(chosen)
 
 
+class Start(NamedTuple):
+    """Where restarts begin: at `params` (restarts, ...), or at the M-step of the labelled rows' `expected`, with `fixed` as given."""
+
+    params: dict[str, jax.Array]
+    expected: Expected | None
+    fixed: dict[str, jax.Array]
+
+
+@partial(jax.jit, static_argnames=("plan",))
+def _labelled(plan: Plan, known: Known, rows: Rows) -> tuple[dict[str, jax.Array], Expected]:
+    """Prior means, and an E-step there on the labelled rows of every restart."""
+    point = prior_point(plan, known)
+    return point, jax.vmap(lambda rows: expect(plan, point, known, rows))(rows)
+
+
 @partial(jax.jit, static_argnames=("plan", "prior"))
-def _labelled_step(plan: Plan, prior: bool, known: Known, rows: Rows):
-    """One M-step from labelled rows, at the prior means; vmapped over restarts."""
+def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, jax.Array]:
+    """The M-step from labelled rows by itself, for engines that make no other."""
 
     def one(rows):
-        params = prior_point(plan, known)
-        if not plan.free:
-            return params
-        return maximise(plan, expect(plan, params, known, rows), params, known, rows, prior, steps=40)
+        point = prior_point(plan, known)
+        return maximise(plan, expect(plan, point, known, rows), point, known, rows, prior, steps=40)
 
     return jax.vmap(one)(rows)
 
@@ -147,23 +161,33 @@ def _prior_point(plan: Plan, known: Known):
     return prior_point(plan, known)
 
 
-def starts(data: Data, plan: Plan, known: Known, weights, restarts: int, seed: int, start: Mapping, prior: bool) -> dict[str, jax.Array]:
-    """Starting parameters, (restarts, ...): where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
-    weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by name."""
-    fixed = given_start(plan, start)
+def starts(
+    data: Data, plan: Plan, known: Known, weights, restarts: int, seed: int, start: Mapping, prior: bool, whole: bool = False
+) -> Start:
+    """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at weight 1 and others
+    unlabelled with total weight k; else the prior means. `start` overrides by name.
 
-    def stack(value):
-        return jnp.broadcast_to(value, (restarts, *value.shape))
-
+    Args:
+        whole: make the M-step here, for engines that have none.
+    """
+    fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
     if set(fixed) >= set(plan.free):
-        return {name: stack(fixed[name]) for name in plan.free}
+        return Start({name: fixed[name] for name in plan.free}, None, {})
     if plan.complete:
         point = _prior_point(plan, known)
-    else:
-        labels, seeded, others = seeds(data, plan, weights, restarts, seed)
-        point = _labelled_step(plan, prior, known, _start_rows(data, plan, labels, seeded, others, seed))
-        return {name: stack(fixed[name]) if name in fixed else point[name] for name in plan.free}
-    return {name: stack(fixed.get(name, point[name])) for name in plan.free}
+        return Start({name: fixed.get(name, stack(point[name], restarts)) for name in plan.free}, None, {})
+    labels, seeded, others = seeds(data, plan, weights, restarts, seed)
+    rows = _start_rows(data, plan, labels, seeded, others, seed)
+    if whole or plan.rowwise:  # the posterior of row-wise sites belongs to the rows it was made on
+        point = first_step(plan, prior, known, rows)
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    point, expected = _labelled(plan, known, rows)
+    return Start({name: stack(point[name], restarts) for name in plan.free}, expected, fixed)
+
+
+def stack(value, restarts: int) -> np.ndarray:
+    """The same value for every restart."""
+    return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
 
 
 def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.ndarray, seed: int) -> Rows:

@@ -11,22 +11,28 @@ from jax.scipy.special import xlog1py, xlogy
 class Beta:
     """Q(c) = A log c + B log(1 − c) + constant, elementwise in a probability c.
 
-    With α = A/c and β = B/(1−c): α − β = Q' and α/c + β/(1−c) = −Q''. At the mode α = β, so that a rare
-    count keeps its digits beside a large one; the engines read once at ½ and once at the mode.
+    Q' = A/c − B/(1−c) at c and c/2 are two linear equations. Near the mode both terms are of one size, so that
+    a rare count keeps its digits beside a large one; the engines read twice.
     """
 
     name = "beta"
 
-    def reference(self, c, event):
+    def points(self, c, event):
         edge = 1e-12 if c.dtype == jnp.float64 else 1e-6
-        return jnp.clip(c, edge, 1 - edge)
+        c = jnp.clip(c, edge, 1 - edge)
+        return jnp.stack([c, c / 2])
 
-    def directions(self, c, event):
-        return jnp.ones_like(c)[None]
+    def read(self, points, gradients, event):
+        c, half = points
+        g, h = gradients
+        determinant = 1 / (half * (1 - c)) - 1 / (c * (1 - half))
+        a = (h / (1 - c) - g / (1 - half)) / determinant
+        b = (h / c - g / half) / determinant
+        return {"A": jnp.maximum(a, 0.0), "B": jnp.maximum(b, 0.0)}
 
-    def read(self, c, gradient, curvature, event):
-        beta = c * (1 - c) * (-curvature[0] - gradient / c)
-        return {"A": jnp.maximum((beta + gradient) * c, 0.0), "B": jnp.maximum(beta * (1 - c), 0.0)}
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        return jnp.sum(xlogy(natural["A"], c) + xlog1py(natural["B"], -c))
 
     def mode(self, natural, fallback, event):
         a, total = natural["A"], natural["A"] + natural["B"]

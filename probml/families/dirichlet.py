@@ -12,14 +12,15 @@ class Dirichlet:
 
     name = "dirichlet"
 
-    def reference(self, c, event):
-        return jnp.full_like(c, 1.0 / c.shape[-1])
+    def points(self, c, event):
+        return jnp.full_like(c, 1.0 / c.shape[-1])[None]
 
-    def directions(self, c, event):
-        return jnp.zeros((0, *c.shape), c.dtype)
+    def read(self, points, gradients, event):
+        return {"N": points[0] * gradients[0]}
 
-    def read(self, c, gradient, curvature, event):
-        return {"N": c * gradient}
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        return jnp.sum(xlogy(natural["N"], c))
 
     def mode(self, natural, fallback, event):
         count = jnp.maximum(natural["N"], 0.0)

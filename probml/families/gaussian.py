@@ -20,40 +20,40 @@ def solve(precision, right):
 class Gaussian:
     """Q(c) = −½ (c − m)ᵀ Λ (c − m) + constant, for scalars (event 0) or vectors (event 1) c.
 
-    Read off at any point: Λ = −∇²Q, m = c + Λ⁻¹ ∇Q (one Newton step is exact).
+    Read off from gradients: Λ from their differences, m = c + Λ⁻¹ ∇Q (one Newton step is exact).
     """
 
     name = "gaussian"
 
-    def reference(self, c, event):
-        return c
-
-    def directions(self, c, event):
+    def points(self, c, event):
+        """c itself, and c moved along every axis that matters; a quadratic may be probed with long steps."""
+        step = jnp.maximum(1.0, jnp.abs(c))
         if event == 0:
-            return jnp.ones_like(c)[None]
+            return jnp.stack([c, c + step])
         d = c.shape[-1]
         basis = jnp.eye(d, dtype=c.dtype).reshape(d, *(1,) * (c.ndim - 1), d)
-        return jnp.broadcast_to(basis, (d, *c.shape))
+        return jnp.concatenate([c[None], c[None] + basis * step])
 
-    def read(self, c, gradient, curvature, event):
+    def read(self, points, gradients, event):
+        c, gradient = points[0], gradients[0]
         if event == 0:
-            precision = -curvature[0]
+            precision = -(gradients[1] - gradient) / (points[1] - c)
             safe = jnp.where(precision > 0, precision, 1.0)
             return {"loc": c + jnp.where(precision > 0, gradient / safe, 0.0), "precision": precision}
-        precision = -jnp.moveaxis(curvature, 0, -2)
+        size = jnp.maximum(1.0, jnp.abs(c))
+        precision = -jnp.moveaxis(gradients[1:] - gradient, 0, -2) / size[..., :, None]
         precision = 0.5 * (precision + jnp.swapaxes(precision, -1, -2))
         return {"loc": c + solve(precision, gradient), "precision": precision}
 
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        away = c - natural["loc"]
+        if event == 0:
+            return -0.5 * jnp.sum(natural["precision"] * away**2)
+        return -0.5 * jnp.sum(away * (natural["precision"] @ away[..., None])[..., 0])
+
     def mode(self, natural, fallback, event):
         return natural["loc"]
-
-    def log_volume(self, natural, event):
-        """½ log|2π Λ⁻¹|, the log integral of exp(Q − max Q), per vector or scalar."""
-        precision = natural["precision"]
-        if event == 0:
-            return 0.5 * jnp.log(2 * jnp.pi / precision)
-        size = precision.shape[-1]
-        return 0.5 * (size * jnp.log(2 * jnp.pi) - jnp.linalg.slogdet(precision)[1])
 
 
 class GaussianPrior(NamedTuple):

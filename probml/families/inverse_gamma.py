@@ -9,22 +9,22 @@ import numpyro.distributions as dist
 class InverseGamma:
     """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0.
 
-    In u = log c: Q' = −A + B/c and Q'' = −B/c, so one gradient and one curvature give both; at the mode c = B/A
-    neither suffers cancellation, which is why the engines read twice.
+    With s(c) = c Q'(c) = −A + B/c, the gradients at c and 2c give both; at the mode c = B/A neither suffers
+    cancellation, which is why the engines read twice.
     """
 
     name = "inverse_gamma"
 
-    def reference(self, c, event):
-        return c
+    def points(self, c, event):
+        return jnp.stack([c, 2 * c])
 
-    def directions(self, c, event):
-        return jnp.ones_like(c)[None]
+    def read(self, points, gradients, event):
+        here, there = points * gradients
+        return {"A": here - 2 * there, "B": 2 * points[0] * (here - there)}
 
-    def read(self, c, gradient, curvature, event):
-        slope = c * gradient
-        ratio = -(c**2 * curvature[0] + slope)  # B / c
-        return {"A": ratio - slope, "B": ratio * c}
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        return -jnp.sum(natural["A"] * jnp.log(c) + natural["B"] / c)
 
     def mode(self, natural, fallback, event):
         a, b = natural["A"], natural["B"]

@@ -13,24 +13,23 @@ def _symmetric(matrix):
 class InverseWishart:
     """Q(c) = −½ν log|c| − ½ tr(Ψ c⁻¹) + constant in a covariance matrix c, shape (..., d, d).
 
-    Along the ray s·c: f' = −½νd + ½tr(Ψc⁻¹) and f' + f'' = −½tr(Ψc⁻¹) at s = 1 give ν; then Ψ = 2 c ∇Q c + ν c.
+    f(c) = ⟨∇Q, c⟩ = −½νd + ½tr(Ψc⁻¹) at c and 2c gives tr(Ψc⁻¹) and ν; then Ψ = 2 c ∇Q c + ν c.
     """
 
     name = "inverse_wishart"
 
-    def reference(self, c, event):
-        return c
+    def points(self, c, event):
+        return jnp.stack([c, 2 * c])
 
-    def directions(self, c, event):
-        return c[None]
-
-    def read(self, c, gradient, curvature, event):
-        gradient = _symmetric(gradient)
-        first = jnp.sum(gradient * c, (-2, -1))
-        second = jnp.sum(curvature[0] * c, (-2, -1))
-        trace = -2 * (first + second)
-        nu = (trace - 2 * first) / c.shape[-1]
+    def read(self, points, gradients, event):
+        c, gradient = points[0], _symmetric(gradients[0])
+        here, there = jnp.sum(points * gradients, (-2, -1))
+        nu = (4 * (here - there) - 2 * here) / c.shape[-1]
         return {"nu": nu, "Psi": _symmetric(2 * c @ gradient @ c + nu[..., None, None] * c)}
+
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        return -0.5 * jnp.sum(natural["nu"] * jnp.linalg.slogdet(c)[1] + jnp.sum(natural["Psi"] * jnp.linalg.inv(c), (-2, -1)))
 
     def mode(self, natural, fallback, event):
         nu = natural["nu"][..., None, None]

@@ -1,0 +1,23 @@
+"""Counts what JAX traces and compiles: a claim of "compiles nothing" is a number here."""
+
+import contextlib
+
+import jax
+
+_EVENTS: list[str] = []
+
+
+@jax.monitoring.register_event_duration_secs_listener
+def _listen(event: str, duration: float, **_) -> None:
+    _EVENTS.append(event)
+
+
+@contextlib.contextmanager
+def counted():
+    """Yields a list that on leaving holds the names of the programs' lowerings and compilations made inside."""
+    start, found = len(_EVENTS), []
+    try:
+        yield found
+    finally:
+        wanted = ("jaxpr_to_mlir_module", "backend_compile")
+        found += [event for event in _EVENTS[start:] if any(word in event for word in wanted)]
