@@ -31,6 +31,11 @@ class Data(NamedTuple):
         columns = self.table.columns.items()
         return {n: "likelihood" if c.likelihood is not None else "seen" if c.seen is None else "part" for n, c in columns}
 
+    @property
+    def shapes(self) -> dict[str, tuple]:
+        """Input → (trailing shape, dtype kind): what the structure was traced for."""
+        return {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in self.table.inputs.items()}
+
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False) -> Plan:
         plan = planning.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals)
         self._refuse_holes(plan)
@@ -77,8 +82,14 @@ class Data(NamedTuple):
         return found
 
 
-def read(model: Model, data: Any, labels: Mapping[str, tuple] | None = None, rows: int | None = None) -> Data:
+def read(
+    model: Model, data: Any, labels: Mapping[str, tuple] | None = None, rows: int | None = None, shapes: Mapping | None = None
+) -> Data:
     """Check data against a model, before any compile.
+
+    Args:
+        labels: site → labels of its states, from a fit.
+        shapes: input → (trailing shape, dtype kind) that a fit had.
 
     Raises:
         DataError: see tables.read.
@@ -86,9 +97,14 @@ def read(model: Model, data: Any, labels: Mapping[str, tuple] | None = None, row
     known = {} if data is None else data
     specs = {}
     for name in model.inputs:
-        if hasattr(known, "__contains__") and name in known:
+        if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
             array = np.asarray(known[name])
             specs[name] = (array.shape[1:], array.dtype.kind)
+            if shapes and specs[name][0] != tuple(shapes[name][0]):
+                wanted = ("n", *shapes[name][0])
+                raise tables.DataError(
+                    f"input '{name}' has shape {array.shape}, but the fit had {wanted}: pass the same columns in the same order"
+                )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = trace(model, specs)
@@ -102,13 +118,28 @@ def _expected(site: Site) -> tables.Expected:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     bounds = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
-    if support is not None and not any(isinstance(v, jax.Array) for v in bounds) and site.states is None and site.event == ():
-        words = str(support).strip("_").lower()
+    if site.domain == "simplex":
+        words = "a probability vector that sums to 1"
+
+        def valid(values):
+            return (values >= 0).all(-1, keepdims=True) & (np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4)
+
+    elif support is not None and not any(isinstance(v, jax.Array) for v in bounds) and site.states is None and site.event == ():
+        words = _words(support, site)
 
         def valid(values):
             return np.asarray(support(values))
 
     return tables.Expected(site.name, site.discrete, site.states, site.cells, site.rows, words, valid, len(site.event))
+
+
+def _words(support: Any, site: Site) -> str:
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if low is None and high is None:
+        return type(support).__name__.strip("_").lower()
+    if low == 0 and high is None:
+        return "zero or positive" if site.discrete or "Eq" in type(support).__name__ or "negative" in type(support).__name__ else "positive"
+    return f"{'a whole number ' if site.discrete else ''}in {low} … {'∞' if high is None else high}"
 
 
 def bucket(count: int) -> int:
@@ -136,8 +167,13 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
     chunks = max(1, round(total / plan.chunk_rows()))
     size = -(-total // chunks)
     centre = {
-        name: _centre(table.columns[name], sites[name]) for name in plan.observed if sites[name].kind in CENTRED and name in plan.pooled
+        name: _centre(table.columns[name], sites[name], weights)
+        for name in plan.observed
+        if sites[name].kind in CENTRED and name in plan.pooled
     }
+
+    weight = np.zeros(chunks * size)
+    weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
 
     def ship(array, kind=None, shift=None):
         array = array if index is None else array[index]
@@ -146,7 +182,8 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
             out[:rows] = array
         else:
             np.subtract(array, shift, out=out[:rows], casting="unsafe")
-            spread.append(np.sqrt(np.einsum("i...,i...->...", out[:rows], out[:rows]) / rows))
+            share = weight[:rows] / weight.sum()
+            spread.append(np.sqrt(np.einsum("i,i...,i...->...", share, out[:rows], out[:rows])))
         out[rows:] = out[0]
         return jnp.asarray(out.reshape(chunks, size, *array.shape[1:]))
 
@@ -165,13 +202,15 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
         if column.seen is not None:
             seen[name] = ship(column.seen)
     inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in table.inputs.items()}
-    weight = np.zeros(chunks * size)
-    weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
     given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
     return Rows(values, seen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
 
 
-def _centre(column: tables.Column, site: Site) -> np.ndarray:
-    """The mean of the seen cells of a column; unseen cells hold it already, so that the plain mean is unchanged."""
-    return column.values.mean(0, dtype=np.float64).reshape(math.prod(site.lattice), *site.event)
+def _centre(column: tables.Column, site: Site, weights: np.ndarray | None) -> np.ndarray:
+    """The (weighted) mean of a column; unseen cells hold the mean of the seen ones."""
+    if weights is None:
+        mean = column.values.mean(0, dtype=np.float64)
+    else:
+        mean = np.tensordot(weights / weights.sum(), column.values, 1)
+    return mean.reshape(math.prod(site.lattice), *site.event)

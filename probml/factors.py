@@ -173,7 +173,7 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
         natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else _cells(site, seen[None])
         return site.family.log_density(natural, _cells(site, x[None]), mask)[0, 0]
-    log = site.layout(structure.distribution(site.name, env).log_prob(site.place(x)), 0)
+    log = site.layout(supported(structure.distribution(site.name, env), site.place(x)), 0)
     if seen is not None:
         log = jnp.where(_cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
     return log.sum()
@@ -244,7 +244,6 @@ class Expected(NamedTuple):
     taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
-    total: jax.Array  # Σ rows, over the states of the touching global sites
 
 
 def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False) -> Expected:
@@ -281,7 +280,26 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         share = share.reshape(-1)
         statistics = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), statistics)
         taps = jax.tree.map(lambda leaf: jnp.einsum("g,cbg...->cb...", share, leaf), taps)
-    return Expected(statistics, taps, posteriors, value, total)
+    return Expected(statistics, taps, posteriors, value)
+
+
+def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no gradient is made."""
+    natural = naturals(plan, params, known)
+    return accumulate(lambda rows: (weigh(row_evidence(plan, params, known, natural, rows), rows.weights), ()), chunks)[0]
+
+
+def log_evidence(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """log p(data | params), everything discrete and unseen summed out."""
+    return total_evidence(plan, global_factors(plan, params, known), row_totals(plan, params, known, chunks))
+
+
+def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """log p(global discrete sites | data, params), one axis a site in the order of plan.globals."""
+    total = Factor(row_totals(plan, params, known, chunks)[None], plan.touching)
+    joint = elimination.sum_out([*global_factors(plan, params, known), total], ())
+    log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
+    return log - jax.scipy.special.logsumexp(log)
 
 
 def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Array:
@@ -299,11 +317,20 @@ def accumulate(function, chunks: Rows):
         return total, jax.tree.map(lambda leaf: leaf[None], extra)
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, first)[0])
 
-    def step(total, rows):
+    def step(carry, rows):
         more, extra = function(rows)
-        return jax.tree.map(jnp.add, total, more), extra
+        return _compensated(*carry, more), extra
 
-    return jax.lax.scan(step, zero, chunks)
+    (total, _), extra = jax.lax.scan(step, (zero, zero), chunks)
+    return total, extra
+
+
+def _compensated(total, lost, more):
+    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their digits over many chunks."""
+    term = jax.tree.map(jnp.subtract, more, lost)
+    new = jax.tree.map(jnp.add, total, term)
+    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total, term)
+    return new, finite
 
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
@@ -322,9 +349,15 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
     for name in plan.structure.parameters if names is None else names:
         site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
         role = families.prior(site.kind)
-        log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else distribution.log_prob(env[name])
+        log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else supported(distribution, env[name])
         total += jnp.broadcast_to(log, site.lattice).sum()
     return total
+
+
+def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log_prob, and −∞ outside the support, which NumPyro does not look at (elementwise supports only)."""
+    log, support = distribution.log_prob(value), distribution.support
+    return log if support is None or support.event_dim else jnp.where(support(value), log, -jnp.inf)
 
 
 def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known) -> jax.Array:
@@ -350,5 +383,5 @@ def collapsed(plan: Plan, params: Mapping, known: Known) -> jax.Array:
         site = plan.structure.sites[name]
         if any(plan.structure.sites[name].uses.get(a) for a in site.family.scatter):
             scale = site.family.smallest(argument_table(plan, params, known, name))
-            found |= jnp.any(scale <= floor * jnp.where(known.spread[name] > 0, known.spread[name], jnp.inf))
+            found |= ~jnp.all(scale > floor * known.spread[name])
     return found

@@ -1,10 +1,12 @@
 """What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
 
+import functools
 import io
 import json
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +21,8 @@ from numpyro.primitives import Messenger
 from probml import chunks, queries, tables
 from probml import plan as planning
 from probml.engines.run import Outcome, Status
-from probml.factors import Known, expect, log_prior
+from probml.engines.start import inside
+from probml.factors import Known, log_evidence, log_prior
 from probml.language import Model, ModelError, Refusal
 from probml.posterior import Marginals, Posterior
 from probml.queries import Belief
@@ -54,24 +57,36 @@ class Fit:
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
     closed: Posterior | None = field(default=None, repr=False)
+    states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
 
     @classmethod
-    def of(cls, model: Model, shapes: dict, engine: Any, outcome: Outcome, table: tables.Table, pattern: dict, given: dict) -> "Fit":
+    def of(cls, held: chunks.Data, engine: Any, outcome: Outcome, given: dict, table: Any) -> "Fit":
         """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
-        import warnings
-
+        model = held.model
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
-                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a single point, or a column is constant: "
-                "use a prior that vanishes at zero scale (LogNormal, InverseGamma) with prior=True, fewer components, or more restarts"
+                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a single point, a column is constant or "
+                "collinear with others, or the data are impossible: use a prior that vanishes at zero scale (LogNormal, InverseGamma, InverseWishart) with "
+                "prior=True, fewer components, or more restarts"
             )
-        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL):
+        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
-        params = {name: np.asarray(value) for name, value in outcome.params.items()}
         return cls(
-            model, params, shapes, repr(engine), np.asarray(outcome.history), outcome.status, outcome.iterations, outcome.log_evidence,
-            outcome.notes, dict(table.labels), given, tuple(sorted(pattern.items())), outcome.posterior,
-        )  # fmt: skip
+            model,
+            {name: np.asarray(value) for name, value in outcome.params.items()},
+            held.shapes,
+            repr(engine),
+            np.asarray(outcome.history),
+            outcome.status,
+            outcome.iterations,
+            outcome.log_evidence,
+            outcome.notes,
+            dict(held.table.labels),
+            given,
+            tuple(sorted(held.pattern.items())),
+            outcome.posterior,
+            table,
+        )
 
     # What was found
 
@@ -93,9 +108,12 @@ class Fit:
         return self.names.get(site, tuple(range(self.structure.sites[site].states)))
 
     @property
+    def _plan(self) -> planning.Plan:
+        return planning.make(self.structure, dict(self.pattern), tuple(self.given))
+
+    @property
     def _marginals(self) -> Marginals:
-        plan = planning.make(self.structure, dict(self.pattern), tuple(self.given))
-        return Marginals(plan, self._known(), blocks(plan, True) if plan.free else (), self.closed)
+        return Marginals(self._plan, self._known(), blocks(self._plan, True), self.closed)
 
     def _known(self) -> Known:
         return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
@@ -110,16 +128,18 @@ class Fit:
         found = self._site(site)
         if found.rows:
             raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, '{site}'), a posterior for every row")
-        if self.closed is None:
+        if found.discrete and self.states is not None:
+            plan = self._plan
+            axis = plan.globals.index(site)
+            joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
+            cells = jax.nn.one_hot(plan.variables[site].values, found.states)  # (joint states, *cells, states)
+            probs = jnp.tensordot(joint, cells, 1)
+            return dist.Categorical(probs=probs / probs.sum(-1, keepdims=True))
+        if self.closed is None or site not in self.closed.mean:
             raise Refusal(
-                f"'{site}': {self.engine} found a point, not a posterior in closed form; fit with probml.Exact(), or take fit.params['{site}']"
+                f"'{site}': {self.engine} has no posterior of it in closed form; fit with probml.Exact(), or take fit.params['{site}']"
             )
-        if not found.discrete:
-            return self._marginals.distribution(site)
-        plan = self._marginals.plan
-        axis = plan.globals.index(site)
-        probs = jnp.exp(self.closed.table).sum(tuple(i for i in range(self.closed.table.ndim) if i != axis))
-        return dist.Categorical(probs=probs / probs.sum())
+        return self._marginals.distribution(site)
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...).
@@ -127,15 +147,14 @@ class Fit:
         Raises:
             Refusal: the engine found a point.
         """
-        if self.closed is None:
+        if self.closed is None and self.states is None:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact(), or take fit.params")
         if n < 1:
             raise ModelError(f"draws(n={n}): expected at least 1")
         return {name: np.asarray(value) for name, value in self._draws(n, seed).items()}
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
-        marginals = self._marginals
-        return _draw_params(marginals.plan, n, self.closed, self._known(), jax.random.key(seed))
+        return _draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
 
     def summary(self):
         """A pandas table: a row per parameter element; value, and for a posterior mean and sd."""
@@ -165,7 +184,7 @@ class Fit:
         return sites[name]
 
     def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
-        return chunks.read(self.model, data, self.names, rows)
+        return chunks.read(self.model, data, self.names, rows, self.shapes)
 
     def _prepare(self, data: chunks.Data, targets: Sequence[str], plug_in: bool):
         merged = data._replace(table=replace(data.table, values={**self.given, **data.table.values}))
@@ -176,33 +195,14 @@ class Fit:
     def _belief(self, plan: planning.Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
         """What queries condition on, and whether it is a stack of draws to average over."""
         params = {n: jnp.asarray(v) for n, v in self.params.items()}
-        if self.closed is None:
-            return Belief(params, None, {}), False
-        table = self.closed.table
+        table = self.states
         if plug_in and table is not None:
             best = jnp.unravel_index(jnp.argmax(table), table.shape)
             table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
-        if plug_in or not plan.free:
+        if plug_in or self.closed is None:
             return Belief(params, table, {}), False
-        marginals, sites = self._marginals, plan.structure.sites
-        used = [p for name in (*plan.pooled, *plan.rowwise) for p in _touched(sites[name], plan)]
-        exact, predictive = len(used) == len(set(used)) and not plan.rowwise, {}
-        for name in plan.pooled:
-            touched = _touched(sites[name], plan)
-            if not exact or not touched:
-                continue
-            shared = math.prod(sites[name].lattice) > 1 and not all(
-                sites[p].shape[len(sites[p].shape) - len(sites[name].lattice + sites[name].event) :][: len(sites[name].lattice)]
-                == sites[name].lattice
-                or sites[p].shape[-1 - len(sites[name].lattice) : -1] == sites[name].lattice
-                for p in touched
-            )
-            if sites[name].states is not None:
-                exact &= marginals.integrable(name) and not shared
-            else:
-                predictive[name] = None if shared else marginals.predictive(name)
-                exact &= predictive[name] is not None
-        if exact:
+        predictive = _predictives(self._plan, plan, self.closed, self._known())
+        if predictive is not None:
             return Belief(params, table, predictive), False
         return Belief(self._draws(DRAWS, 0), table, {}), True
 
@@ -245,17 +245,18 @@ class Fit:
             raise ModelError(f"site '{name}' lies outside rows(): ask posterior('{name}')")
         return name
 
-    def _unseen(self, held: chunks.Data) -> str:
-        candidates = [s.name for s in self.structure.sites.values() if s.rows and s.states and held.pattern.get(s.name) != "seen"]
+    def _unseen(self, held: chunks.Data, continuous: bool = False) -> str:
+        sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen"]
+        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous]
         wholly = [name for name in candidates if name not in held.pattern]
         if len(wholly or candidates) != 1:
-            raise ModelError(f"which site? {len(candidates)} discrete sites are unseen: {candidates}; pass site=")
+            raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
         return (wholly or candidates)[0]
 
     def predict(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells)."""
         held = self._read(data)
-        name = site or self._unseen(held)
+        name = site or self._unseen(held, continuous=True)
         if self._site(name).states is not None:
             return tables.to_labels(self.predict_proba(data, name, plug_in).argmax(-1), self.names.get(name))
         return self._ask(held, [("mean", name)], plug_in)[1]["mean", name]
@@ -359,7 +360,7 @@ class Fit:
         for name in plan.variables:
             codes = np.broadcast_to(np.asarray(states[name]).reshape(-1), (loaded.weights.size,))[:n]
             fixed[name] = plan.variables[name].values[codes]
-        if self.closed is not None and not plug_in and self.params:
+        if self.closed is not None and not plug_in:
             params = self._draws(n, seed)
         else:
             params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
@@ -382,8 +383,7 @@ class Fit:
             f"given/{k}": np.asarray(v) for k, v in self.given.items()
         }
         arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        if self.history is not None:
-            arrays["history"] = self.history
+        arrays |= {name: np.asarray(value) for name, value in (("history", self.history), ("states", self.states)) if value is not None}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
         path = Path(path)
@@ -399,10 +399,6 @@ class Fit:
 
 def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
-
-
-def _touched(site, plan) -> list[str]:
-    return [p for p in dict.fromkeys(p for uses in site.uses.values() for p in uses) if p in plan.free]
 
 
 def load(path: str | os.PathLike, model: Model) -> Fit:
@@ -423,7 +419,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         fit = Fit(
             model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
             meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]),
+            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
         )  # fmt: skip
     except ModelError:
         raise
@@ -433,8 +429,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
     if meta["closed"] is None:
         return fit
-    plan = planning.make(fit.structure, dict(fit.pattern), tuple(fit.given))
-    template = _closed_template(plan)
+    template = _closed_template(fit._plan)
     leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
 
@@ -452,9 +447,8 @@ def _closed_template(plan) -> Posterior:
         "beta": ("A", "B"),
         "dirichlet": ("N",),
     }
-    natural = tuple({k: 0.0 for k in keys[b.form]} for stage in (blocks(plan, True) if plan.free else ()) for b in stage)
-    point = {name: 0.0 for name in plan.free}
-    return Posterior(natural, point, dict(point), 0.0 if plan.globals else None)
+    natural = tuple(dict.fromkeys(keys[block.form], 0.0) for stage in blocks(plan, True) for block in stage)
+    return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))
 
 
 def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
@@ -472,11 +466,10 @@ class _Deferred(Fit):
     """A Fit at known parameters of a model with inputs, whose shapes the first data tell."""
 
     def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
-        held = chunks.read(self.model, data, self.names, rows)
-        shapes = {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in held.table.inputs.items()}
+        held = chunks.read(self.model, data, self.names, rows, self.shapes)
         if not self.shapes:
             _check_params(held.structure, self.params)
-        self.shapes.update(shapes)
+            self.shapes.update(held.shapes)
         return held
 
 
@@ -486,35 +479,61 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
             raise ModelError(f"at(params) lacks '{name}'; the parameters are {list(structure.parameters)}")
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
+        if not np.isfinite(params[name]).all() or not inside(structure.sites[name], params[name]):
+            domain = structure.sites[name].domain.replace("_", " ")
+            raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not finite: got {params[name].tolist()}")
     for name in params:
         if name not in structure.parameters:
             raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
 
 
-def _log_joint_impl(plan, params, known_, rows):
-    return expect(plan, params, known_, rows).log_evidence + log_prior(plan, params, known_)
+@functools.partial(jax.jit, static_argnums=0)
+def _log_joint(plan, params, known_, rows):
+    return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 
 
-_log_joint = jax.jit(_log_joint_impl, static_argnums=0)
-
-
-def _draw_params_impl(plan, n, closed, known_, key):
-    stages = blocks(plan, True) if plan.free else ()
-    marginals = Marginals(plan, known_, stages, closed)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _draw_params(plan, n, closed, states, known_, key):
+    marginals = Marginals(plan, known_, blocks(plan, True), closed) if closed is not None else None
 
     def one(key):
-        out = marginals.draw(key)
-        if closed.table is not None:
-            flat = jax.random.categorical(jax.random.fold_in(key, 99), closed.table.reshape(-1))
-            where = jnp.unravel_index(flat, closed.table.shape)
-            for name, state in zip(plan.globals, where, strict=True):
+        out = marginals.draw(key) if marginals is not None else {}
+        if states is not None:
+            flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
+            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape), strict=True):
                 out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(plan.structure.sites[name].shape)
         return out
 
     return jax.vmap(one)(jax.random.split(key, n))
 
 
-_draw_params = jax.jit(_draw_params_impl, static_argnums=(0, 1))
+def _predictives(fitted, plan, closed, known_):
+    """The posterior predictive of every site that a query's plan needs, site → arguments; None where one has no closed form.
+
+    One row at a time they are exact where each parameter element enters a row once: then the sites' predictives multiply.
+    """
+    touched = {}
+    for name in (*plan.pooled, *plan.rowwise):
+        uses = plan.structure.sites[name].uses.values()
+        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    used = [p for names in touched.values() for p in names]
+    if len(used) != len(set(used)) or any(touched[name] for name in plan.rowwise):
+        return None
+    marginals = Marginals(plan, known_, blocks(fitted, True), closed)
+    wanted = [name for name in plan.pooled if touched[name]]
+    if any(marginals.shares(name) for name in wanted):
+        return None
+    if not all(marginals.integrable(name) for name in wanted if plan.structure.sites[name].states is not None):
+        return None
+    continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
+    return _predictive_arguments(fitted, plan, continuous, closed, known_)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _predictive_arguments(fitted, plan, names, closed, known_):
+    marginals = Marginals(plan, known_, blocks(fitted, True), closed)
+    out = {name: marginals.predictive(name) for name in names}
+    return None if any(value is None for value in out.values()) else out
 
 
 class _Fill(Messenger):
@@ -539,7 +558,8 @@ class _Fill(Messenger):
         self.values[name] = msg["value"]
 
 
-def _simulate_impl(structure, params, given, fixed, columns, inputs, key, n):
+@functools.partial(jax.jit, static_argnums=(0, 7))
+def _simulate(structure, params, given, fixed, columns, inputs, key, n):
     sites = structure.sites
 
     def one(params, fixed, columns, inputs, key):
@@ -553,9 +573,6 @@ def _simulate_impl(structure, params, given, fixed, columns, inputs, key, n):
 
     keys = jax.random.split(key, n)
     return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
-
-
-_simulate = jax.jit(_simulate_impl, static_argnums=(0, 7))
 
 
 def _input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
@@ -578,11 +595,9 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
     return {name: np.asarray(value) for name, value in values.items()}
 
 
-def _simulate_whole_impl(structure, inputs, key, n):
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _simulate_whole(structure, inputs, key, n):
     fill = _Fill({}, {}, key)
     with fill:
         structure.model(rows=n, **inputs)
     return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}
-
-
-_simulate_whole = jax.jit(_simulate_whole_impl, static_argnums=(0, 3))

@@ -146,6 +146,16 @@ def thaw(value: Any) -> Any:
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
 
 
+def _context(function: Callable) -> tuple:
+    """The plain values (numbers, strings, arrays) that a function reads from its module or its closure: part of a model's identity."""
+    found = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell not yet filled
+            found[name] = cell.cell_contents
+    plain = int | float | str | bool | np.ndarray | np.generic | jax.Array
+    return tuple((name, freeze(value, name)) for name, value in sorted(found.items()) if isinstance(value, plain))
+
+
 class Model:
     """A generative function with its settings bound: immutable, hashable, picklable, callable in NumPyro's handlers.
 
@@ -155,7 +165,8 @@ class Model:
 
     def __init__(self, generative: Generative, settings: tuple):
         self.generative, self.settings = generative, settings
-        self._hash = hash((generative.__module__, generative.__qualname__, settings))
+        self.context = _context(generative.function)
+        self._hash = hash((generative.__module__, generative.__qualname__, settings, self.context))
 
     @property
     def name(self) -> str:
@@ -172,7 +183,9 @@ class Model:
         return self._hash
 
     def __eq__(self, other):
-        return isinstance(other, Model) and self.generative.function is other.generative.function and self.settings == other.settings
+        if not isinstance(other, Model) or self.generative.function is not other.generative.function:
+            return False
+        return (self.settings, self.context) == (other.settings, other.context)
 
     def __repr__(self):
         return f"{self.name}({', '.join(f'{name}={thaw(value)!r}' for name, value in self.settings)})"

@@ -12,7 +12,7 @@ from probml import families
 from probml.factors import Known, argument_table
 from probml.levels import Level
 from probml.plan import Plan
-from probml.updates import Block, backward
+from probml.updates import Block, backward, forward
 
 
 class Posterior(NamedTuple):
@@ -25,7 +25,6 @@ class Posterior(NamedTuple):
     natural: tuple[dict[str, jax.Array], ...]
     params: dict[str, jax.Array]
     mean: dict[str, jax.Array]
-    table: jax.Array | None  # log posterior over the states of the global discrete sites, one axis each
 
 
 def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
@@ -103,8 +102,8 @@ class Marginals:
             spread: parameters → variances (or covariances), each a multiple of one element of the scale block's c.
         """
         block, natural = self.of[scale], self.natural[(scale,)]
-        role = families.prior(self.plan.structure.sites[scale].kind)
-        shape = role.shape(natural)
+        shape = families.prior(self.plan.structure.sites[scale].kind).shape(natural)
+        present = forward(self.posterior.params[scale], block.steps)
 
         def move(values):
             if block.form == "inverse_gamma":
@@ -114,9 +113,10 @@ class Marginals:
 
         unit = move(jnp.ones_like(shape))
         if block.form == "inverse_gamma":
-            return 2 * move(shape) / unit, move(natural["A"]) / move(shape)
+            return 2 * move(shape) / unit, move(natural["B"] / (shape * present)) / unit
         df = shape - natural["Psi"].shape[-1] + 1
-        return move(df) / unit, move(natural["nu"]) / move(df)
+        total = jnp.trace(natural["Psi"], axis1=-2, axis2=-1) / jnp.trace(present, axis1=-2, axis2=-1)
+        return move(df) / unit, move(total / df) / unit
 
     def distribution(self, name: str) -> dist.Distribution:
         """The marginal posterior of a parameter, as a NumPyro distribution."""
@@ -197,6 +197,22 @@ class Marginals:
         return total
 
     # Posterior predictives: one row at a time, exact where the row uses every parameter element once.
+
+    def shares(self, name: str) -> bool:
+        """Whether cells of one row may use the same parameter element: their predictives would not multiply."""
+        site = self.plan.structure.sites[name]
+        if math.prod(site.lattice) == 1:
+            return False
+        for parameter in dict.fromkeys(p for uses in site.uses.values() for p in uses if p in self.of):
+            shape = self.plan.structure.sites[parameter].shape
+            tail = shape[: len(shape) - (site.states is not None and self.of[parameter].event)] if site.states else shape
+            if site.event and self.of[parameter].form != "gaussian":
+                tail = tail[:-2]
+            elif site.event:
+                tail = tail[:-1]
+            if tail[len(tail) - len(site.lattice) :] != site.lattice:
+                return True
+        return False
 
     def integrable(self, name: str) -> bool:
         """Whether a table of state probabilities is linear in the parameters: its posterior mean is then its predictive."""

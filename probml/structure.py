@@ -8,6 +8,7 @@ arguments, to be vmapped over rows and over the states of discrete parents.
 import dataclasses
 import functools
 import math
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,22 @@ class Site:
     @property
     def cells(self) -> tuple[int, ...]:
         return self.lattice + self.event
+
+    @property
+    def domain(self) -> str:
+        """The set of the values of one cell: real, positive, unit_interval, simplex, positive_definite, lower_cholesky or other."""
+        support = self.support
+        while hasattr(support, "base_constraint"):
+            support = support.base_constraint
+        bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
+        if any(isinstance(bound, jax.Array) for bound in bounds):
+            return "other"
+        if bounds[0] == 0 and bounds[1] is None:
+            return "positive"
+        if bounds == [0, 1]:
+            return "unit_interval"
+        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite", "_LowerCholesky": "lower_cholesky"}
+        return name.get(type(support).__name__, "other")
 
     @property
     def lattice(self) -> tuple[int, ...]:
@@ -156,6 +173,15 @@ class _Recorder(Messenger):
         shape = fn.batch_shape + fn.event_shape
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
         self.messages[name] = msg
+
+
+def _failed(model: Model, inputs: Mapping, error: Exception) -> ModelError:
+    """The user's own function failed under the trace: say where, and with which inputs."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == model.generative.__name__]
+    where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})" for name, spec in inputs.items())
+    hint = f" Check the shapes and dtypes of the inputs {given}." if given else ""
+    return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{hint}")
 
 
 def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1) -> dict[str, dict]:
@@ -289,7 +315,12 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
             found[name] = _site(model, name, msg)[0]
         return 0
 
-    jax.eval_shape(shapes, inputs)
+    try:
+        jax.eval_shape(shapes, inputs)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise _failed(model, inputs, error) from error
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
     values = {

@@ -22,6 +22,8 @@ from probml.levels import Level
 from probml.plan import Plan
 
 DENSE = 2048  # entries of a jointly quadratic block
+KINKED = ("Laplace", "AsymmetricLaplace")  # densities without a derivative at their middle: no Newton steps
+NEWTON = 40  # Newton's steps at the most
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
 
 
@@ -49,7 +51,8 @@ class Block:
         if self.form is None:
             return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
         if not self.conjugate and prior:
-            return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}, started at the closed-form maximum: {self.why}"
+            method = "Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED else "L-BFGS"
+            return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
         if self.form == "gaussian" and self.rowwise:
             return f"weighted least squares ({kinds}–{targets}), closed form"
         name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
@@ -119,6 +122,19 @@ def _normalise(steps, form: str):
     return tuple(out)
 
 
+def _domain(form: str, steps) -> str:
+    """The support on which a form holds, seen from the parameter."""
+    first = steps[0][0] if steps else ""
+    return {"logistic": "real", "softmax": "real", "exp": "real", "power": "positive", "log": "positive", "gram": "lower_cholesky"}.get(
+        first, families.FORMS[form].domain
+    )
+
+
+def _argument_shape(site, rank: int) -> tuple[int, ...]:
+    """The trailing axes of a probability table or a scatter matrix of a site."""
+    return (site.states,) if rank == 1 else (site.event[-1],) * 2
+
+
 def _read_uses(plan: Plan, name: str):
     """The form and steps that every use of a parameter agrees on, the sites, or the reason why there is none."""
     sites = plan.structure.sites
@@ -134,6 +150,9 @@ def _read_uses(plan: Plan, name: str):
         if site.family is None:
             return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
         its_form, its_steps = site.family.canonical[argument]
+        rank = site.family.argument_event[argument]
+        if its_form in ("dirichlet", "inverse_wishart") and sites[name].shape[-rank:] != _argument_shape(site, rank):
+            return None, None, places, moved, f"its last axes are not those of the {argument} of '{user}'"
         if its_form == "gaussian":
             if use.level > Level.AFFINE or any(step not in ("times", "complement") for step, _ in use.coordinate):
                 return None, None, places, moved, f"not affine in the {argument} of '{user}'"
@@ -147,10 +166,18 @@ def _read_uses(plan: Plan, name: str):
                 return None, None, places, moved, f"no closed form for the coordinate of '{name}' in the {argument} of '{user}'"
         if form is not None and (form, steps) != (its_form, full):
             return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
+        if sites[name].domain not in ("simplex", "positive_definite", "lower_cholesky"):
+            scalar = families.FORMS[its_form].domain in ("real", "positive", "unit_interval") or full and full[0][0] == "softmax"
+            if not scalar:
+                return None, None, places, moved, f"its support is not that of the {argument} of '{user}'"
+        elif sites[name].domain != _domain(its_form, full):
+            return None, None, places, moved, f"its support ({sites[name].domain}) is not that of the {argument} of '{user}'"
         form, steps = its_form, full
         places.append(user)
-    if form is None:
-        return None, None, places, moved, "the data do not depend on it"
+    if form is None:  # the data do not depend on it: its posterior is its prior
+        role = families.prior(sites[name].kind)
+        own = (role.form, role.steps) if role is not None else (None, None)
+        return *own, places, False, "" if role else "the data do not depend on it"
     return form, steps, places, moved, ""
 
 
@@ -163,7 +190,12 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     found = {name: _read_uses(plan, name) for name in plan.free}
     roles = {name: families.prior(sites[name].kind) for name in plan.free}
     flat = {name for name in plan.free if not prior or sites[name].kind == "ImproperUniform"}
-    matching = {n for n in plan.free if n in flat or roles[n] is not None and (roles[n].form, roles[n].steps) == found[n][:2]}
+    matching = {
+        n
+        for n in plan.free
+        if (n in flat and found[n][0] and sites[n].domain == _domain(*found[n][:2]))
+        or (n not in flat and roles[n] is not None and (roles[n].form, roles[n].steps) == found[n][:2])
+    }
     for name in plan.free:
         form, steps, places, moved, why = found[name]
         rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
@@ -283,17 +315,32 @@ def _over(chunk, rows, taps):
 
 
 def maximise(
-    plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, steps: int = 20
+    plan: Plan,
+    expected: Expected,
+    params: Mapping,
+    known: Known,
+    chunks: Rows,
+    prior: bool,
+    steps: int = 20,
+    closed: bool = True,
+    only_forms: bool = False,
 ) -> dict[str, jax.Array]:
-    """The M-step: every block in turn (ECM, Meng & Rubin 1993), closed forms exactly, the rest by a few L-BFGS steps."""
+    """The M-step: every block in turn (ECM, Meng & Rubin 1993), closed forms exactly, the rest by a few L-BFGS steps.
+
+    Args:
+        only_forms: leave the blocks without a form alone.
+        closed: use the forms; without them every block climbs, which is what a run falls back on if a form misled it.
+    """
     params = dict(params)
     for stage in blocks(plan, prior):
         objective = Objective(plan, expected, params, known, chunks, prior)
-        if all(block.form and block.conjugate for block in stage):
+        if not closed:
+            params.update(_ascend(objective, stage, steps))
+        elif all(block.form and block.conjugate for block in stage):
             params.update(modes(params, stage, read(objective, stage)))
         elif stage[0].form:
             params.update(_ascend_form(objective, stage[0], steps))
-        else:
+        elif not only_forms:
             params.update(_ascend(objective, stage, steps))
     return params
 
@@ -309,7 +356,10 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     form = families.FORMS[block.form]
 
     def value(point):
-        log = log_prior(plan, {**params, **point}, known, objective.mode, block.names)
+        there = {**params, **point}
+        log = log_prior(plan, there, known, objective.mode, block.names)
+        if not objective.prior:  # the support still holds
+            log = jnp.where(log == -jnp.inf, -jnp.inf, 0.0)
         return form.value(natural, pack({**params, **point}, block), block.event) + log
 
     present = {name: params[name] for name in block.names}
@@ -317,9 +367,46 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     better = jnp.isfinite(value(peak)) & (value(peak) > value(present))
     start = jax.tree.map(lambda a, b: jnp.where(better, a, b), peak, present)
     maps = transforms(plan, params, known, list(block.names))
-    loss = jax.value_and_grad(lambda u: -value({name: maps[name](u[name]) for name in block.names}))
-    best = lbfgs(loss, {name: maps[name].inv(start[name]) for name in block.names}, steps, 1e-14)[0]
+    origin = {name: maps[name].inv(start[name]) for name in block.names}
+
+    def loss(u):
+        return -value({name: maps[name](u[name]) for name in block.names})
+
+    site = plan.structure.sites[block.names[0]]
+    if block.event == 0 and not site.event and site.kind not in KINKED:
+        best = _newton(loss, origin)
+    else:
+        best = lbfgs(jax.value_and_grad(loss), origin, steps, 1e-14)[0]
     return {name: maps[name](best[name]) for name in block.names}
+
+
+def _newton(loss, start):
+    """Minimise a sum of functions of one number each, all at once: Newton's steps, bounded, downhill where the curvature is negative.
+
+    Keeps the start if that is better: then the objective of the whole never falls.
+    """
+    gradient = jax.grad(loss)
+
+    def step(carry):
+        u, _, count = carry
+        slope, curvature = jax.jvp(gradient, (u,), (jax.tree.map(jnp.ones_like, u),))
+
+        def move(x, g, h):
+            step = jnp.where(h > 0, -g / jnp.where(h > 0, h, 1.0), -jnp.sign(g) * jnp.minimum(jnp.abs(g), 0.5))
+            return jnp.clip(step, -1.0 - jnp.abs(x), 1.0 + jnp.abs(x))
+
+        moves = jax.tree.map(move, u, slope, curvature)
+        size = jnp.max(jnp.stack([jnp.max(jnp.abs(m) / (1 + jnp.abs(x))) for m, x in zip(*map(jax.tree.leaves, (moves, u)), strict=True)]))
+        return jax.tree.map(jnp.add, u, moves), size, count + 1
+
+    def more(carry):
+        _, size, count = carry
+        return (count < NEWTON) & (size > 4 * jnp.finfo(size.dtype).eps)
+
+    dtype = jax.tree.leaves(start)[0].dtype
+    best, _, _ = jax.lax.while_loop(more, step, (start, jnp.full((), jnp.inf, dtype), 0))
+    good = loss(best) <= loss(start)
+    return jax.tree.map(lambda a, b: jnp.where(good, a, b), best, start)
 
 
 def pack(params: Mapping, block: Block) -> jax.Array:
@@ -385,7 +472,7 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
         value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names}, u, rowwise)
         return -value, jax.tree.map(jnp.negative, gradient)
 
-    best, _, _, _ = lbfgs(loss, start, steps, 1e-12)
+    best, *_ = lbfgs(loss, start, steps, 1e-12)
     return {name: maps[name](best[name]) for name in names}
 
 
@@ -396,7 +483,7 @@ def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:
 
 
 def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0):
-    """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values).
+    """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values, gradient).
 
     Args:
         value_and_gradient: point → (value, gradient).
@@ -446,5 +533,5 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
 
     values = jnp.full(trail + 1, jnp.nan, value0.dtype).at[0].set(value0)
     carry = (start, value0, gradient0, curvature.init(start), jnp.full((), jnp.inf, value0.dtype), 0, values)
-    point, value, _, _, _, count, values = jax.lax.while_loop(more, step, carry)
-    return point, value, count, values
+    point, value, gradient, _, _, count, values = jax.lax.while_loop(more, step, carry)
+    return point, value, count, values, gradient

@@ -10,6 +10,7 @@ from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.map import MAP as MAP
 from probml.engines.run import Status as Status
+from probml.factors import global_posterior
 from probml.language import Model, ModelError, Refusal
 from probml.plan import Plan
 
@@ -40,13 +41,29 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     held = chunks.read(model, data)
     weight = tables.read_weights(weights, held.table.rows)
     if not held.table.columns:
-        raise tables.DataError(f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from")
+        outside = next(iter(held.table.values), None)
+        raise tables.DataError(
+            f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from"
+            if outside is None
+            else f"model '{model.name}': site '{outside}' lies outside rows(); data need a site inside `with probml.rows():`"
+        )
     plan = held.plan()
     if engine is None:
         engine, _ = choose(held, plan)
+        ladder = LADDER[LADDER.index(engine) :]
     else:
         engine.refuse(held, plan)
+        ladder = (engine,)
     rows, known = chunks.load(held, plan, weight)
-    outcome = engine.run(held, plan, rows, known, weight, seed, dict(start or {}))
-    shapes = {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in held.table.inputs.items()}
-    return Fit.of(model, shapes, engine, outcome, held.table, held.pattern, jax.device_get(known.given))
+    for engine in ladder:
+        try:
+            outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, dict(start or {}))
+            break
+        except Refusal:
+            if engine is ladder[-1]:
+                raise
+    table = _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows) if plan.globals else None
+    return Fit.of(held, engine, outcome, jax.device_get(known.given), table)
+
+
+_global_posterior = jax.jit(global_posterior, static_argnums=0)

@@ -63,8 +63,18 @@ class EM:
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         first = starts(data, plan, known, weights, self.restarts, seed, start, self.prior)
-        static = (self.prior, self.hard, self.accelerate)
-        state = _initial(first.params, first.expected is not None)
+        outcome = self._climb(plan, first, rows, known, closed=True)
+        if outcome.status is Status.FELL:  # a closed form misled: go on from the best point without any
+            point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
+            again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)
+            note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
+            history = np.concatenate([outcome.history, again.history])
+            outcome = again._replace(history=history, iterations=outcome.iterations + again.iterations, notes=(*outcome.notes, note))
+        return outcome
+
+    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> Outcome:
+        static = (self.prior, self.hard, self.accelerate, closed)
+        state = _initial(plan, first.params, known, first.expected is not None)
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         with Progress("EM", self.max_iterations, self.progress) as bar:
@@ -94,13 +104,15 @@ class _State(NamedTuple):
 START = -1  # the first M-step takes the statistics of the labelled rows
 
 
-def _initial(params: Mapping, labelled: bool) -> _State:
-    """Host values only: nothing is compiled for it."""
+def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool) -> _State:
+    """Host values only: nothing is compiled for it. `base` is written before it is read."""
     params = {name: np.asarray(value) for name, value in params.items()}
     restarts = next(iter(params.values())).shape[0] if params else 1
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, jnp.result_type(float))
-    return _State(params, params, value, zero + (START if labelled else 0), None, params, zero, zero, zero)
+    shapes = jax.eval_shape(jax.vmap(lambda p: _free(plan, p, known)), params) if params else {}
+    base = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    return _State(params, params, value, zero + (START if labelled else 0), base, params, zero, zero, zero)
 
 
 def _free(plan: Plan, params: Mapping, known: Known) -> dict:
@@ -118,8 +130,6 @@ def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Know
     """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts, BLOCK)."""
     restarts = state.value.shape[0]
     trail = jnp.full((restarts, BLOCK), jnp.nan, state.value.dtype)
-    if state.base is None:
-        state = state._replace(base=jax.vmap(lambda p: _free(plan, p, known))(state.pending))
 
     def more(carry):
         state, _, i = carry
@@ -141,7 +151,7 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
 
     A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
     """
-    prior, hard, accelerate = static
+    prior, hard, accelerate, closed = static
     starting = state.phase == START
 
     def choose(flag, a, b):
@@ -155,7 +165,7 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value))
     rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
     fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, state.pending, known, rows, prior) if plan.free else {}
+    improved = maximise(plan, expected, state.pending, known, rows, prior, closed=closed) if plan.free else {}
     improved = {name: jnp.where(starting, first.fixed[name], v) if name in first.fixed else v for name, v in improved.items()}
 
     pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
@@ -171,7 +181,7 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
     calm = jnp.where(rejected, state.calm, jnp.where(small & ~starting, state.calm + 1, 0))
     ended = jnp.where(calm >= (2 if accelerate else 1), Status.CONVERGED, Status.RUNNING)
     status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
-    keep = ~rejected & healthy & ~fell & ~starting
+    keep = ~rejected & healthy & ~fell & ~starting & (value >= state.value)
     return _State(
         pending,
         choose(keep, state.pending, state.params),

@@ -13,10 +13,10 @@ import optax
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import starts
-from probml.factors import Known, Rows, accumulate, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
+from probml.factors import Known, Rows, accumulate, expect, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
 from probml.language import ModelError
 from probml.plan import Plan
-from probml.updates import lbfgs, transforms
+from probml.updates import blocks, lbfgs, maximise, transforms
 
 BLOCK = 50  # iterations a device call
 
@@ -56,9 +56,8 @@ class MAP:
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
         params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
-        if not plan.free:
-            value, _ = _objective(plan, self.prior, {}, params, known, rows)
-            return Outcome({}, np.array([value]), Status.CONVERGED, 0)
+        if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior) for block in stage):
+            params = _begin(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
             return self._stochastic(data, plan, rows, known, seed, params)
         limit = self.steps or 1000
@@ -67,7 +66,7 @@ class MAP:
             done = 0
             while done < limit:
                 block = min(BLOCK, limit - done)
-                u, value, count, trail = _climb(plan, self.prior, u, params, known, rows, jnp.asarray(block), self.tolerance)
+                u, value, count, trail, flat = _climb(plan, self.prior, u, params, known, rows, jnp.asarray(block), self.tolerance)
                 history.append(np.asarray(trail)[: int(count) + 1])
                 done += max(int(count), 1)
                 bar.update(done, float(value))
@@ -75,27 +74,29 @@ class MAP:
                     status = Status.COLLAPSED
                     break
                 if int(count) < block:
-                    status = Status.CONVERGED
+                    status = Status.CONVERGED if bool(flat) else Status.STALLED
                     break
         history = np.concatenate([history[0], *(h[1:] for h in history[1:])])
         return Outcome(_from_free(plan, u, params, known), history, status, len(history) - 1)
 
     def _stochastic(self, data: Data, plan: Plan, rows: Rows, known: Known, seed: int, params: Mapping) -> Outcome:
-        limit, history = self.steps or 2000, []
+        limit = self.steps or 2000
         batch = min(self.batch_rows or 0, data.table.rows)
         u = _to_free(plan, params, known)
         state, key = self.optimizer.init(u), jax.random.key(seed)
+        value, gradient = _objective(plan, self.prior, u, params, known, rows)
+        history = [float(value)]
         with Progress("MAP", limit, self.progress) as bar:
             for done in range(0, limit, 200):
                 count = min(200, limit - done)
-                u, state, trail = _descend(
+                u, state = _descend(
                     plan, self.prior, self.optimizer, batch, data.table.rows, u, state, params, known, rows, key, done, count
                 )
-                history.append(np.asarray(trail)[:count])
-                bar.update(done + count, float(history[-1][-1]))
-        history = np.concatenate(history)
-        status = Status.CONVERGED if np.isfinite(history).all() else Status.COLLAPSED
-        return Outcome(_from_free(plan, u, params, known), history, status, limit)
+                value, gradient = _objective(plan, self.prior, u, params, known, rows)
+                history.append(float(value))
+                bar.update(done + count, history[-1])
+        status = Status.COLLAPSED if not np.isfinite(history[-1]) else Status.CONVERGED if _flat(value, gradient) else Status.MAX_ITERATIONS
+        return Outcome(_from_free(plan, u, params, known), np.array(history), status, limit)
 
 
 @functools.partial(jax.jit, static_argnames=("plan",))
@@ -147,8 +148,21 @@ def _objective(plan, prior, u, params, known, chunks):
 
 @functools.partial(jax.jit, static_argnames=("plan", "prior"))
 def _climb(plan: Plan, prior: bool, u, params, known: Known, chunks: Rows, steps, tolerance):
-    point, value, count, trail = lbfgs(lambda u: _loss(plan, prior, u, params, known, chunks), u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail
+    point, value, count, trail, gradient = lbfgs(lambda u: _loss(plan, prior, u, params, known, chunks), u, steps, tolerance, trail=BLOCK)
+    return point, -value, count, -trail, _flat(value, gradient)
+
+
+def _flat(value, gradient):
+    """Whether a gradient is zero as far as the arithmetic can tell."""
+    return optax.tree.norm(gradient) <= jnp.finfo(value.dtype).eps ** (1 / 3) * (1 + jnp.abs(value))
+
+
+@functools.partial(jax.jit, static_argnames=("plan", "prior"))
+def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
+    """The closed-form blocks at their maximum given the rest: a start that no unit of the data can mislead."""
+    better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior, only_forms=True)
+    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
+    return {name: jnp.where(sound, better[name], params[name]) for name in params}
 
 
 @functools.partial(jax.jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
@@ -162,9 +176,9 @@ def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chun
             index = jax.random.randint(jax.random.fold_in(key, offset + i), (batch,), 0, total)
             rows = jax.tree.map(lambda leaf: leaf[index][None], flat)
             scale = total / batch
-        value, gradient = _loss(plan, prior, u, params, known, rows, scale)
+        _, gradient = _loss(plan, prior, u, params, known, rows, scale)
         updates, state = optimizer.update(gradient, state, u)
-        return (optax.apply_updates(u, updates), state), -value
+        return (optax.apply_updates(u, updates), state), ()
 
-    (u, state), trail = jax.lax.scan(step, (u, state), jnp.arange(count))
-    return u, state, trail
+    (u, state), _ = jax.lax.scan(step, (u, state), jnp.arange(count))
+    return u, state

@@ -19,6 +19,7 @@ class Status(enum.IntEnum):
     COLLAPSED = 4
     EXACT = 5
     KNOWN = 6
+    STALLED = 7
 
     @property
     def message(self) -> str:
@@ -28,6 +29,7 @@ class Status(enum.IntEnum):
             Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise max_iterations or steps, or the tolerance",
             Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, please report the model",
             Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
+            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded or badly scaled",
             Status.EXACT: "exact",
             Status.KNOWN: "parameters were given, nothing was fitted",
         }[self]

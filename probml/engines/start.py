@@ -13,8 +13,9 @@ from probml.chunks import Data, load
 from probml.factors import Expected, Known, Rows, expect
 from probml.language import ModelError
 from probml.plan import Plan
+from probml.structure import Site
 from probml.tables import DataError
-from probml.updates import maximise
+from probml.updates import blocks, maximise, transforms
 
 SAMPLE = 1024  # unlabelled rows that join the start
 CANDIDATES = 10_000  # rows among which seeds are spread
@@ -31,8 +32,23 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
             raise ModelError(f"start of '{name}' has shape {value.shape}, expected {sites[name].shape}")
         if not np.isfinite(value).all():
             raise ModelError(f"start of '{name}' has a value that is not finite")
+        if not inside(sites[name], value):
+            raise ModelError(f"start of '{name}' lies outside its support ({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
         out[name] = jnp.asarray(value, jnp.result_type(float))
     return out
+
+
+def inside(site: Site, value: np.ndarray) -> bool:
+    """Whether a value lies in the support of its site, as far as that does not depend on other sites."""
+    if site.domain in ("positive", "unit_interval"):
+        return bool((value >= 0).all() and (site.domain == "positive" or (value <= 1).all()))
+    if site.domain == "simplex":
+        return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=1e-4))
+    if site.domain == "positive_definite":
+        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4) and (np.linalg.eigvalsh(value) > 0).all())
+    if site.domain == "lower_cholesky":
+        return bool(np.array_equal(value, np.tril(value)) and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
+    return True
 
 
 def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
@@ -156,9 +172,22 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, j
     return jax.vmap(one)(rows)
 
 
-@partial(jax.jit, static_argnames=("plan",))
-def _prior_point(plan: Plan, known: Known):
-    return prior_point(plan, known)
+@partial(jax.jit, static_argnames=("plan", "prior", "restarts"))
+def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
+    """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
+    every product of parameters."""
+    point = prior_point(plan, known)
+    climbing = [name for stage in blocks(plan, prior) for block in stage if block.form is None for name in block.names]
+    maps = transforms(plan, point, known, climbing)
+
+    def one(key):
+        moved = dict(point)
+        for i, name in enumerate(climbing):
+            u = maps[name].inv(point[name])
+            moved[name] = maps[name](u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype))
+        return moved
+
+    return jax.vmap(one)(jax.random.split(key, restarts))
 
 
 def starts(
@@ -174,8 +203,8 @@ def starts(
     if set(fixed) >= set(plan.free):
         return Start({name: fixed[name] for name in plan.free}, None, {})
     if plan.complete:
-        point = _prior_point(plan, known)
-        return Start({name: fixed.get(name, stack(point[name], restarts)) for name in plan.free}, None, {})
+        point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels, seeded, others = seeds(data, plan, weights, restarts, seed)
     rows = _start_rows(data, plan, labels, seeded, others, seed)
     if whole or plan.rowwise:  # the posterior of row-wise sites belongs to the rows it was made on

@@ -16,6 +16,7 @@ class Beta:
     """
 
     name = "beta"
+    domain = "unit_interval"
 
     def points(self, c, event):
         edge = 1e-12 if c.dtype == jnp.float64 else 1e-6
@@ -36,7 +37,7 @@ class Beta:
 
     def mode(self, natural, fallback, event):
         a, total = natural["A"], natural["A"] + natural["B"]
-        return jnp.where(total > 0, a / jnp.where(total > 0, total, 1.0), fallback)
+        return jnp.where(total <= 0, fallback, a / jnp.where(total <= 0, 1.0, total))
 
 
 class BetaPrior(NamedTuple):

@@ -11,6 +11,7 @@ class Dirichlet:
     """Q(c) = Σ N_i log c_i + constant on the simplex: N_i = c_i ∂Q/∂c_i, read at the uniform point."""
 
     name = "dirichlet"
+    domain = "simplex"
 
     def points(self, c, event):
         return jnp.full_like(c, 1.0 / c.shape[-1])[None]
@@ -25,7 +26,7 @@ class Dirichlet:
     def mode(self, natural, fallback, event):
         count = jnp.maximum(natural["N"], 0.0)
         total = count.sum(-1, keepdims=True)
-        return jnp.where(total > 0, count / jnp.where(total > 0, total, 1.0), fallback)
+        return jnp.where(total <= 0, fallback, count / jnp.where(total <= 0, 1.0, total))
 
 
 class DirichletPrior(NamedTuple):

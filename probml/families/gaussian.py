@@ -8,13 +8,17 @@ from jax.scipy.linalg import solve_triangular
 
 
 def solve(precision, right):
-    """precision⁻¹ right for positive definite matrices (..., d, d); a trace-relative jitter of a few ulp keeps a flat direction still."""
-    size = precision.shape[-1]
-    scale = jnp.trace(precision, axis1=-2, axis2=-1)[..., None, None] / size
-    jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.where(scale > 0, scale, 1.0)
-    lower = jnp.linalg.cholesky(precision + jitter * jnp.eye(size, dtype=precision.dtype))
-    half = solve_triangular(lower, right[..., None], lower=True)
-    return solve_triangular(jnp.swapaxes(lower, -1, -2), half, lower=False)[..., 0]
+    """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that units do not matter.
+
+    A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still.
+    """
+    diagonal = jnp.diagonal(precision, axis1=-2, axis2=-1)
+    scale = jnp.where(diagonal > 0, diagonal, 1.0) ** -0.5
+    unit = precision * scale[..., :, None] * scale[..., None, :]
+    jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1], dtype=precision.dtype)
+    lower = jnp.linalg.cholesky(unit + jitter)
+    half = solve_triangular(lower, (scale * right)[..., None], lower=True)
+    return scale * solve_triangular(jnp.swapaxes(lower, -1, -2), half, lower=False)[..., 0]
 
 
 class Gaussian:
@@ -24,6 +28,7 @@ class Gaussian:
     """
 
     name = "gaussian"
+    domain = "real"
 
     def points(self, c, event):
         """c itself, and c moved along every axis that matters; a quadratic may be probed with long steps."""

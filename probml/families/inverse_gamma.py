@@ -14,6 +14,7 @@ class InverseGamma:
     """
 
     name = "inverse_gamma"
+    domain = "positive"
 
     def points(self, c, event):
         return jnp.stack([c, 2 * c])
@@ -28,8 +29,8 @@ class InverseGamma:
 
     def mode(self, natural, fallback, event):
         a, b = natural["A"], natural["B"]
-        good = (a > 0) & (b > 0)
-        return jnp.where(good, b / jnp.where(good, a, 1.0), fallback)
+        empty = a <= 0  # nothing was seen; a broken reading is NaN and must show
+        return jnp.where(empty, fallback, b / jnp.where(empty, 1.0, a))
 
 
 class InverseGammaPrior(NamedTuple):

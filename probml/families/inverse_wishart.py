@@ -17,6 +17,7 @@ class InverseWishart:
     """
 
     name = "inverse_wishart"
+    domain = "positive_definite"
 
     def points(self, c, event):
         return jnp.stack([c, 2 * c])
@@ -33,8 +34,8 @@ class InverseWishart:
 
     def mode(self, natural, fallback, event):
         nu = natural["nu"][..., None, None]
-        good = nu > 0
-        return jnp.where(good, natural["Psi"] / jnp.where(good, nu, 1.0), fallback)
+        empty = nu <= 0  # nothing was seen; a broken reading is NaN and must show
+        return jnp.where(empty, fallback, natural["Psi"] / jnp.where(empty, 1.0, nu))
 
 
 class InverseWishartPrior(NamedTuple):

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax import lax
 from jax.scipy.linalg import cho_solve
 
 
@@ -64,6 +65,7 @@ class MultivariateNormal:
             whole = seen.all(-1)[..., None].astype(x.dtype)
             x = x * whole
         statistics = jnp.concatenate([x, x[..., rows] * x[..., columns]], -1).reshape(b, -1)
+        statistics = lax.optimization_barrier(statistics)  # fused into both products the gather would be made for every state again
         eta, constant = natural["eta"], natural["constant"]
         value = statistics @ eta.reshape(len(eta), -1).T
         return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
