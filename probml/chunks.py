@@ -54,7 +54,7 @@ class Data(NamedTuple):
                 if torn.any():
                     row = int(np.argwhere(torn)[0, 0])
                     raise Refusal(
-                        f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector of this distribution is seen whole or not at all. "
+                        f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this is seen whole or not at all. "
                         "Drop such rows, or give independent coordinates with Normal(...).to_event(1), where unseen cells are exact"
                     )
             hole = ~column.seen.reshape(self.table.rows, -1).all(1)
@@ -68,8 +68,9 @@ class Data(NamedTuple):
                     continue
                 if hurt.any():
                     raise Refusal(
-                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argmax(hurt))}, where '{child}' depends on it: only discrete sites are "
-                        f"summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
+                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argmax(hurt))}, where '{child}' depends "
+                        "on it: only discrete sites "
+                        f"are summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
                     )
 
     def _below(self, name: str) -> list[str]:

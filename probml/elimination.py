@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import networkx as nx
 from jax.lax import stop_gradient
 
 
@@ -84,6 +83,8 @@ def widest(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Seq
 
 def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:
     """Neighbours of each name: two names are neighbours if some factor holds both."""
+    import networkx as nx  # late: 0.2 s that `import probml` need not take
+
     graph = nx.Graph()
     for scope in [*map(tuple, scopes), *((name,) for name in isolated)]:
         graph.add_nodes_from(scope)

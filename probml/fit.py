@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import chunks, queries, tables
@@ -65,8 +66,10 @@ class Fit:
         model = held.model
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
-                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a single point, a column is constant or "
-                "collinear with others, or the data are impossible: use a prior that vanishes at zero scale (LogNormal, InverseGamma, InverseWishart) with "
+                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a "
+                "single point, a column is constant or "
+                "collinear with others, or the data are impossible: use a prior that vanishes at zero scale "
+                "(LogNormal, InverseGamma, InverseWishart) with "
                 "prior=True, fewer components, or more restarts"
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED):
@@ -567,7 +570,7 @@ def _simulate(structure, params, given, fixed, columns, inputs, key, n):
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
         fill = _Fill(held, seen, key)
-        with fill:
+        with validation_enabled(False), fill:
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
 
@@ -598,6 +601,6 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def _simulate_whole(structure, inputs, key, n):
     fill = _Fill({}, {}, key)
-    with fill:
+    with validation_enabled(False), fill:
         structure.model(rows=n, **inputs)
     return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}

@@ -7,13 +7,16 @@ of that name would shadow it.
 import contextlib
 import contextvars
 import inspect
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import networkx as nx
 import numpy as np
 import numpyro
+
+if TYPE_CHECKING:
+    import networkx
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
 
@@ -38,7 +41,8 @@ def rows() -> numpyro.plate:
     size = _ROWS.get()
     if size is None:
         raise ModelError(
-            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; fit and simulate do so"
+            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; "
+            "fit and simulate do so"
         )
     return numpyro.plate("rows", size)
 
@@ -102,7 +106,8 @@ def freeze(value: Any, name: str = "setting") -> Any:
         if array.dtype.hasobject:
             raise ModelError(f"setting '{name}' is an array of objects: pass numbers, or a list")
         return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str, array.shape, array.tobytes()))
-    if isinstance(value, nx.Graph):
+    networkx = sys.modules.get("networkx")  # nobody holds a graph who has not imported it
+    if networkx is not None and isinstance(value, networkx.Graph):
         kind = type(value).__name__
         nodes = tuple((node, freeze(dict(data), name)) for node, data in value.nodes(data=True))
         edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
@@ -117,7 +122,8 @@ def freeze(value: Any, name: str = "setting") -> Any:
         hash(value)
     except TypeError:
         raise ModelError(
-            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, dicts or networkx graphs"
+            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, "
+            "dicts or networkx graphs"
         ) from None
     return _Frozen(("plain", type(value).__name__, value))  # the type too: 1, 1.0 and True are equal in Python
 
@@ -136,7 +142,9 @@ def thaw(value: Any) -> Any:
         with jax.ensure_compile_time_eval():  # a concrete array also inside a trace
             return jax.numpy.asarray(array)
     if kind in ("Graph", "DiGraph"):
-        graph = getattr(nx, kind)()
+        import networkx
+
+        graph = getattr(networkx, kind)()
         graph.add_nodes_from((node, thaw(data)) for node, data in value[1])
         graph.add_edges_from((a, b, thaw(data)) for a, b, data in value[2])
         return graph
@@ -278,14 +286,14 @@ class Model:
         return explain(self, data)
 
     @property
-    def structure(self) -> nx.DiGraph:
+    def structure(self) -> "networkx.DiGraph":
         """All sites, parameters included, as a networkx DAG (attributes: rows, family, shape, plates)."""
         from probml.structure import trace
 
         return trace(self).graph()
 
     @property
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> "networkx.DiGraph":
         """The sites inside rows() as a networkx DAG."""
         whole = self.structure
         return whole.subgraph([name for name, data in whole.nodes(data=True) if data["rows"]]).copy()

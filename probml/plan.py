@@ -125,7 +125,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], ta
             if site.rows and state is None and has_children:
                 child = next(c for c in structure.children[site.name] if c in active)
                 raise Refusal(
-                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), continuous and unseen, and '{child}' depends on it. "
+                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), continuous and unseen, and "
+                    f"'{child}' depends on it. "
                     f"Only discrete sites are summed out. Give '{site.name}' in the data, or integrate it by hand inside the function"
                 )
             if site.rows and state is not None:
@@ -195,13 +196,15 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
 def _variable(structure: Structure, site: Site) -> Variable:
     if site.states is None:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but only Categorical and "
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but "
+            "only Categorical and "
             f"Bernoulli sites have a finite list of states here. Give '{site.name}' in the data or write it as a Categorical"
         )
     cells = math.prod(site.cells)
     if cells * math.log2(max(site.states, 2)) > 16:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.states} states that are not independent given the "
+            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.states} states that "
+            "are not independent given the "
             f"rest: {site.states}^{cells} joint states. Give '{site.name}' in the data or use fewer cells"
         )
     grid = np.indices((site.states,) * cells).reshape(cells, -1).T

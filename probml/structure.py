@@ -11,17 +11,20 @@ import math
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import networkx as nx
 import numpyro.distributions as dist
 from jax.extend import core
+from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import exchange, families, levels
 from probml.language import Model, ModelError
+
+if TYPE_CHECKING:
+    import networkx
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +189,7 @@ def _failed(model: Model, inputs: Mapping, error: Exception) -> ModelError:
 
 def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1) -> dict[str, dict]:
     recorder = _Recorder(model, values, index)
-    with recorder:
+    with validation_enabled(False), recorder:  # NumPyro's validation runs eagerly: dozens of small compilations
         model(rows=rows, **inputs)
     return recorder.messages
 
@@ -277,8 +280,10 @@ class Structure:
     def children(self) -> dict[str, tuple[str, ...]]:
         return {name: tuple(s.name for s in self.sites.values() if name in s.parents) for name in self.sites}
 
-    def graph(self) -> nx.DiGraph:
-        graph = nx.DiGraph()
+    def graph(self) -> "networkx.DiGraph":
+        import networkx  # late: 0.2 s that `import probml` need not take
+
+        graph = networkx.DiGraph()
         for site in self.sites.values():
             graph.add_node(site.name, rows=site.rows, family=site.kind, shape=site.cells, plates=tuple(n for n, _ in site.plates))
         graph.add_edges_from((parent, site.name) for site in self.sites.values() for parent in site.parents)
@@ -360,7 +365,8 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
         for parent in site.parents:
             if sites[parent].rows and not site.rows:
                 raise ModelError(
-                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: move it inside rows()"
+                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: "
+                    "move it inside rows()"
                 )
     return Structure(model, sites, programs)
 
@@ -399,6 +405,7 @@ def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, ja
         if mixed or number in depends:
             why = f"through '{mixed}'" if mixed else "on its row's number"
             raise ModelError(
-                f"model '{model.name}', site '{owner}': a row of it depends {'on other rows ' if mixed else ''}{why}, but rows are exchangeable. "
+                f"model '{model.name}', site '{owner}': a row of it depends {'on other rows ' if mixed else ''}{why}, "
+                "but rows are exchangeable. "
                 "Standardise, lag or index the inputs before fitting and pass the result as an input"
             )

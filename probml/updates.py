@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import optax
 from numpyro.distributions import biject_to
 
 from probml import families
@@ -490,6 +489,8 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         tolerance: stop when the value falls by less than this, relative to 1 + |value|.
         trail: how many values to keep; the first is the start's.
     """
+    import optax  # late: not every model climbs
+
     value0, gradient0 = value_and_gradient(start)
     curvature = optax.scale_by_lbfgs(memory_size=10)
     norm = optax.tree.norm(gradient0)

@@ -58,7 +58,8 @@ class EM:
             for block in stage:
                 if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
-                        f"{where} faster than MAP: nothing discrete is unseen and '{block.names[0]}' has no closed form ({block.why}); use MAP()"
+                        f"{where} faster than MAP: nothing discrete is unseen and '{block.names[0]}' has no closed form "
+                        f"({block.why}); use MAP()"
                     )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:

@@ -38,7 +38,8 @@ class Exact:
         if hidden:
             state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
             raise Refusal(
-                f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and {state}, beside unknown parameters. Try EM()"
+                f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and {state}, beside "
+                "unknown parameters. Try EM()"
             )
         if plan.globals:
             raise Refusal(
@@ -49,15 +50,18 @@ class Exact:
                 if not (block.form and block.conjugate) or sites[block.names[0]].kind == "ImproperUniform":
                     why = block.why or "its prior is improper"
                     raise Refusal(
-                        f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has no conjugate update: {why}. Try EM() or MAP()"
+                        f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has no conjugate update: "
+                        f"{why}. Try EM() or MAP()"
                     )
         for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
             scales = coupling(plan, block)
             if len(scales) > 1 or isinstance(scales[0], tuple):
                 named = ", ".join(repr(s) for s in scales if s)
                 raise Refusal(
-                    f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both unknown, but the prior of '{block.names[0]}' does not "
-                    f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} / kappa) (normal–inverse-gamma), or try EM()"
+                    f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both unknown, but the "
+                    f"prior of '{block.names[0]}' does not "
+                    f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} / kappa) "
+                    "(normal–inverse-gamma), or try EM()"
                 )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
@@ -66,7 +70,8 @@ class Exact:
         posterior, evidence, mismatch = _solve(plan, known, rows)
         if not float(mismatch) <= 1e-6:
             raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': its closed form was checked at two points, where the log evidence differs by "
+                f"Exact cannot fit model '{plan.structure.model.name}': its closed form was checked at two points, "
+                "where the log evidence differs by "
                 f"{float(mismatch):.3g} nats. Try EM() or MAP()"
             )
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior, float(evidence))

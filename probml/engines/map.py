@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
@@ -154,7 +153,8 @@ def _climb(plan: Plan, prior: bool, u, params, known: Known, chunks: Rows, steps
 
 def _flat(value, gradient):
     """Whether a gradient is zero as far as the arithmetic can tell."""
-    return optax.tree.norm(gradient) <= jnp.finfo(value.dtype).eps ** (1 / 3) * (1 + jnp.abs(value))
+    norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
+    return norm <= jnp.finfo(value.dtype).eps ** (1 / 3) * (1 + jnp.abs(value))
 
 
 @functools.partial(jax.jit, static_argnames=("plan", "prior"))
@@ -167,6 +167,8 @@ def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
 
 @functools.partial(jax.jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chunks: Rows, key, offset, count):
+    import optax
+
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chunks)
 
     def step(carry, i):

