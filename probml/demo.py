@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     import numpy as np
     import pandas as pd
+    from tqdm.auto import tqdm
 
     import probml
     from probml.models import gaussian_mixture
@@ -38,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
     print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
 
-    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p ln n − 2 ln L (the smallest is best):\n")
+    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p ln n − 2 ln L, the smallest is best:\n")
     records = []
-    for k in range(1, options.most + 1):
+    for k in tqdm(range(1, options.most + 1), desc="components", leave=False):
         found = gaussian_mixture(k=k, d=2).fit(data, probml.EM(restarts=options.restarts))
         log_likelihood, free = float(found.log_prob(data).sum()), free_parameters(k, 2)
         records.append((k, free, log_likelihood, free * np.log(len(x)) - 2 * log_likelihood))
@@ -101,16 +102,51 @@ def component_table(fit):
 
     weights, means, covariances, _ = components(fit)
     sd = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))
-    columns = {"weight": weights}
+    columns = {("", "weight"): weights}
     for i, name in enumerate(COLUMNS):
-        columns |= {f"{name}, mean": means[:, i], "sd " * (i + 1): sd[:, i]}
-    columns["correlation"] = covariances[:, 0, 1] / sd.prod(1)
-    return pd.DataFrame(columns, index=pd.RangeIndex(1, len(weights) + 1, name="component"))
+        columns |= {(name, "mean"): means[:, i], (name, "sd"): sd[:, i]}
+    columns["", "correlation"] = covariances[:, 0, 1] / sd.prod(1)
+    return pd.DataFrame(columns, index=[f"component {j + 1}" for j in range(len(weights))])
 
 
 def draw_fit(fit, x, path: Path) -> None:
-    """Scatter the rows in the colours of their responsibilities, with ellipses of one and two sd per component."""
-    pass
+    """Scatter the rows in the colours of their responsibilities, with ellipses of one and two sd per component.
+
+    Args:
+        fit: of gaussian_mixture(k, d=2) with full covariances, k at most as many as COLOURS.
+        x: the rows, (n, 2).
+        path: of the picture; its folder exists.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import numpy as np
+    from matplotlib import colors, pyplot
+
+    weights, means, covariances, order = components(fit)
+    palette = np.array([colors.to_rgb(c) for c in COLOURS[: len(weights)]])
+    blend = fit.predict_proba({"x": x}, "z")[:, order] @ palette  # a row that may be of two components gets a colour in between
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
+    axes.scatter(*x.T, s=22, c=np.clip(blend, 0, 1), alpha=0.75, linewidths=0.4, edgecolors="white", zorder=2)
+    angle = np.linspace(0, 2 * np.pi, 181)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
+    for j, (weight, mean, covariance) in enumerate(zip(weights, means, covariances, strict=True)):
+        for sd in ELLIPSES:
+            edge = mean[:, None] + sd * np.linalg.cholesky(covariance) @ circle
+            axes.fill(*edge, color=palette[j], alpha=0.10, linewidth=0, zorder=1)
+            axes.plot(*edge, color=palette[j], linewidth=1.2, zorder=3)
+        axes.plot(*mean, "+", color="black", markersize=9, markeredgewidth=1.6, zorder=4)
+        name = f"component {j + 1}: {weight:.0%} of the eruptions\nmean {mean[0]:.1f} min long, next after {mean[1]:.0f} min"
+        top = edge[:, np.argmax(edge[1])]
+        axes.annotate(name, top, (0, 5), textcoords="offset points", ha="center", va="bottom", color=palette[j] * 0.8, fontsize=9)
+    axes.margins(0.06, 0.10)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("length of the eruption, minutes")
+    axes.set_ylabel("wait for the next eruption, minutes")
+    axes.set_title(f"Old Faithful: {len(weights)} normal components, ellipses of 1 and 2 sd", fontsize=11, loc="left")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":
