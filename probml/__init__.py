@@ -4,12 +4,12 @@ from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import Exact as Exact
 from probml.fit import Fit as Fit
-from probml.fit import load as load
 from probml.language import Model as Model
 from probml.language import ModelError as ModelError
 from probml.language import Refusal as Refusal
 from probml.language import model as model
 from probml.language import rows as rows
+from probml.saving import load as load
 from probml.tables import DataError as DataError
 
 __version__ = "0.1.0"

@@ -137,10 +137,20 @@ def draw_fit(fit, x, path: Path) -> None:
             axes.fill(*edge, color=palette[j], alpha=0.10, linewidth=0, zorder=1)
             axes.plot(*edge, color=palette[j], linewidth=1.2, zorder=3)
         axes.plot(*mean, "+", color="black", markersize=9, markeredgewidth=1.6, zorder=4)
-        name = f"component {j + 1}: {weight:.0%} of the eruptions\nmean {mean[0]:.1f} min long, next after {mean[1]:.0f} min"
-        top = edge[:, np.argmax(edge[1])]
-        axes.annotate(name, top, (0, 5), textcoords="offset points", ha="center", va="bottom", color=palette[j] * 0.8, fontsize=9)
-    axes.margins(0.06, 0.10)
+        along = np.sqrt(np.diag(covariance))
+        name = f"{weight:.0%} of eruptions: {mean[0]:.1f} ± {along[0]:.1f} min, next after {mean[1]:.0f} ± {along[1]:.0f} min"
+        axes.plot([], [], "o", color=palette[j], label=name)
+    axes.legend(
+        loc="upper left",
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.2,
+        title="colour: probability of each component",
+        title_fontsize=9,
+        alignment="left",
+    )
+    axes.margins(0.06, 0.06)
+    axes.set_ylim(top=axes.get_ylim()[1] + 0.16 * np.ptp(x[:, 1]))  # room for the legend
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("length of the eruption, minutes")
     axes.set_ylabel("wait for the next eruption, minutes")

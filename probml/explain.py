@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from probml import chunks
+from probml.blocks import blocks
 from probml.engines import LADDER, choose
 from probml.language import Model, Refusal
 from probml.plan import Plan
-from probml.updates import blocks
 
 
 @dataclass(frozen=True)

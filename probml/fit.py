@@ -1,34 +1,29 @@
 """What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
 
 import functools
-import io
-import json
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions.distribution import validation_enabled
-from numpyro.primitives import Messenger
 
 from probml import chunks, queries, tables
 from probml import plan as planning
+from probml.blocks import blocks
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_evidence, log_prior
 from probml.language import Model, ModelError, Refusal
-from probml.posterior import Marginals, Posterior
+from probml.posterior import Marginals, Posterior, draw_params, predictives
 from probml.queries import Belief
+from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
-from probml.updates import blocks
 
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
@@ -157,7 +152,7 @@ class Fit:
         return {name: np.asarray(value) for name, value in self._draws(n, seed).items()}
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
-        return _draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
+        return draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
 
     def summary(self):
         """A pandas table: a row per parameter element; value, and for a posterior mean and sd."""
@@ -204,7 +199,7 @@ class Fit:
             table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
         if plug_in or self.closed is None:
             return Belief(params, table, {}), False
-        predictive = _predictives(self._plan, plan, self.closed, self._known())
+        predictive = predictives(self._plan, plan, self.closed, self._known())
         if predictive is not None:
             return Belief(params, table, predictive), False
         return Belief(self._draws(DRAWS, 0), table, {}), True
@@ -349,7 +344,7 @@ class Fit:
             given: data; its seen cells stay, its unseen cells are drawn jointly given them.
         """
         if given is None:
-            _, rows = _input_rows(self.model, inputs, rows)
+            _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows)
         else:
             held = self._read(given)
@@ -368,90 +363,18 @@ class Fit:
         else:
             params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
         columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
-        values = _simulate(self.structure, params, self._known().given, fixed, columns, held.table.inputs, jax.random.fold_in(key, 1), n)
+        values = simulate_rows(
+            self.structure, params, self._known().given, fixed, columns, held.table.inputs, jax.random.fold_in(key, 1), n
+        )
         return {name: tables.to_labels(np.asarray(v), self.names.get(name)) for name, v in values.items()}
 
     # Keeping
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
-        leaves, _ = jax.tree.flatten(self.closed)
-        meta = {
-            "format": 1, "model": repr(self.model), "engine": self.engine, "outcome": int(self.outcome), "iterations": self.iterations,
-            "log_evidence": self.log_evidence, "notes": self.notes, "names": {k: [_plain(x) for x in v] for k, v in self.names.items()},
-            "shapes": self.shapes, "pattern": self.pattern, "closed": len(leaves) if self.closed is not None else None,
-        }  # fmt: skip
-        arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
-        arrays |= {f"params/{k}": np.asarray(v) for k, v in self.params.items()} | {
-            f"given/{k}": np.asarray(v) for k, v in self.given.items()
-        }
-        arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        arrays |= {name: np.asarray(value) for name, value in (("history", self.history), ("states", self.states)) if value is not None}
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        path = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(buffer.getvalue())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        from probml.saving import save
 
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def load(path: str | os.PathLike, model: Model) -> Fit:
-    """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
-
-    Raises:
-        ModelError: not such a file, or saved from another model.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(arrays["meta"].tobytes().decode())
-        if meta["format"] != 1:
-            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
-        if meta["model"] != repr(model):
-            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
-        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
-        fit = Fit(
-            model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
-            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
-        )  # fmt: skip
-    except ModelError:
-        raise
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
-    if meta["closed"] is None:
-        return fit
-    template = _closed_template(fit._plan)
-    leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
-    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
-
-
-def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
-
-
-def _closed_template(plan) -> Posterior:
-    """A Posterior with the right keys, to give saved leaves their places."""
-    keys = {
-        "gaussian": ("loc", "precision"),
-        "inverse_gamma": ("A", "B"),
-        "inverse_wishart": ("Psi", "nu"),
-        "beta": ("A", "B"),
-        "dirichlet": ("N",),
-    }
-    natural = tuple(dict.fromkeys(keys[block.form], 0.0) for stage in blocks(plan, True) for block in stage)
-    return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))
+        save(self, path)
 
 
 def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
@@ -493,114 +416,3 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
 @functools.partial(jax.jit, static_argnums=0)
 def _log_joint(plan, params, known_, rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _draw_params(plan, n, closed, states, known_, key):
-    marginals = Marginals(plan, known_, blocks(plan, True), closed) if closed is not None else None
-
-    def one(key):
-        out = marginals.draw(key) if marginals is not None else {}
-        if states is not None:
-            flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
-            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape), strict=True):
-                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(plan.structure.sites[name].shape)
-        return out
-
-    return jax.vmap(one)(jax.random.split(key, n))
-
-
-def _predictives(fitted, plan, closed, known_):
-    """The posterior predictive of every site that a query's plan needs, site → arguments; None where one has no closed form.
-
-    One row at a time they are exact where each parameter element enters a row once: then the sites' predictives multiply.
-    """
-    touched = {}
-    for name in (*plan.pooled, *plan.rowwise):
-        uses = plan.structure.sites[name].uses.values()
-        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
-    used = [p for names in touched.values() for p in names]
-    if len(used) != len(set(used)) or any(touched[name] for name in plan.rowwise):
-        return None
-    marginals = Marginals(plan, known_, blocks(fitted, True), closed)
-    wanted = [name for name in plan.pooled if touched[name]]
-    if any(marginals.shares(name) for name in wanted):
-        return None
-    if not all(marginals.integrable(name) for name in wanted if plan.structure.sites[name].states is not None):
-        return None
-    continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
-    return _predictive_arguments(fitted, plan, continuous, closed, known_)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _predictive_arguments(fitted, plan, names, closed, known_):
-    marginals = Marginals(plan, known_, blocks(fitted, True), closed)
-    out = {name: marginals.predictive(name) for name in names}
-    return None if any(value is None for value in out.values()) else out
-
-
-class _Fill(Messenger):
-    """Gives a site its fixed value, or a draw that its seen cells replace."""
-
-    def __init__(self, fixed: Mapping, seen: Mapping, key):
-        super().__init__()
-        self.fixed, self.seen, self.key, self.values = fixed, seen, key, {}
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] != "sample":
-            return
-        name = msg["name"]
-        if name in self.fixed:
-            msg["value"] = self.fixed[name]
-        else:
-            value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values)))
-            if name in self.seen:
-                data, mask = self.seen[name]
-                value = jnp.where(mask, data, value)
-            msg["value"] = value
-        self.values[name] = msg["value"]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 7))
-def _simulate(structure, params, given, fixed, columns, inputs, key, n):
-    sites = structure.sites
-
-    def one(params, fixed, columns, inputs, key):
-        held = {**params, **given, **fixed}
-        held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
-        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
-        fill = _Fill(held, seen, key)
-        with validation_enabled(False), fill:
-            structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
-        return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
-
-    keys = jax.random.split(key, n)
-    return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
-
-
-def _input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
-    model._know(inputs)
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
-    if rows is None and arrays:
-        rows = len(next(iter(arrays.values())))
-    if rows is None or rows < 1:
-        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got rows={rows}")
-    return arrays, int(rows)
-
-
-def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """See Model.simulate."""
-    if steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
-    arrays, rows = _input_rows(model, inputs, rows)
-    structure = trace(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
-    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows)
-    return {name: np.asarray(value) for name, value in values.items()}
-
-
-@functools.partial(jax.jit, static_argnums=(0, 3))
-def _simulate_whole(structure, inputs, key, n):
-    fill = _Fill({}, {}, key)
-    with validation_enabled(False), fill:
-        structure.model(rows=n, **inputs)
-    return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}

@@ -269,7 +269,7 @@ class Model:
 
     def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside rows()."""
-        from probml.fit import simulate_prior
+        from probml.simulation import simulate_prior
 
         return simulate_prior(self, rows, steps, seed, inputs)
 

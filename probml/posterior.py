@@ -1,5 +1,6 @@
 """A posterior in closed form: independent blocks, the gaussian ones given the scales they share; marginals, draws, predictives."""
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,10 +10,10 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml import families
+from probml.blocks import Block, backward, blocks, forward
 from probml.factors import Known, argument_table
 from probml.levels import Level
 from probml.plan import Plan
-from probml.updates import Block, backward, forward
 
 
 class Posterior(NamedTuple):
@@ -267,3 +268,47 @@ class Marginals:
 
 def _bent(use) -> bool:
     return any(step not in ("complement", "times") for step, _ in use.coordinate)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def draw_params(plan, n, closed, states, known, key):
+    marginals = Marginals(plan, known, blocks(plan, True), closed) if closed is not None else None
+
+    def one(key):
+        out = marginals.draw(key) if marginals is not None else {}
+        if states is not None:
+            flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
+            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape), strict=True):
+                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(plan.structure.sites[name].shape)
+        return out
+
+    return jax.vmap(one)(jax.random.split(key, n))
+
+
+def predictives(fitted, plan, closed, known):
+    """The posterior predictive of every site that a query's plan needs, site → arguments; None where one has no closed form.
+
+    One row at a time they are exact where each parameter element enters a row once: then the sites' predictives multiply.
+    """
+    touched = {}
+    for name in (*plan.pooled, *plan.rowwise):
+        uses = plan.structure.sites[name].uses.values()
+        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    used = [p for names in touched.values() for p in names]
+    if len(used) != len(set(used)) or any(touched[name] for name in plan.rowwise):
+        return None
+    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    wanted = [name for name in plan.pooled if touched[name]]
+    if any(marginals.shares(name) for name in wanted):
+        return None
+    if not all(marginals.integrable(name) for name in wanted if plan.structure.sites[name].states is not None):
+        return None
+    continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
+    return _predictive_arguments(fitted, plan, continuous, closed, known)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _predictive_arguments(fitted, plan, names, closed, known):
+    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    out = {name: marginals.predictive(name) for name in names}
+    return None if any(value is None for value in out.values()) else out

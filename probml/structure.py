@@ -7,10 +7,9 @@ arguments, to be vmapped over rows and over the states of discrete parents.
 
 import dataclasses
 import functools
-import math
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,106 +21,10 @@ from numpyro.primitives import Messenger
 
 from probml import exchange, families, levels
 from probml.language import Model, ModelError
+from probml.site import Site
 
 if TYPE_CHECKING:
     import networkx
-
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """One `sample` statement: its distribution, its place in the plates, and its layout.
-
-    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates inside rows with the
-    outermost first, then event axes. `independent` of the event axes are batch axes of the base distribution.
-    """
-
-    name: str
-    rows: bool
-    discrete: bool
-    family: Any  # families.Likelihood or None: no kernel, NumPyro's own log_prob is used
-    kind: str  # the distribution's name
-    arguments: tuple[str, ...]
-    treedef: Any  # rebuilds the base distribution from its leaves, where there is no family
-    batch: tuple[int, ...]
-    independent: tuple[int, ...]
-    event: tuple[int, ...]
-    axes: tuple[int, ...]  # batch axes of the plates inside rows, outermost first
-    row_axis: int | None
-    plates: tuple[tuple[str, int], ...]
-    states: int | None
-    support: Any
-    parents: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.batch + self.independent + self.event
-
-    @property
-    def cells(self) -> tuple[int, ...]:
-        return self.lattice + self.event
-
-    @property
-    def domain(self) -> str:
-        """The set of the values of one cell: real, positive, unit_interval, simplex, positive_definite, lower_cholesky or other."""
-        support = self.support
-        while hasattr(support, "base_constraint"):
-            support = support.base_constraint
-        bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-        if any(isinstance(bound, jax.Array) for bound in bounds):
-            return "other"
-        if bounds[0] == 0 and bounds[1] is None:
-            return "positive"
-        if bounds == [0, 1]:
-            return "unit_interval"
-        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite", "_LowerCholesky": "lower_cholesky"}
-        return name.get(type(support).__name__, "other")
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The cells that are separate values of the base distribution: plates inside rows, then independent event axes."""
-        if not self.rows:
-            return self.batch + self.independent
-        return tuple(self.batch[axis] for axis in self.axes) + self.independent
-
-    def layout(self, array: jax.Array, tail: int) -> jax.Array:
-        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells flattened, tail axes)."""
-        rank = len(self.batch) + len(self.independent)
-        inner = array.shape[array.ndim - tail :]
-        array = jnp.broadcast_to(array, self.batch + self.independent + inner)
-        if self.rows:
-            used = (*self.axes, *range(len(self.batch), rank))
-            rest = [axis for axis in range(rank) if axis not in used]
-            array = jnp.transpose(array, (*rest, *used, *range(rank, rank + tail)))
-        return array.reshape((math.prod(self.lattice), *inner))
-
-    def place(self, cells: jax.Array) -> jax.Array:
-        """One row in the user's layout (cells) → NumPyro's layout for a single row."""
-        if not self.rows:
-            return jnp.reshape(cells, self.shape)
-        plates = len(self.axes)
-        cells = jnp.reshape(cells, self.cells)
-        order = sorted(range(plates), key=lambda i: self.axes[i])
-        cells = jnp.transpose(cells, (*order, *range(plates, cells.ndim)))
-        return cells.reshape(self.shape)
-
-    def collect(self, value: jax.Array, rows: int) -> jax.Array:
-        """NumPyro's layout with `rows` rows → (rows, cells)."""
-        if not self.rows:
-            return value
-        batch = list(self.batch)
-        batch[self.row_axis] = rows
-        value = jnp.broadcast_to(value, tuple(batch) + self.independent + self.event)
-        front = (self.row_axis, *self.axes)
-        rest = [axis for axis in range(len(batch)) if axis not in front]
-        value = jnp.transpose(value, (*front, *rest, *range(len(batch), value.ndim)))
-        return value.reshape((rows, *self.cells))
-
-    def spread(self, cells: jax.Array) -> jax.Array:
-        """(rows, cells) → NumPyro's layout with that many rows."""
-        value = jax.vmap(self.place)(cells)
-        return jnp.moveaxis(jnp.squeeze(value, self.row_axis + 1), 0, self.row_axis)
 
 
 def _peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:

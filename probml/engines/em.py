@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.blocks import blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, starts
 from probml.factors import Known, Rows, collapsed, expect, log_prior
 from probml.language import Refusal
 from probml.plan import Plan
-from probml.updates import blocks, maximise, transforms
+from probml.updates import maximise, transforms
 
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.blocks import backward, blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Status
 from probml.engines.start import prior_point
@@ -16,7 +17,7 @@ from probml.factors import Known, Rows, expect, log_evidence, log_prior
 from probml.language import Refusal
 from probml.plan import Plan
 from probml.posterior import Marginals, Posterior, coupling
-from probml.updates import Objective, backward, blocks, modes, read
+from probml.updates import Objective, modes, read
 
 
 @dataclass(frozen=True)

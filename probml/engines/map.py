@@ -9,13 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.ascent import lbfgs
+from probml.blocks import blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import starts
 from probml.factors import Known, Rows, accumulate, expect, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
 from probml.language import ModelError
 from probml.plan import Plan
-from probml.updates import blocks, lbfgs, maximise, transforms
+from probml.updates import maximise, transforms
 
 BLOCK = 50  # iterations a device call
 

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
+from probml.blocks import blocks
 from probml.chunks import Data, load
 from probml.factors import Expected, Known, Rows, expect
 from probml.language import ModelError
 from probml.plan import Plan
 from probml.structure import Site
 from probml.tables import DataError
-from probml.updates import blocks, maximise, transforms
+from probml.updates import maximise, transforms
 
 SAMPLE = 1024  # unlabelled rows that join the start
 CANDIDATES = 10_000  # rows among which seeds are spread

@@ -1,0 +1,99 @@
+"""Keeping a fit: one file of arrays and JSON, written atomically, read without running anything in it."""
+
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.blocks import blocks
+from probml.engines.run import Status
+from probml.fit import Fit
+from probml.language import Model, ModelError
+from probml.posterior import Posterior
+
+
+def save(fit: Fit, path: str | os.PathLike) -> None:
+    """See Fit.save."""
+    leaves, _ = jax.tree.flatten(fit.closed)
+    meta = {
+        "format": 1, "model": repr(fit.model), "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
+        "log_evidence": fit.log_evidence, "notes": fit.notes, "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
+        "shapes": fit.shapes, "pattern": fit.pattern, "closed": len(leaves) if fit.closed is not None else None,
+    }  # fmt: skip
+    arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
+    arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.params.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
+    arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays |= {name: np.asarray(value) for name, value in (("history", fit.history), ("states", fit.states)) if value is not None}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(buffer.getvalue())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def load(path: str | os.PathLike, model: Model) -> Fit:
+    """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
+
+    Raises:
+        ModelError: not such a file, or saved from another model.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(arrays["meta"].tobytes().decode())
+        if meta["format"] != 1:
+            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
+        if meta["model"] != repr(model):
+            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
+        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
+        fit = Fit(
+            model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
+            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
+            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
+        )  # fmt: skip
+    except ModelError:
+        raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
+    if meta["closed"] is None:
+        return fit
+    template = _closed_template(fit._plan)
+    leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
+
+
+def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
+    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _closed_template(plan) -> Posterior:
+    """A Posterior with the right keys, to give saved leaves their places."""
+    keys = {
+        "gaussian": ("loc", "precision"),
+        "inverse_gamma": ("A", "B"),
+        "inverse_wishart": ("Psi", "nu"),
+        "beta": ("A", "B"),
+        "dirichlet": ("N",),
+    }
+    natural = tuple(dict.fromkeys(keys[block.form], 0.0) for stage in blocks(plan, True) for block in stage)
+    return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))

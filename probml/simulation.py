@@ -1,0 +1,81 @@
+"""New rows: the generative function run with fixed parameters, drawn hidden states and whatever was seen."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import Messenger
+
+from probml.language import Model, ModelError
+from probml.structure import trace
+
+
+class _Fill(Messenger):
+    """Gives a site its fixed value, or a draw that its seen cells replace."""
+
+    def __init__(self, fixed: Mapping, seen: Mapping, key):
+        super().__init__()
+        self.fixed, self.seen, self.key, self.values = fixed, seen, key, {}
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] != "sample":
+            return
+        name = msg["name"]
+        if name in self.fixed:
+            msg["value"] = self.fixed[name]
+        else:
+            value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values)))
+            if name in self.seen:
+                data, mask = self.seen[name]
+                value = jnp.where(mask, data, value)
+            msg["value"] = value
+        self.values[name] = msg["value"]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 7))
+def simulate_rows(structure, params, given, fixed, columns, inputs, key, n):
+    sites = structure.sites
+
+    def one(params, fixed, columns, inputs, key):
+        held = {**params, **given, **fixed}
+        held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
+        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
+        fill = _Fill(held, seen, key)
+        with validation_enabled(False), fill:
+            structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
+        return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
+
+    keys = jax.random.split(key, n)
+    return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
+
+
+def input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
+    model._know(inputs)
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    if rows is None and arrays:
+        rows = len(next(iter(arrays.values())))
+    if rows is None or rows < 1:
+        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got rows={rows}")
+    return arrays, int(rows)
+
+
+def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """See Model.simulate."""
+    if steps is not None:
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
+    arrays, rows = input_rows(model, inputs, rows)
+    structure = trace(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
+    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows)
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _simulate_whole(structure, inputs, key, n):
+    fill = _Fill({}, {}, key)
+    with validation_enabled(False), fill:
+        structure.model(rows=n, **inputs)
+    return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}
