@@ -148,7 +148,7 @@ def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str
     return env
 
 
-def _rowwise_factor(plan: Plan, params: Mapping[str, jax.Array], known: Known, rows: Rows, name: str) -> Factor:
+def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = _env(plan, params, known)
     is_variable = name in plan.variables
@@ -158,6 +158,8 @@ def _rowwise_factor(plan: Plan, params: Mapping[str, jax.Array], known: Known, r
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             if is_variable:
                 return _natural(plan, name, plan.structure.cells(name, env), known)
+            if predictive is not None:
+                return _affine_density(plan.structure, site, env, x, seen, predictive)
             return _log_density(plan.structure, site, env, x, seen)
 
         return over_states(plan, at, parents)
@@ -179,6 +181,26 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
     return log.sum()
 
 
+def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, settings: Mapping) -> jax.Array:
+    """log p of one row's value of a Normal site, its affine location and its scale integrated out (posterior.Marginals.affine).
+
+    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a regression's predictive).
+    """
+
+    def at(changed):
+        arguments = structure.cells(site.name, {**env, **changed})
+        return arguments["loc"][0], arguments["scale"][0] ** 2
+
+    loc, variance = at({})
+    variance += jnp.sum((jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc) ** 2)
+    if settings["scales"]:
+        unit, shape, wide = jax.vmap(lambda changed: at(changed)[1])(settings["scales"])
+        log = dist.StudentT(2 * shape / unit, loc, jnp.sqrt(variance * wide / unit)).log_prob(x.reshape(()))
+    else:
+        log = dist.Normal(loc, jnp.sqrt(variance)).log_prob(x.reshape(()))
+    return log if seen is None else jnp.where(seen.reshape(()), log, 0.0)
+
+
 def row_factors(
     plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None, predictive: Mapping | None = None
 ) -> list[Factor]:
@@ -190,9 +212,9 @@ def row_factors(
     """
     predictive = predictive or {}
     factors = [_pooled_factor(plan, natural[name], rows, name) for name in plan.pooled if name not in predictive]
-    factors += [_predictive_factor(plan, known, rows, name, arguments) for name, arguments in predictive.items()]
+    factors += [_predictive_factor(plan, known, rows, name, predictive[name]) for name in plan.pooled if name in predictive]
     for name in plan.rowwise:
-        factor = _rowwise_factor(plan, params, known, rows, name)
+        factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
     for name in plan.variables:
         site = plan.structure.sites[name]
@@ -339,6 +361,12 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
+def magnitude(plan: Plan, expected: Expected, params: Mapping, known: Known) -> jax.Array:
+    """Σ |statistics × naturals|: the size of the terms whose sum is the pooled objective, for judging its rounding."""
+    natural = naturals(plan, params, known)
+    return inner(jax.tree.map(jnp.abs, expected.statistics), jax.tree.map(jnp.abs, natural))
+
+
 def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
     """Σ log p(parameter), of the free and the given ones, or of `names`.
 
@@ -383,5 +411,6 @@ def collapsed(plan: Plan, params: Mapping, known: Known) -> jax.Array:
         site = plan.structure.sites[name]
         if any(plan.structure.sites[name].uses.get(a) for a in site.family.scatter):
             scale = site.family.smallest(argument_table(plan, params, known, name))
-            found |= ~jnp.all(scale > floor * known.spread[name])
+            away = jnp.maximum(jnp.abs(known.centre[name]), 1.0)  # a constant column has no spread of its own
+            found |= ~jnp.all(scale > floor * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found

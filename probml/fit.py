@@ -416,3 +416,23 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
 @functools.partial(jax.jit, static_argnums=0)
 def _log_joint(plan, params, known_, rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
+
+
+class _Shell:
+    """A Fit without its arrays, as the static part of a pytree."""
+
+    def __init__(self, fit: Fit):
+        self.fit = fit
+
+
+def _flatten(fit: Fit):
+    return (fit.params, fit.closed, fit.states), _Shell(fit)
+
+
+def _unflatten(shell: _Shell, arrays) -> Fit:
+    params, closed, states = arrays
+    return replace(shell.fit, params=params, closed=closed, states=states)
+
+
+jax.tree_util.register_pytree_node(Fit, _flatten, _unflatten)
+jax.tree_util.register_pytree_node(_Deferred, _flatten, _unflatten)

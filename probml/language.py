@@ -6,6 +6,7 @@ of that name would shadow it.
 
 import contextlib
 import contextvars
+import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -154,6 +155,12 @@ def thaw(value: Any) -> Any:
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
 
 
+def _stable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_stable(item) for item in value)
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) and hasattr(value, "__qualname__") else value
+
+
 def _context(function: Callable) -> tuple:
     """The plain values (numbers, strings, arrays) that a function reads from its module or its closure: part of a model's identity."""
     found = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
@@ -180,6 +187,11 @@ class Model:
     def name(self) -> str:
         """The name of the generative function."""
         return self.generative.__name__
+
+    @property
+    def identity(self) -> str:
+        """The function's name and a digest of its settings, the same in every process."""
+        return f"{self.name}:{hashlib.sha256(repr(_stable(self.settings)).encode()).hexdigest()}"
 
     @property
     def inputs(self) -> tuple[str, ...]:

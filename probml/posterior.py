@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml import families
-from probml.blocks import Block, backward, blocks, forward
+from probml.blocks import Block, backward, blocks, forward, unpack
 from probml.factors import Known, argument_table
 from probml.levels import Level
 from probml.plan import Plan
+
+COLUMNS = 1024  # coefficients up to which a regression's predictive variance is summed exactly
 
 
 class Posterior(NamedTuple):
@@ -249,6 +251,41 @@ class Marginals:
             for a, v in out.items()
         }
 
+    def columns(self, block: Block) -> dict[str, jax.Array] | None:
+        """The parameters of a gaussian block at mean + each column of the root of its covariance: (columns, ...), at reference scales."""
+        loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
+        if loc.size > COLUMNS:
+            return None
+        if block.event == 0:
+            steps = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(loc.size, *loc.shape)
+        else:
+            roots = jnp.linalg.cholesky(covariance).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
+            plates = jnp.eye(len(roots), dtype=loc.dtype)
+            steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
+        return jax.vmap(lambda c: unpack(self.posterior.params, block, c))(loc + steps)
+
+    def affine(self, name: str) -> dict[str, dict[str, jax.Array]] | None:
+        """What factors need for the predictive of a row-wise Normal whose location is affine in one gaussian block: settings of the
+        parameters, at the block's columns, and with the scale's c at 1, at its shape and at its Student scale."""
+        site = self.plan.structure.sites[name]
+        if site.family is None or site.family.name != "Normal" or math.prod(site.lattice) > 1:
+            return None
+        centres = {self.of[p].names for p in site.uses.get("loc", {}) if p in self.of}
+        scales = [p for p in site.uses.get("scale", {}) if p in self.of]
+        if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() != {"loc", "precision"}:
+            return None
+        columns, settings = self.columns(self.of[next(iter(centres))[0]]), {}
+        if columns is None or (
+            scales and (self.of[scales[0]].form != "inverse_gamma" or math.prod(self.natural[(scales[0],)]["A"].shape) != 1)
+        ):
+            return None
+        for scale in scales:
+            block, natural = self.of[scale], self.natural[(scale,)]
+            shape = families.prior(self.plan.structure.sites[scale].kind).shape(natural)
+            present = forward(self.posterior.params[scale], block.steps)
+            settings = {scale: backward(jnp.stack([jnp.ones_like(shape), shape, natural["B"] / (shape * present)]), block.steps)}
+        return {"columns": columns, "scales": settings}
+
     def _moved_variance(self, name: str, centres: list[str]):
         """Var[loc] over the site's table, for locations that are copies of one parameter's elements."""
         uses = self.plan.structure.sites[name].uses["loc"]
@@ -295,7 +332,7 @@ def predictives(fitted, plan, closed, known):
         uses = plan.structure.sites[name].uses.values()
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
     used = [p for names in touched.values() for p in names]
-    if len(used) != len(set(used)) or any(touched[name] for name in plan.rowwise):
+    if len(used) != len(set(used)):
         return None
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     wanted = [name for name in plan.pooled if touched[name]]
@@ -304,11 +341,12 @@ def predictives(fitted, plan, closed, known):
     if not all(marginals.integrable(name) for name in wanted if plan.structure.sites[name].states is not None):
         return None
     continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
+    continuous += tuple(name for name in plan.rowwise if touched[name])
     return _predictive_arguments(fitted, plan, continuous, closed, known)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _predictive_arguments(fitted, plan, names, closed, known):
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
-    out = {name: marginals.predictive(name) for name in names}
+    out = {name: marginals.affine(name) if name in plan.rowwise else marginals.predictive(name) for name in names}
     return None if any(value is None for value in out.values()) else out

@@ -23,7 +23,7 @@ class Belief(NamedTuple):
 
     params: dict[str, jax.Array]
     table: jax.Array | None  # log posterior over the global discrete sites
-    predictive: dict[str, Any]  # pooled continuous site → NumPyro distribution over its argument table
+    predictive: dict[str, Any]  # pooled continuous site → arguments of its predictive (posterior.Marginals)
 
 
 def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[Factor]:

@@ -24,7 +24,8 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
     """See Fit.save."""
     leaves, _ = jax.tree.flatten(fit.closed)
     meta = {
-        "format": 1, "model": repr(fit.model), "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
+        "format": 1, "model": repr(fit.model),
+        "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "notes": fit.notes, "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern, "closed": len(leaves) if fit.closed is not None else None,
     }  # fmt: skip
@@ -61,7 +62,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         meta = json.loads(arrays["meta"].tobytes().decode())
         if meta["format"] != 1:
             raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
-        if meta["model"] != repr(model):
+        if meta["identity"] != model.identity:
             raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
         shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
         fit = Fit(

@@ -13,7 +13,7 @@ from probml.blocks import blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, starts
-from probml.factors import Known, Rows, collapsed, expect, log_prior
+from probml.factors import Known, Rows, collapsed, expect, log_prior, magnitude
 from probml.language import Refusal
 from probml.plan import Plan
 from probml.updates import maximise, transforms
@@ -164,7 +164,8 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
     if first.expected is not None:
         expected = choose(starting, first.expected, expected)
     healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, state.pending, known))
-    noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value))
+    size = jnp.abs(value) + magnitude(plan, expected, state.pending, known)  # far clusters cancel: rounding grows with the terms
+    noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
     rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
     fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
     improved = maximise(plan, expected, state.pending, known, rows, prior, closed=closed) if plan.free else {}

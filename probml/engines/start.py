@@ -1,7 +1,7 @@
 """Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no model."""
 
+import functools
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from probml.blocks import blocks
-from probml.chunks import Data, load
+from probml.chunks import Data, bucket, load
 from probml.factors import Expected, Known, Rows, expect
 from probml.language import ModelError
 from probml.plan import Plan
@@ -68,8 +68,26 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             mean = jnp.broadcast_to(distribution.mean, site.shape)
         except (NotImplementedError, AttributeError):
             mean = middle
+        if site.domain == "positive":
+            mean = jnp.where(jnp.broadcast_to(_wild(distribution), site.shape), _median(distribution, middle, site), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
     return out
+
+
+def _wild(distribution):
+    """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density lies."""
+    try:
+        return ~(distribution.variance <= 100 * distribution.mean**2)
+    except (NotImplementedError, AttributeError):
+        return False
+
+
+def _median(distribution, middle, site):
+    try:
+        median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)), site.shape)
+    except (NotImplementedError, AttributeError):
+        return middle
+    return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
 
 
 def _middle(distribution, site):
@@ -94,7 +112,10 @@ def seeds(
     labels = [(v, s) for v in hidden for s in range(plan.variables[v].states)]
     usable = np.arange(table.rows) if weights is None else np.flatnonzero(weights)
     count = len(usable)
-    others = np.stack([random.choice(usable, min(SAMPLE, count), replace=False) for _ in range(restarts)])
+    size = min(SAMPLE, bucket(count))  # not the count itself: another n in the same bucket compiles nothing
+    others = np.stack(
+        [np.resize(random.permutation(usable), size) if size > count else random.choice(usable, size, False) for _ in range(restarts)]
+    )
     if not labels:
         return [], np.zeros((restarts, 0), int), others
     candidates = usable if count <= CANDIDATES else random.choice(usable, CANDIDATES, replace=False)
@@ -156,14 +177,14 @@ class Start(NamedTuple):
     fixed: dict[str, jax.Array]
 
 
-@partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jax.jit, static_argnames=("plan",))
 def _labelled(plan: Plan, known: Known, rows: Rows) -> tuple[dict[str, jax.Array], Expected]:
     """Prior means, and an E-step there on the labelled rows of every restart."""
     point = prior_point(plan, known)
     return point, jax.vmap(lambda rows: expect(plan, point, known, rows))(rows)
 
 
-@partial(jax.jit, static_argnames=("plan", "prior"))
+@functools.partial(jax.jit, static_argnames=("plan", "prior"))
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
@@ -174,7 +195,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, j
     return jax.vmap(one)(rows)
 
 
-@partial(jax.jit, static_argnames=("plan", "prior", "restarts"))
+@functools.partial(jax.jit, static_argnames=("plan", "prior", "restarts"))
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
     every product of parameters."""

@@ -29,14 +29,15 @@ class Beta:
         determinant = 1 / (half * (1 - c)) - 1 / (c * (1 - half))
         a = (h / (1 - c) - g / (1 - half)) / determinant
         b = (h / c - g / half) / determinant
-        return {"A": jnp.maximum(a, 0.0), "B": jnp.maximum(b, 0.0)}
+        return {"A": a, "B": b}
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
         return jnp.sum(xlogy(natural["A"], c) + xlog1py(natural["B"], -c))
 
     def mode(self, natural, fallback, event):
-        a, total = natural["A"], natural["A"] + natural["B"]
+        a = jnp.maximum(natural["A"], 0.0)  # a rounding below zero, or a concentration below one
+        total = a + jnp.maximum(natural["B"], 0.0)
         return jnp.where(total <= 0, fallback, a / jnp.where(total <= 0, 1.0, total))
 
 
