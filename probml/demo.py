@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in minutes; no labels.\n")
     mixture = gaussian_mixture(k=2, d=2)
-    fit = mixture.fit(data, probml.EM(progress=True))
+    fit = mixture.fit(data, probml.EM(restarts=options.restarts, progress=True))
     print(f"The fit of two components stands {since_start():.1f} s after the process started: {fit.status}.\n")
     print(mixture.explain(data), end="\n\n")
     print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
@@ -73,7 +73,7 @@ def remember_programs() -> None:
 
 
 def since_start() -> float:
-    """Seconds since this process started, the imports included; where the system does not tell, since Python counts."""
+    """Seconds since this process started, the imports included; where the system does not tell, the seconds it computed."""
     try:
         ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
@@ -117,17 +117,16 @@ def draw_fit(fit, x, path: Path) -> None:
         x: the rows, (n, 2).
         path: of the picture; its folder exists.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
     import numpy as np
-    from matplotlib import colors, pyplot
+    from matplotlib import colors
+    from matplotlib.figure import Figure  # drawn by Agg: without pyplot there is no screen and no state of the process
 
     weights, means, covariances, order = components(fit)
     palette = np.array([colors.to_rgb(c) for c in COLOURS[: len(weights)]])
     blend = fit.predict_proba({"x": x}, "z")[:, order] @ palette  # a row that may be of two components gets a colour in between
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes = figure.subplots()
     axes.scatter(*x.T, s=22, c=np.clip(blend, 0, 1), alpha=0.75, linewidths=0.4, edgecolors="white", zorder=2)
     angle = np.linspace(0, 2 * np.pi, 181)
     circle = np.stack([np.cos(angle), np.sin(angle)])
@@ -156,7 +155,6 @@ def draw_fit(fit, x, path: Path) -> None:
     axes.set_ylabel("wait for the next eruption, minutes")
     axes.set_title(f"Old Faithful: {len(weights)} normal components, ellipses of 1 and 2 sd", fontsize=11, loc="left")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":

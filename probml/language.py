@@ -114,7 +114,8 @@ def freeze(value: Any, name: str = "setting") -> Any:
         edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
         return _Frozen((kind, nodes, edges))
     if isinstance(value, Mapping):
-        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in value.items())))
+        items = sorted(value.items(), key=lambda item: repr(item[0]))  # equal dicts freeze equally
+        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in items)))
     if isinstance(value, list | tuple):
         return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
     if isinstance(value, set | frozenset):
@@ -153,6 +154,12 @@ def thaw(value: Any) -> Any:
         return {key: thaw(item) for key, item in value[1]}
     items = [thaw(item) for item in value[1]]
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
+        return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
+    return repr(thaw(value))
 
 
 def _stable(value: Any) -> Any:
@@ -208,7 +215,7 @@ class Model:
         return (self.settings, self.context) == (other.settings, other.context)
 
     def __repr__(self):
-        return f"{self.name}({', '.join(f'{name}={thaw(value)!r}' for name, value in self.settings)})"
+        return f"{self.name}({', '.join(f'{name}={_shown(value)}' for name, value in self.settings)})"
 
     def __reduce__(self):
         if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:

@@ -57,7 +57,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         ModelError: not such a file, or saved from another model.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays["meta"].tobytes().decode())
         if meta["format"] != 1:
@@ -76,9 +76,18 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         raise
     except Exception as error:
         raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
+    wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
+    if {name: value.shape for name, value in fit.params.items()} != wanted:
+        got = {name: value.shape for name, value in fit.params.items()}
+        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
     if meta["closed"] is None:
         return fit
     template = _closed_template(fit._plan)
+    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
+    if missing or meta["closed"] != len(jax.tree.leaves(template)):
+        raise ModelError(
+            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
+        )
     leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
 

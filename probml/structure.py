@@ -246,7 +246,6 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
         return flat
 
     closed = jax.make_jaxpr(outputs)(values, inputs)
-    _check_rows(model, found, inputs)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]
     depends = levels.dependencies(closed)
@@ -271,6 +270,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                     f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: "
                     "move it inside rows()"
                 )
+    _check_rows(model, found, inputs)
     return Structure(model, sites, programs)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, starts
+from probml.engines.start import Start, check_distinct, starts
 from probml.factors import Known, Rows, collapsed, expect, log_prior, magnitude
 from probml.language import Refusal
 from probml.plan import Plan
@@ -51,6 +51,7 @@ class EM:
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
         where = f"EM cannot fit model '{plan.structure.model.name}'"
+        check_distinct(data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); use EM() or Exact()")
         if not ladder or not plan.free:

@@ -13,7 +13,7 @@ from probml.ascent import lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import starts
+from probml.engines.start import check_distinct, starts
 from probml.factors import Known, Rows, accumulate, expect, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
 from probml.language import ModelError
 from probml.plan import Plan
@@ -53,6 +53,7 @@ class MAP:
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """MAP treats every plan."""
+        check_distinct(data, plan)
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
@@ -156,7 +157,8 @@ def _climb(plan: Plan, prior: bool, u, params, known: Known, chunks: Rows, steps
 def _flat(value, gradient):
     """Whether a gradient is zero as far as the arithmetic can tell."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
-    return norm <= jnp.finfo(value.dtype).eps ** (1 / 3) * (1 + jnp.abs(value))
+    eps = jnp.finfo(value.dtype).eps
+    return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
 @functools.partial(jax.jit, static_argnames=("plan", "prior"))

@@ -85,7 +85,7 @@ def _wild(distribution):
 def _median(distribution, middle, site):
     try:
         median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)), site.shape)
-    except (NotImplementedError, AttributeError):
+    except (NotImplementedError, AttributeError, ImportError):  # NumPyro's Gamma.icdf wants another package
         return middle
     return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
 
@@ -102,9 +102,6 @@ def seeds(
 
     Returns:
         the labels (variable, state) in order, seed rows (restarts, labels), and unlabelled rows (restarts, m).
-
-    Raises:
-        DataError: fewer distinct rows than components.
     """
     random = np.random.default_rng(seed)
     sites, table = plan.structure.sites, data.table
@@ -120,18 +117,30 @@ def seeds(
         return [], np.zeros((restarts, 0), int), others
     candidates = usable if count <= CANDIDATES else random.choice(usable, CANDIDATES, replace=False)
     features = _features(data, plan, candidates)
+    chosen = [np.concatenate([_spread(features, plan.variables[v].states, random) for v in hidden]) for _ in range(restarts)]
+    return labels, candidates[np.stack(chosen)], others
+
+
+def check_distinct(data: Data, plan: Plan) -> None:
+    """Refuse a hidden site with more states than there are distinct rows of continuous data below it; on the host, before any compile.
+
+    Raises:
+        DataError: fewer distinct rows than components.
+    """
+    if data.table.rows > CANDIDATES:
+        return
+    hidden = [v for v in plan.variables if plan.structure.sites[v].rows and v not in plan.pattern]
     for variable in hidden:
         states = plan.variables[variable].states
         children = [c for c in plan.structure.children[variable] if c in plan.observed]
-        if children and not any(sites[c].discrete for c in children) and count <= CANDIDATES:
-            distinct = len(np.unique(features, axis=0))
-            if distinct < states:
-                raise DataError(
-                    f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct "
-                    f"rows: use at most {distinct} components"
-                )
-    chosen = [np.concatenate([_spread(features, plan.variables[v].states, random) for v in hidden]) for _ in range(restarts)]
-    return labels, candidates[np.stack(chosen)], others
+        if not children or any(plan.structure.sites[c].discrete for c in children):
+            continue
+        distinct = len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
+        if distinct < states:
+            raise DataError(
+                f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct rows: "
+                f"use at most {distinct} components"
+            )
 
 
 def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
