@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln
 
 from probml import elimination, families
 from probml.elimination import Factor
@@ -23,6 +24,9 @@ STUDENTS = {  # (degrees of freedom?, a vector?) → the distribution
     (False, True): dist.MultivariateNormal,
     (True, True): dist.MultivariateStudentT,
 }
+
+
+SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
 
 class Rows(NamedTuple):
@@ -99,6 +103,9 @@ def _pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
     is_variable = name in plan.variables
+    slices = math.prod(plan.structure.sites[p].states for p in sliced)
+    if sliced and not is_variable and slices <= SLICES:
+        return Factor(_picked(plan, natural, rows, name, sliced), scope)
     if sliced:  # a parent seen in every row selects a slice of the table
         where = [parents.index(p) for p in sliced]
         codes = tuple(rows.values[p].reshape(-1) for p in sliced)
@@ -119,6 +126,26 @@ def _pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     return Factor(value.reshape(len(x), *shape), scope)
 
 
+def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) -> jax.Array:
+    """A pooled factor at the seen states of some parents: all states by one product, then the seen one; its gradient is a
+    product too, where a gather's would be a serial scatter."""
+    site, parents = plan.structure.sites[name], plan.discrete_parents(name)
+    order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents) if p not in sliced]
+    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states for p in parents]
+    shape = [sizes[i] for i in order]
+
+    def flat(leaf):
+        leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
+        return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
+
+    value = site.family.log_density(jax.tree.map(flat, natural), _cells(site, rows.values[name]), _seen(plan, rows, name))
+    count = math.prod(shape[: len(sliced)])
+    code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced), shape[: len(sliced)], mode="clip")
+    hot = code[:, None] == jnp.arange(count)
+    value = jnp.where(hot[..., None], value.reshape(len(code), count, -1), 0.0).sum(1)
+    return value.reshape(len(code), *shape[len(sliced) :])
+
+
 def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
     """The factor of a site whose parameters are integrated out: arguments of a (Student) normal over its table, (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
@@ -128,11 +155,21 @@ def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, argument
         codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]
         arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes] for a, v in arguments.items()}
     x = x.reshape(len(x), *(1,) * len(scope), *x.shape[1:])
-    log = STUDENTS["df" in arguments, "scale_tril" in arguments](**arguments).log_prob(x)
+    if arguments.keys() == {"df", "loc", "scale"}:
+        log = student(x, **arguments)
+    else:
+        log = STUDENTS["df" in arguments, "scale_tril" in arguments](**arguments).log_prob(x)
     if seen is not None:
         whole = seen.reshape(*seen.shape[:2], -1).all(-1)
         log = jnp.where(whole.reshape(len(x), *(1,) * len(scope), -1), log, 0.0)
     return Factor(log.sum(-1), scope)
+
+
+def student(x: jax.Array, df: jax.Array, loc: jax.Array, scale: jax.Array) -> jax.Array:
+    """log density of Student's t, its normaliser made once a table entry and not once a row."""
+    normaliser = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
+    z = (x - loc) / scale
+    return normaliser - 0.5 * (df + 1) * jnp.log1p(z * z / df)
 
 
 def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:

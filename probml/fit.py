@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 from probml import chunks, queries, tables
 from probml import plan as planning
 from probml.blocks import blocks
+from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_evidence, log_prior
@@ -413,7 +414,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
             raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _log_joint(plan, params, known_, rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 
 from probml import families
 from probml.blocks import Block, backward, blocks, forward, unpack
+from probml.compiling import jit
 from probml.factors import Known, argument_table
 from probml.levels import Level
 from probml.plan import Plan
@@ -307,7 +308,7 @@ def _bent(use) -> bool:
     return any(step not in ("complement", "times") for step, _ in use.coordinate)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1))
 def draw_params(plan, n, closed, states, known, key):
     marginals = Marginals(plan, known, blocks(plan, True), closed) if closed is not None else None
 
@@ -345,7 +346,7 @@ def predictives(fitted, plan, closed, known):
     return _predictive_arguments(fitted, plan, continuous, closed, known)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jit, static_argnums=(0, 1, 2))
 def _predictive_arguments(fitted, plan, names, closed, known):
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     out = {name: marginals.affine(name) if name in plan.rowwise else marginals.predictive(name) for name in names}

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from probml import elimination
+from probml.compiling import jit
 from probml.elimination import Factor
 from probml.factors import Known, Rows, global_factors, naturals, over_states, row_environment, row_factors
 from probml.plan import Plan
@@ -98,7 +99,7 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     return jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows, name))
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "ask", "averaged"))
+@functools.partial(jit, static_argnames=("plan", "ask", "averaged"))
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows):
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are weighed by each draw's p(row)."""
 
@@ -113,7 +114,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     return jax.lax.map(chunk, chunks)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "sites"))
+@functools.partial(jit, static_argnames=("plan", "sites"))
 def decode(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
     """The jointly most probable states of the variables `sites`, all others summed out: name → (chunks, b) joint states."""
 
@@ -127,7 +128,7 @@ def decode(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, chu
     return jax.lax.map(chunk, chunks)
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     """Joint draws of all variables given each row: name → (chunks, b) joint states."""
 

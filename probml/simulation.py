@@ -10,6 +10,7 @@ import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml.compiling import jit
 from probml.language import Model, ModelError
 from probml.structure import trace
 
@@ -36,7 +37,7 @@ class _Fill(Messenger):
         self.values[name] = msg["value"]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 7))
+@functools.partial(jit, static_argnums=(0, 7))
 def simulate_rows(structure, params, given, fixed, columns, inputs, key, n):
     sites = structure.sites
 
@@ -73,7 +74,7 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
     return {name: np.asarray(value) for name, value in values.items()}
 
 
-@functools.partial(jax.jit, static_argnums=(0, 3))
+@functools.partial(jit, static_argnums=(0, 3))
 def _simulate_whole(structure, inputs, key, n):
     fill = _Fill({}, {}, key)
     with validation_enabled(False), fill:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 from probml import chunks, tables
+from probml.compiling import jit
 from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.map import MAP as MAP
@@ -66,4 +67,4 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     return Fit.of(held, engine, outcome, jax.device_get(known.given), table)
 
 
-_global_posterior = jax.jit(global_posterior, static_argnums=0)
+_global_posterior = jit(global_posterior, static_argnums=0)

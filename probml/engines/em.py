@@ -11,8 +11,9 @@ import numpy as np
 
 from probml.blocks import blocks
 from probml.chunks import Data
+from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, check_distinct, starts
+from probml.engines.start import Start, check_distinct, prior_point, starts
 from probml.factors import Known, Rows, collapsed, expect, log_prior, magnitude
 from probml.language import Refusal
 from probml.plan import Plan
@@ -86,7 +87,8 @@ class EM:
                 state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.asarray(trail))
                 done = bool(done) or limit >= ceiling
-                bar.update(int(np.max(state.count)) - 1, float(np.max(state.value)))
+                if self.progress:
+                    bar.update(int(np.asarray(state.count).max()) - 1, float(np.asarray(state.value).max()))
         return _outcome(plan, state, np.concatenate(history, 1))
 
 
@@ -113,9 +115,19 @@ def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool) -> _Stat
     restarts = next(iter(params.values())).shape[0] if params else 1
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, jnp.result_type(float))
-    shapes = jax.eval_shape(jax.vmap(lambda p: _free(plan, p, known)), params) if params else {}
-    base = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    base = {name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)} if params else {}
     return _State(params, params, value, zero + (START if labelled else 0), base, params, zero, zero, zero)
+
+
+@functools.lru_cache(maxsize=256)
+def _free_shapes(plan: Plan) -> tuple:
+    """Name and shape of every parameter's unconstrained coordinates."""
+
+    def free():
+        point = prior_point(plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {}))
+        return _free(plan, point, Known({}, {}, {}))
+
+    return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())
 
 
 def _free(plan: Plan, params: Mapping, known: Known) -> dict:
@@ -128,7 +140,7 @@ def _free(plan: Plan, params: Mapping, known: Known) -> dict:
     return out
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "static"))
+@functools.partial(jit, static_argnames=("plan", "static"))
 def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, limit, gain):
     """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts, BLOCK)."""
     restarts = state.value.shape[0]
@@ -222,7 +234,7 @@ def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
     notes = [f"{int((~alive).sum())} of {len(value)} restarts collapsed and were discarded"] if alive.any() and not alive.all() else []
     final = Status(int(status[best])) if alive[best] else Status.COLLAPSED
     return Outcome(
-        {name: leaf[best] for name, leaf in state.params.items()},
+        {name: np.asarray(leaf)[best] for name, leaf in state.params.items()},
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),

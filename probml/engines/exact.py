@@ -11,6 +11,7 @@ import numpy as np
 
 from probml.blocks import backward, blocks
 from probml.chunks import Data
+from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import prior_point
 from probml.factors import Known, Rows, expect, log_evidence, log_prior
@@ -79,12 +80,12 @@ class Exact:
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior, float(evidence))
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def _solve(plan: Plan, known: Known, rows: Rows):
     start = params = prior_point(plan, known)
     expected = expect(plan, params, known, rows)

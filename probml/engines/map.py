@@ -12,6 +12,7 @@ import numpy as np
 from probml.ascent import lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
+from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct, starts
 from probml.factors import Known, Rows, accumulate, expect, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
@@ -101,13 +102,13 @@ class MAP:
         return Outcome(_from_free(plan, u, params, known), np.array(history), status, limit)
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def _to_free(plan: Plan, params: Mapping, known: Known):
     maps = transforms(plan, params, known, list(params))
     return {name: maps[name].inv(value) for name, value in params.items()}
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def _from_free(plan: Plan, u: Mapping, params: Mapping, known: Known):
     maps = transforms(plan, params, known, list(u))
     return {name: maps[name](value) for name, value in u.items()}
@@ -142,13 +143,13 @@ def _loss(plan: Plan, prior: bool, u: Mapping, params: Mapping, known: Known, ch
     return -whole, jax.tree.map(lambda a, b: -(a + b), outer, rowwise)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"))
 def _objective(plan, prior, u, params, known, chunks):
     value, gradient = _loss(plan, prior, u, params, known, chunks)
     return -value, gradient
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"))
 def _climb(plan: Plan, prior: bool, u, params, known: Known, chunks: Rows, steps, tolerance):
     point, value, count, trail, gradient = lbfgs(lambda u: _loss(plan, prior, u, params, known, chunks), u, steps, tolerance, trail=BLOCK)
     return point, -value, count, -trail, _flat(value, gradient)
@@ -161,7 +162,7 @@ def _flat(value, gradient):
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"))
 def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
     """The closed-form blocks at their maximum given the rest: a start that no unit of the data can mislead."""
     better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior, only_forms=True)
@@ -169,7 +170,7 @@ def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
     return {name: jnp.where(sound, better[name], params[name]) for name in params}
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
+@functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chunks: Rows, key, offset, count):
     import optax
 

@@ -11,6 +11,7 @@ from numpyro.distributions import biject_to
 
 from probml.blocks import blocks
 from probml.chunks import Data, bucket, load
+from probml.compiling import jit
 from probml.factors import Expected, Known, Rows, expect
 from probml.language import ModelError
 from probml.plan import Plan
@@ -186,14 +187,14 @@ class Start(NamedTuple):
     fixed: dict[str, jax.Array]
 
 
-@functools.partial(jax.jit, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def _labelled(plan: Plan, known: Known, rows: Rows) -> tuple[dict[str, jax.Array], Expected]:
     """Prior means, and an E-step there on the labelled rows of every restart."""
     point = prior_point(plan, known)
     return point, jax.vmap(lambda rows: expect(plan, point, known, rows))(rows)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior"))
+@functools.partial(jit, static_argnames=("plan", "prior"))
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
@@ -204,7 +205,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, j
     return jax.vmap(one)(rows)
 
 
-@functools.partial(jax.jit, static_argnames=("plan", "prior", "restarts"))
+@functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
     every product of parameters."""

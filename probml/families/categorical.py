@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+FLOOR = -(2.0**100)  # stands for log 0 inside a product
 ONE_HOT = 64  # up to this many states a one-hot product is faster than gather and its scatter-add gradient
 
 
@@ -25,10 +26,8 @@ def look_up(table, codes, seen):
             hot = hot * seen[..., None]
         hot = hot.reshape(len(codes), c * k)
         flat = table.reshape(p, c * k)
-        impossible = jax.lax.stop_gradient(jnp.isneginf(flat))
-        value = hot @ jnp.where(impossible, 0.0, flat).T
-        ruled_out = hot @ impossible.astype(table.dtype).T
-        return jnp.where(ruled_out > 0, -jnp.inf, value)
+        value = hot @ jnp.where(jnp.isneginf(flat), FLOOR, flat).T  # 0 · (−∞) is NaN in a product
+        return jnp.where(value > FLOOR / 2, value, -jnp.inf)
     picked = jnp.take_along_axis(table.transpose(1, 2, 0)[None], codes[..., None, None], axis=2)[..., 0, :]  # (b, c, p)
     if seen is not None:
         picked = jnp.where(seen[..., None], picked, 0.0)
