@@ -229,12 +229,13 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, 
         return arguments["loc"][0], arguments["scale"][0] ** 2
 
     loc, variance = at({})
-    variance += jnp.sum((jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc) ** 2)
+    moved = jnp.sum((jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc) ** 2)
     if settings["scales"]:
-        unit, shape, wide = jax.vmap(lambda changed: at(changed)[1])(settings["scales"])
+        unit, shape, wide, present = jax.vmap(lambda changed: at(changed)[1])(settings["scales"])
+        variance = present + moved
         log = dist.StudentT(2 * shape / unit, loc, jnp.sqrt(variance * wide / unit)).log_prob(x.reshape(()))
     else:
-        log = dist.Normal(loc, jnp.sqrt(variance)).log_prob(x.reshape(()))
+        log = dist.Normal(loc, jnp.sqrt(variance + moved)).log_prob(x.reshape(()))
     return log if seen is None else jnp.where(seen.reshape(()), log, 0.0)
 
 

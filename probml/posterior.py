@@ -267,7 +267,7 @@ class Marginals:
 
     def affine(self, name: str) -> dict[str, dict[str, jax.Array]] | None:
         """What factors need for the predictive of a row-wise Normal whose location is affine in one gaussian block: settings of the
-        parameters, at the block's columns, and with the scale's c at 1, at its shape and at its Student scale."""
+        parameters, at the block's columns, and with the scale's c at 1, at its shape, at the Student widening and at its reference."""
         site = self.plan.structure.sites[name]
         if site.family is None or site.family.name != "Normal" or math.prod(site.lattice) > 1:
             return None
@@ -284,7 +284,8 @@ class Marginals:
             block, natural = self.of[scale], self.natural[(scale,)]
             shape = families.prior(self.plan.structure.sites[scale].kind).shape(natural)
             present = forward(self.posterior.params[scale], block.steps)
-            settings = {scale: backward(jnp.stack([jnp.ones_like(shape), shape, natural["B"] / (shape * present)]), block.steps)}
+            points = jnp.stack([jnp.ones_like(shape), shape, natural["B"] / (shape * present), present])
+            settings = {scale: backward(points, block.steps)}
         return {"columns": columns, "scales": settings}
 
     def _moved_variance(self, name: str, centres: list[str]):

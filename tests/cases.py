@@ -269,7 +269,7 @@ MIXTURES = ("scale", "variance", "covariance", "precision", "tril", "mixed", "re
 # Densities by NumPyro's own handlers: nothing of probml but the function is used
 
 
-def log_posterior(model, data, params, hidden):
+def enumerated(model, data, params, hidden):
     """log p(data, params) with one site inside rows summed out by trying every state; data complete."""
     site, states = hidden
     inputs = {name: jnp.asarray(data[name]) for name in model.inputs}
@@ -282,19 +282,35 @@ def log_posterior(model, data, params, hidden):
             model(rows=n, **inputs)
         sites = [s for s in trace.values() if s["type"] == "sample"]
         logs = {s["name"]: s["fn"].log_prob(s["value"]) for s in sites}
-        inside = {s["name"] for s in sites if any(frame.name == "rows" for frame in s["cond_indep_stack"])}
+        inside = [s["name"] for s in sites if any(frame.name == "rows" for frame in s["cond_indep_stack"])]
         rows.append(sum(logs[name] for name in inside))
         prior = sum(logs[name].sum() for name in logs if name not in inside)
     return jax.scipy.special.logsumexp(jnp.stack(rows), 0).sum() + prior
 
 
-def slope(model, data, params, hidden):
-    """The gradient of log_posterior along each parameter's constraint surface, in unconstrained directions: name -> array.
+@functools.lru_cache
+def _oracle(name):
+    model, data, start, hidden = mixture(name)
 
-    No Jacobian: it vanishes where the density in each parameter's own coordinate is stationary.
+    def supports(params):
+        with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data=params):
+            model(rows=1, **{name: jnp.asarray(data[name][:1]) for name in model.inputs})
+        return {name: dist.biject_to(trace[name]["fn"].support) for name in params}
+
+    @jax.jit
+    def oracle(params):
+        maps = supports(params)
+        free = {name: maps[name].inv(value) for name, value in params.items()}
+        return jax.value_and_grad(lambda u: enumerated(model, data, {name: maps[name](u[name]) for name in u}, hidden))(free)
+
+    return oracle
+
+
+def log_posterior(name, params):
+    """log p(data, params) of a mixture of the table, and its gradient along each parameter's constraint surface.
+
+    The directions are unconstrained ones, without a Jacobian: the gradient vanishes where the density in each
+    parameter's own coordinate is stationary.
     """
-    with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data=params):
-        model(rows=1, **{name: jnp.asarray(data[name][:1]) for name in model.inputs})
-    maps = {name: dist.biject_to(trace[name]["fn"].support) for name in params}
-    free = {name: maps[name].inv(jnp.asarray(value, float)) for name, value in params.items()}
-    return jax.jit(jax.grad(lambda u: log_posterior(model, data, {name: maps[name](u[name]) for name in u}, hidden)))(free)
+    value, gradient = _oracle(name)({name: jnp.asarray(value, float) for name, value in params.items()})
+    return float(value), {name: np.asarray(slope) for name, slope in gradient.items()}

@@ -2,17 +2,17 @@
 
 import functools
 
-import cases
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import oracles
 import pytest
-from cases import fitted, nan
 from numpyro import plate, sample
 from numpyro.infer.util import log_density as numpyro_log_density
 
+import cases
+import oracles
 import probml
+from cases import fitted, nan
 
 EXACT = 1e-10  # sums of a few hundred terms in float64
 

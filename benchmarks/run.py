@@ -1,0 +1,57 @@
+"""Time probml against scikit-learn: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
+
+Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
+included; "warm" the median of later ones, which take turns with the peer on the same data.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cases import CASES
+
+PRECISIONS = {"mixture": ("float64", "float32")}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
+HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
+
+
+def rows(case: str, precision: str, quick: bool):
+    """The rows of a case, as they come from its process."""
+    environment = os.environ | ENVIRONMENT | {"JAX_ENABLE_X64": str(precision == "float64").lower()}
+    command = [sys.executable, str(Path(__file__).with_name("cases.py")), case, precision, *["--quick"] * quick]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        yield from map(json.loads, process.stdout)
+    if process.returncode:
+        yield dict.fromkeys(("cold", "warm", "peer", "quality", "peer_quality")) | {"case": case, "note": f"FAILED ({process.returncode})"}
+
+
+def line(record: dict) -> str:
+    ratio = record["peer"] / record["warm"] if record["peer"] and record["warm"] else None
+    times = [record["cold"], record["warm"], record["peer"], ratio]
+    cells = ["" if value is None else f"{value:.3g}" for value in times]
+    cells += ["" if record[key] is None else f"{record[key]:.7g}" for key in ("quality", "peer_quality")]
+    return f"| {record['case']} | {' | '.join(cells)} | {record['note']} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("case", nargs="*", help=f"any of {', '.join(CASES)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
+    chosen = parser.parse_args()
+    if unknown := [case for case in chosen.case if case not in CASES]:
+        parser.error(f"no case '{unknown[0]}': choose from {', '.join(CASES)}")
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
+    failed = False
+    for case in chosen.case or CASES:
+        for precision in PRECISIONS.get(case, ("float64",)):
+            for record in rows(case, precision, chosen.quick):
+                failed |= record["note"].startswith("FAILED")
+                print(line(record), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Compiled once; the same in float32; nothing heavy at import."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cases
+import probml
+from cases import fitted, mixture
+from compilations import counted
+
+ENGINES = {
+    "EM": probml.EM(max_iterations=7, accelerate=False),
+    "EM, restarts": probml.EM(max_iterations=7, restarts=3),
+    "MAP": probml.MAP(steps=7),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_second_fit_of_the_same_shapes_compiles_nothing(name):
+    model, data, start, _ = mixture("scale")
+    fitted(model, data, ENGINES[name], seed=0)
+    again = cases.diagonal_mixture(k=3, d=2, scatter="scale")  # built anew
+    with counted() as found:
+        fitted(again, {"x": data["x"] + 0.1}, ENGINES[name], seed=1)
+    assert found == []
+
+
+def test_a_second_exact_fit_compiles_nothing():
+    cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0, 1, 0, 0]}).predict_proba({"toss": [1, 0]}, "toss")
+    with counted() as found:
+        cases.coin(a=2.0, b=3.0).fit({"toss": [0, 0, 1, 0, 1]}).predict_proba({"toss": [0, 0]}, "toss")
+    assert found == []
+
+
+def test_a_few_rows_more_compile_nothing():
+    model, data, start, _ = mixture("scale")
+    engine = probml.EM(max_iterations=3, accelerate=False)
+    fit = fitted(model, data, engine, start=start)
+    fit.predict_proba(data, "z"), fit.log_prob(data)
+    with counted() as found:
+        less = {"x": data["x"][:-1]}
+        fit = fitted(model, less, engine, start=start)
+        assert fit.predict_proba(less, "z").shape == (109, 3) and fit.log_prob(less).shape == (109,)
+    assert found == []
+
+
+def test_other_limits_and_tolerances_compile_nothing():
+    model, data, start, _ = mixture("scale")
+    fitted(model, data, probml.EM(max_iterations=3, accelerate=False), start=start)
+    with counted() as found:
+        fitted(model, data, probml.EM(max_iterations=40, tolerance=1e-3, accelerate=False), start=start, weights=np.full(cases.ROWS, 2.0))
+    assert found == []
+
+
+def test_answers_are_compiled_once():
+    model, data, start, _ = mixture("mixed")
+    one, other = (model.at({**start, "share": share}) for share in (0.4, 0.7))
+    for fit, compiled in ((one, None), (other, [])):
+        with counted() as found:
+            fit.log_prob(data), fit.predict_proba(data, "z"), fit.decode(data), fit.impute(data), fit.simulate(5)
+        assert compiled is None or found == compiled
+
+
+# float32
+
+ML = probml.EM(max_iterations=25, accelerate=False, prior=False)
+FAR = 1e6  # a million standard deviations away, as an unkind table of time stamps would be
+
+
+def mixture_here(name):
+    model, data, start, _ = mixture(name)
+    fit = fitted(model, data, ML, start=start)
+    return {**fit.params, "score": fit.score(data), "objective": fit.history[-1]}
+
+
+def mixture_far(name):
+    model, data, start, _ = mixture(name)
+    data = {"x": data["x"] + FAR}
+    fit = fitted(model, data, ML, start={**start, "mean": start["mean"] + FAR})
+    there = {"weights": fit.params["weights"], name: fit.params[name], "score": fit.score(data), "objective": fit.history[-1]}
+    return {**there, "location": fit.params["mean"] - FAR}
+
+
+def exact_far():
+    x = FAR + np.array([0.3, -1.2, 0.8, 1.9, -0.4])
+    fit = cases.known_variance(m0=FAR, s0=2.0, s=1.0).fit({"x": x}, probml.Exact())
+    there = {"evidence": fit.log_evidence, "sd": fit.posterior("mean").scale, "log_prob": fit.log_prob({"x": x})}
+    return {**there, "location": fit.params["mean"] - FAR}
+
+
+def candy():
+    fit = cases.candy_bags().fit({"cherry": np.ones(10)})
+    return {"bag": fit.posterior("bag").probs, "evidence": fit.log_evidence}
+
+
+def coin():
+    fit = cases.coin(a=2.0, b=3.0).fit({"toss": np.arange(1000) % 3 == 0})
+    return {"heads": fit.params["heads"], "evidence": fit.log_evidence, "a": fit.posterior("heads").concentration1}
+
+
+CASES = {
+    "scale": lambda: mixture_here("scale"),
+    "covariance": lambda: mixture_here("covariance"),
+    "mixed": lambda: mixture_here("mixed"),
+    "regression": lambda: mixture_here("regression"),
+    "scale, far": lambda: mixture_far("scale"),
+    "covariance, far": lambda: mixture_far("covariance"),
+    "exact, far": exact_far,
+    "candy": candy,
+    "coin": coin,
+}
+
+
+def answers():
+    """The answers of every case as plain lists; run in a process of its own, in float32."""
+    out = {}
+    for case, answer in CASES.items():
+        try:
+            out[case] = {key: np.asarray(value, float).tolist() for key, value in answer().items()}
+        except ValueError as error:
+            out[case] = str(error)
+    return out
+
+
+@functools.lru_cache
+def single():
+    code = "import json, test_compilation; print('ANSWER' + json.dumps(test_compilation.answers()))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent)
+    return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(CASES, out.stderr[-3000:])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float32_agrees_with_float64(case):
+    got = single()[case]
+    assert isinstance(got, dict), got
+    for key, value in CASES[case]().items():
+        # two float32 numbers about a million are 1/16 apart: a location there is right to its own spacing
+        absolute = 0.07 if key == "location" else 1e-3 * np.abs(value).max()
+        np.testing.assert_allclose(got[key], value, rtol=1e-3, atol=absolute, err_msg=key)
+
+
+# Import
+
+
+def test_importing_probml_is_light():
+    """No engine, plotting or table library beyond what NumPyro imports itself."""
+    code = (
+        "import sys, time, numpyro; before = set(sys.modules); t = time.perf_counter(); import probml; t = time.perf_counter() - t;"
+        "print(t, [m for m in ('pandas', 'pyarrow', 'sklearn', 'matplotlib') if m in set(sys.modules) - before])"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(" ", 1) for _ in range(3)]
+    assert all(heavy.strip() == "[]" for _, heavy in runs)
+    assert min(float(seconds) for seconds, _ in runs) < 0.6  # 0.3 s on a quiet machine; the tests share two cores
