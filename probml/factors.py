@@ -149,7 +149,8 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
 def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
     """The factor of a site whose parameters are integrated out: arguments of a (Student) normal over its table, (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
-    x, seen = _cells(site, rows.values[name] + known.centre[name].reshape(site.cells)), _seen(plan, rows, name)
+    x, seen = _cells(site, rows.values[name]), _seen(plan, rows, name)
+    arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}  # as the data are: float32 at large offsets
     sliced = [p for p in parents if p not in plan.variables]
     if sliced:
         codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]

@@ -90,7 +90,7 @@ def mixture_far(name):
 def exact_far():
     x = FAR + np.array([0.3, -1.2, 0.8, 1.9, -0.4])
     fit = cases.known_variance(m0=FAR, s0=2.0, s=1.0).fit({"x": x}, probml.Exact())
-    there = {"evidence": fit.log_evidence, "sd": fit.posterior("mean").scale, "log_prob": fit.log_prob({"x": x})}
+    there = {"evidence": fit.log_evidence, "sd": fit.posterior("mean").scale, "score": fit.score({"x": x})}
     return {**there, "location": fit.params["mean"] - FAR}
 
 
