@@ -21,7 +21,7 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test lint bench notebooks lock clean
+.PHONY: help env demo test test-all lint bench notebooks lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,7 +41,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
 
-test: lint  ## lint, then all tests (WORKERS=1 for one process)
+test: lint  ## lint, then the tests (WORKERS=1 for one process)
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10 -m "not slow"
+
+test-all: lint  ## the slow reference fits as well
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10
 
 lint: env  ## ruff only

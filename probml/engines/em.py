@@ -152,13 +152,20 @@ def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Know
 
     def body(carry):
         state, trail, i = carry
-        new = jax.vmap(lambda s, f: _step(plan, static, s, f, known, rows, gain))(state, first)
+        new = _each(restarts, lambda s, f: _step(plan, static, s, f, known, rows, gain), state, first)
         running = (state.status == 0) & (state.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
         return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
 
     state, trail, _ = jax.lax.while_loop(more, body, (state, trail, 0))
     return state, trail, jnp.all(state.status != 0)
+
+
+def _each(restarts: int, function, *arguments):
+    """vmap over restarts; a single one by itself, since products with a batch axis of one are slower."""
+    if restarts > 1:
+        return jax.vmap(function)(*arguments)
+    return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], arguments)))
 
 
 def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, gain) -> _State:

@@ -15,7 +15,7 @@ def statistics(x):
     gather of the pairs takes twice as long, and fused into the products it would be made again for every state.
     """
     b, d = x.shape
-    x = x.T
+    x = lax.optimization_barrier(x.T)  # once, not again in every fusion
     out = jnp.zeros((d * (d + 1) // 2 + d, b), x.dtype)
     out = lax.fori_loop(0, d, lambda i, out: lax.dynamic_update_slice(out, x[i] * x, (i * (i + 1) // 2, 0)), out)
     return lax.optimization_barrier(lax.dynamic_update_slice(out, x, (out.shape[0] - d, 0)))
@@ -34,7 +34,7 @@ def _forward(eta, statistics):
 def _backward(kept, slope):
     eta, statistics = kept
     slope = lax.optimization_barrier(slope.T)
-    return slope @ statistics.T, eta.T @ slope
+    return (statistics @ slope.T).T, eta.T @ slope
 
 
 product.defvjp(_forward, _backward)
