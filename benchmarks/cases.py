@@ -61,7 +61,7 @@ def row(case, cold=None, warm=None, peer=None, quality=None, peer_quality=None, 
 def clusters(n: int, d: int, k: int, dtype=float):
     """Overlapping heavy-tailed clusters: EM still climbs after 50 iterations. Filled in blocks: nothing but the data takes memory."""
     random = np.random.default_rng(0)
-    centre, bend = random.normal(size=(k, d)), np.eye(d) + 0.3 * random.normal(size=(k, d, d))
+    centre, bend = random.normal(size=(k, d)), np.eye(d) + 0.1 * random.normal(size=(k, d, d))
     out = np.empty((n, d), dtype)
     for first in range(0, n, 10_000):
         block = out[first : first + 10_000]

@@ -68,7 +68,6 @@ def forward(value: jax.Array, steps) -> jax.Array:
             "exp": lambda v, _: jnp.exp(v),
             "log": lambda v, _: jnp.log(v),
             "logistic": lambda v, _: jax.nn.sigmoid(v),
-            "softmax": lambda v, _: jax.nn.softmax(v, -1),
             "gram": lambda v, _: v @ jnp.swapaxes(v, -1, -2),
             "inverse": lambda v, _: jnp.linalg.inv(v),
         }[step](value, amount)
@@ -77,7 +76,6 @@ def forward(value: jax.Array, steps) -> jax.Array:
 
 def backward(value: jax.Array, steps) -> jax.Array:
     """The quantity c → the parameter."""
-    tiny = jnp.finfo(value.dtype).tiny
     for step, amount in reversed(steps):
         value = {
             "power": lambda v, p: v ** (1 / p),
@@ -85,7 +83,6 @@ def backward(value: jax.Array, steps) -> jax.Array:
             "exp": lambda v, _: jnp.log(v),
             "log": lambda v, _: jnp.exp(v),
             "logistic": lambda v, _: jnp.log(v) - jnp.log1p(-v),
-            "softmax": lambda v, _: jnp.log(jnp.maximum(v, tiny)),
             "gram": lambda v, _: jnp.linalg.cholesky(v),
             "inverse": lambda v, _: jnp.linalg.inv(v),
         }[step](value, amount)
@@ -117,7 +114,7 @@ def _normalise(steps, form: str):
 def _domain(form: str, steps) -> str:
     """The support on which a form holds, seen from the parameter."""
     first = steps[0][0] if steps else ""
-    return {"logistic": "real", "softmax": "real", "exp": "real", "power": "positive", "log": "positive", "gram": "lower_cholesky"}.get(
+    return {"logistic": "real", "exp": "real", "power": "positive", "log": "positive", "gram": "lower_cholesky"}.get(
         first, families.FORMS[form].domain
     )
 
@@ -141,6 +138,8 @@ def _read_uses(plan: Plan, name: str):
         argument, use = next(iter(mine.items()))
         if site.family is None:
             return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
+        if argument not in site.family.canonical:
+            return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]
         rank = site.family.argument_event[argument]
         if its_form in ("dirichlet", "inverse_wishart") and sites[name].shape[-rank:] != _argument_shape(site, rank):
@@ -159,7 +158,7 @@ def _read_uses(plan: Plan, name: str):
         if form is not None and (form, steps) != (its_form, full):
             return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
         if sites[name].domain not in ("simplex", "positive_definite", "lower_cholesky"):
-            scalar = families.FORMS[its_form].domain in ("real", "positive", "unit_interval") or full and full[0][0] == "softmax"
+            scalar = families.FORMS[its_form].domain in ("real", "positive", "unit_interval")
             if not scalar:
                 return None, None, places, moved, f"its support is not that of the {argument} of '{user}'"
         elif sites[name].domain != _domain(its_form, full):

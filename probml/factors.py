@@ -406,6 +406,12 @@ def magnitude(plan: Plan, expected: Expected, params: Mapping, known: Known) -> 
     return inner(jax.tree.map(jnp.abs, expected.statistics), jax.tree.map(jnp.abs, natural))
 
 
+def outside(plan: Plan) -> tuple[str, ...]:
+    """The sites outside rows with a value: the parameters, and discrete ones whose value is data."""
+    sites = plan.structure.sites
+    return (*plan.structure.parameters, *(name for name in plan.given if sites[name].discrete and not sites[name].rows))
+
+
 def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
     """Σ log p(parameter), of the free and the given ones, or of `names`.
 
@@ -413,7 +419,7 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
         mode: in the coordinates that are maximised, where that differs from a parameter's own.
     """
     env, total = _env(plan, params, known), jnp.zeros(())
-    for name in plan.structure.parameters if names is None else names:
+    for name in outside(plan) if names is None else names:
         site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
         role = families.prior(site.kind)
         log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else supported(distribution, env[name])

@@ -273,11 +273,23 @@ class Fit:
         if averaged:
             belief = self._belief(plan, known, True)[0]
         variables = tuple(name for name in wanted if name in plan.variables)
-        states = queries.decode(plan, variables, belief, known, loaded)
+        leaves = tuple(
+            name
+            for name in wanted
+            if name not in variables
+            and held.pattern.get(name) != "seen"
+            and all(parent in variables for parent in self.structure.sites[name].parents if parent in plan.variables)
+        )
+        states = queries.decode(plan, variables, leaves, belief, known, loaded)
         out, n = {}, held.table.rows
         for name in wanted:
             if name in variables:
                 codes = plan.variables[name].values[np.asarray(states[name]).reshape(-1)[:n]]
+            elif name in leaves:
+                codes = np.asarray(states[name])
+                codes = codes.reshape(-1, *codes.shape[2:])[:n]
+                column = held.table.columns.get(name)
+                codes = codes if column is None else np.where(column.seen, column.values, codes)
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:

@@ -114,16 +114,35 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     return jax.lax.map(chunk, chunks)
 
 
-@functools.partial(jit, static_argnames=("plan", "sites"))
-def decode(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
-    """The jointly most probable states of the variables `sites`, all others summed out: name → (chunks, b) joint states."""
+@functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
+def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
+    """The jointly most probable states of the variables `sites`, all others summed out: name → (chunks, b) joint states.
+
+    Args:
+        leaves: sites that are no variables, each cell of them maximised given its parents, which are among `sites`: (chunks, b, *cells).
+    """
 
     def chunk(rows):
+        size = len(rows.weights)
         first = tuple(v for v in plan.order if v not in sites)
         rest = tuple(v for v in plan.order if v in sites)
-        factors = elimination.remainder(_factors(plan, belief, known, rows), first)
-        states = elimination.maximise(factors, rest)[1]
-        return {name: jnp.broadcast_to(states[name], (len(rows.weights),)) for name in sites}
+        factors, peaks = _factors(plan, belief, known, rows), {}
+        for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
+            p = conditional(plan, belief.params, known, rows, name, "probabilities")
+            scope = tuple(parent for parent in plan.structure.sites[name].parents if parent in plan.variables)
+            peaks[name] = p, scope
+            best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
+            if name in rows.seen:
+                unseen = ~rows.seen[name].reshape(size, *(1,) * len(scope), -1)
+                best = jnp.where(unseen, best, 0.0)
+            factors.append(Factor(best.sum(-1), scope))
+        states = elimination.maximise(elimination.remainder(factors, first), rest)[1] if plan.order else {}
+        states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
+        out = {name: states[name] for name in sites if name in states}
+        for name, (p, scope) in peaks.items():
+            chosen = p[(jnp.arange(size), *(states[parent] for parent in scope))] if all(v in states for v in scope) else p
+            out[name] = chosen.argmax(-1)
+        return out
 
     return jax.lax.map(chunk, chunks)
 

@@ -13,7 +13,7 @@ from numpyro.distributions import biject_to
 from probml import families
 from probml.ascent import lbfgs, newton
 from probml.blocks import KINKED, Block, blocks, pack, unpack
-from probml.factors import Expected, Known, Rows, accumulate, log_prior, row_surrogate, surrogate
+from probml.factors import Expected, Known, Rows, accumulate, log_prior, outside, row_surrogate, surrogate
 from probml.plan import Plan
 
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -28,7 +28,7 @@ class Objective:
 
     def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, mode: bool = True):
         self.mode = mode  # priors in the coordinates that are maximised, or their own densities
-        self.priors = plan.structure.parameters if prior else ()
+        self.priors = outside(plan) if prior else ()
         self.plan, self.expected, self.params, self.known, self.chunks, self.prior = plan, expected, dict(params), known, chunks, prior
 
     def _pooled(self, unpack, c):

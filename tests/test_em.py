@@ -291,6 +291,21 @@ def test_a_concentration_below_one_is_maximised_in_the_softmax_coordinate():
     np.testing.assert_allclose(heads, 3.5 / 4.0, rtol=1e-6)
 
 
+@probml.model
+def logits(k: int):
+    table = sample("table", dist.Normal(0.0, 1.0).expand([k]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Categorical(logits=table))
+
+
+def test_a_table_given_by_logits_is_maximised_though_it_has_no_closed_form():
+    y = np.array([0, 1, 1, 2, 2, 2, 2])
+    fit = logits(k=3).fit({"y": y}, probml.EM(prior=False, accelerate=False))
+    p = np.exp(fit.params["table"])
+    np.testing.assert_allclose(p / p.sum(), np.array([1, 2, 4]) / 7, rtol=1e-5)  # L-BFGS stops on the value: half its digits
+    assert fit.converged and "lowered" not in fit.status
+
+
 # Honest results
 
 

@@ -223,6 +223,35 @@ def test_the_evidence_is_the_product_of_one_step_predictions():
 
 
 @probml.model
+def features(d: int):
+    """Naive Bayes: a class, d Normal features and d Bernoulli ones, every parameter with its conjugate prior."""
+    with plate("class", 2):
+        variance = sample("variance", dist.InverseGamma(3.0, 2.0).expand([d]).to_event(1))
+        mean = sample("mean", dist.Normal(1.0, jnp.sqrt(variance / 0.5)).to_event(1))
+        rate = sample("rate", dist.Beta(1.0, 2.0).expand([d]).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Bernoulli(0.4))
+        sample("x", dist.Normal(mean[z], jnp.sqrt(variance[z])).to_event(1))
+        sample("b", dist.Bernoulli(rate[z]).to_event(1))
+
+
+def test_the_predictive_of_many_features_is_a_product_and_skips_missing_cells():
+    rng = np.random.default_rng(3)
+    x, b, z = rng.normal(size=(8, 2)), rng.integers(2, size=(8, 2)), np.array([0, 1, 0, 0, 1, 1, 0, 1])
+    fit = features(d=2).fit({"x": x, "b": b, "z": z}, probml.Exact())
+    new = {"x": np.array([[0.5, nan], [nan, nan], [1.0, 2.0]]), "b": np.array([[1.0, 0.0], [nan, 1.0], [nan, nan]])}
+    log = np.tile(np.log([0.6, 0.4]), (3, 1))
+    for g in range(2):
+        for j in range(2):
+            m, k, a, s, _ = normal_inverse_gamma(x[z == g, j])
+            log[:, g] += np.nan_to_num(stats.t(2 * a, m, np.sqrt(s * (1 + 1 / k) / a)).logpdf(new["x"][:, j]))
+            p = (1 + b[z == g, j].sum()) / (3 + (z == g).sum())
+            log[:, g] += np.nan_to_num(np.log(np.where(np.isnan(new["b"][:, j]), nan, np.where(new["b"][:, j] == 1, p, 1 - p))))
+    close(fit.log_prob(new), special.logsumexp(log, 1))
+    close(fit.predict_proba(new, "z"), special.softmax(log, 1))
+
+
+@probml.model
 def one_variance(d: int):
     """One variance for a vector and for two groups of it: ties."""
     variance = sample("variance", dist.InverseGamma(3.0, 2.0))
@@ -260,10 +289,6 @@ def wishart(d: int, kappa: float = 0.5):
     mean = sample("mean", dist.MultivariateNormal(jnp.arange(1.0, d + 1), covariance / kappa))
     with probml.rows():
         sample("x", dist.MultivariateNormal(mean, covariance_matrix=covariance))
-
-
-def multigamma(a, d):
-    return special.multigammaln(a, d)
 
 
 @functools.lru_cache

@@ -204,3 +204,50 @@ def test_unseen_outcomes_change_nothing():
     one, other = known_noise(d=2).fit(data), known_noise(d=2).fit(short)
     close(one.params["beta"], other.params["beta"])
     close(one.log_evidence, other.log_evidence)
+
+
+@probml.model
+def two_stages(k: int):
+    """A seen continuous site is the parent of another, in every class."""
+    with plate("class", k):
+        slope = sample("slope", dist.Normal(0.0, 5.0))
+        shift = sample("shift", dist.Normal(0.0, 5.0))
+        centre = sample("centre", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.full(k, 1.0 / k)))
+        x = sample("x", dist.Normal(centre[z], 1.0))
+        sample("y", dist.Normal(slope[z] * x + shift[z], 0.5))
+
+
+@functools.lru_cache
+def staged():
+    rng = np.random.default_rng(5)
+    z = rng.integers(2, size=12)
+    x = np.array([-1.0, 2.0])[z] + rng.normal(size=12)
+    return z, x, np.array([1.0, -2.0])[z] * x + 0.5 * rng.normal(size=12)
+
+
+def test_a_seen_continuous_site_may_be_the_parent_of_another():
+    z, x, y = staged()
+    fit = two_stages(k=2).fit({"x": x, "y": y, "z": z}, probml.Exact())
+    evidence = 12 * np.log(0.5)
+    for k in range(2):
+        xs, n = x[z == k], (z == k).sum()
+        h = np.column_stack([xs, np.ones(n)])
+        evidence += stats.multivariate_normal(np.zeros(n), np.eye(n) + 25).logpdf(xs)
+        evidence += stats.multivariate_normal(np.zeros(n), 0.25 * np.eye(n) + 25 * h @ h.T).logpdf(y[z == k])
+        precision = h.T @ h / 0.25 + np.eye(2) / 25
+        close([fit.params["slope"][k], fit.params["shift"][k]], np.linalg.solve(precision, h.T @ y[z == k] / 0.25))
+    close(fit.log_evidence, evidence)
+
+
+def test_a_row_whose_parent_and_child_are_unseen_says_nothing():
+    z, x, y = staged()
+    hole = np.arange(12) == 3
+    data = {"x": np.where(hole, nan, x), "y": np.where(hole, nan, y), "z": z}
+    one = two_stages(k=2).fit(data, probml.Exact())
+    other = two_stages(k=2).fit({"x": x[~hole], "y": y[~hole], "z": z[~hole]}, probml.Exact())
+    for name in one.params:
+        close(one.params[name], other.params[name])
+    with pytest.raises(probml.Refusal, match="'x'.*row 3.*'y'"):
+        two_stages(k=2).fit({**data, "y": y}, probml.Exact())

@@ -295,3 +295,35 @@ def test_cells_of_a_plate_inside_rows_are_decoded_jointly():
     got = fit.decode(data)
     states = {"c": got["c"], **{f"s{j}": got["s"][:, j] for j in range(3)}, **{f"r{j}": got["reading"][:, j] for j in range(3)}}
     np.testing.assert_allclose(oracles.at(joint, sizes, states), oracles.most_probable(joint, sizes)[0], atol=EXACT)
+
+
+@probml.model
+def vague_or_sure():
+    """The first class is likelier, its two flags are a toss-up; the second says no to both."""
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.array([0.55, 0.45])))
+        sample("flags", dist.Bernoulli(jnp.array([[0.51, 0.51], [0.01, 0.01]])[z]).to_event(1))
+        sample("hint", dist.Bernoulli(0.5))
+
+
+def test_an_unseen_vector_is_decoded_jointly_with_its_class():
+    got = vague_or_sure().at({}).decode({"hint": [0, 1]})
+    np.testing.assert_array_equal(got["z"], [1, 1])  # 0.45 · 0.99² is above 0.55 · 0.51²
+    np.testing.assert_array_equal(got["flags"], [[0, 0], [0, 0]])
+
+
+def test_an_unseen_vector_has_its_marginals_cell_by_cell():
+    got = vague_or_sure().at({}).predict_proba({"hint": [0, 1]}, "flags")
+    np.testing.assert_allclose(got[..., 1], np.full((2, 2), 0.55 * 0.51 + 0.45 * 0.01), atol=EXACT)
+
+
+# What is given outside rows
+
+
+def test_a_given_value_outside_rows_counts_in_the_density_and_in_the_evidence():
+    data = {"bag": 2, "cherry": [1, 0, 1]}
+    joint = np.log(0.4) + 3 * np.log(0.5)
+    np.testing.assert_allclose(cases.candy_bags().log_density(data, {}), joint, atol=EXACT)
+    np.testing.assert_allclose(cases.candy_bags().fit(data, probml.Exact()).log_evidence, joint, atol=EXACT)
+    coin = cases.coin(a=2.0, b=3.0).fit({"heads": 0.3, "toss": [1, 0]}, probml.Exact())
+    np.testing.assert_allclose(coin.log_evidence, np.log(0.3 * 0.7) + float(dist.Beta(2.0, 3.0).log_prob(0.3)), atol=EXACT)

@@ -47,7 +47,7 @@ class Categorical:
     name = "Categorical"
     event = 0
     argument_event = {"probs": 1, "logits": 1}
-    canonical = {"probs": ("dirichlet", ()), "logits": ("dirichlet", (("softmax", 1.0),))}
+    canonical = {"probs": ("dirichlet", ())}  # logits are shared up to a constant and normalised together: no form
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {"logits": base.logits}
