@@ -11,6 +11,7 @@ from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.map import MAP as MAP
 from probml.engines.run import Status as Status
+from probml.engines.start import given_start
 from probml.factors import global_posterior
 from probml.language import Model, ModelError, Refusal
 from probml.plan import Plan
@@ -55,6 +56,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     else:
         engine.refuse(held, plan)
         ladder = (engine,)
+    given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
     rows, known = chunks.load(held, plan, weight)
     for engine in ladder:
         try:

@@ -36,7 +36,7 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
             raise ModelError(f"start of '{name}' has a value that is not finite")
         if not inside(sites[name], value):
             raise ModelError(f"start of '{name}' lies outside its support ({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
-        out[name] = jnp.asarray(value, jnp.result_type(float))
+        out[name] = value.astype(jnp.result_type(float))
     return out
 
 
