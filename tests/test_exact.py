@@ -109,19 +109,6 @@ def test_the_mean_of_a_normal_with_known_variance():
     close(fit.log_prob({"x": [0.0, 5.0]}, plug_in=True), stats.norm(loc, 3.0).logpdf([0.0, 5.0]))
 
 
-def test_the_maximum_likelihood_map_and_bayes_answers_of_section_3():
-    toss, face = [1, 0, 1, 1], [0, 0, 1, 0]
-    model, a = cases.dice(a=(2.0, 3.0, 4.0)), np.array([2.0, 3.0, 4.0])
-    n = np.array([3, 1, 0])
-    for engine in (probml.EM(), probml.MAP()):
-        close(model.fit({"face": face}, engine).params["theta"], (n + a - 1) / (n + a - 1).sum(), 1e-6)  # L-BFGS
-        close(cases.coin(a=2.0, b=3.0).fit({"toss": toss}, engine).params["heads"], 4 / 7, 1e-6)
-    ml = probml.EM(prior=False)
-    close(model.fit({"face": face}, ml).params["theta"], n / n.sum())
-    close(cases.coin(a=2.0, b=3.0).fit({"toss": toss}, ml).params["heads"], 3 / 4)
-    close(model.fit({"face": face}).params["theta"], (n + a) / (n + a).sum())
-
-
 @probml.model
 def two_rulers():
     """One length, measured by two instruments of known precision."""

@@ -82,6 +82,20 @@ def test_a_die_heard_over_a_noisy_telephone_is_fair_when_the_mechanism_is_in_the
     np.testing.assert_allclose(dropped.params["theta"], np.array([7, 6, 6, 7, 7, 7]) / 40, atol=1e-6)
 
 
+def test_the_maximum_likelihood_map_and_bayes_answers_of_a_coin_and_a_die():
+    toss, face = [1, 0, 1, 1], [0, 0, 1, 0]
+    n, a = np.array([3, 1, 0]), np.array([2.0, 3.0, 4.0])
+    coin, die = cases.coin(a=2.0, b=3.0), cases.dice(a=tuple(a))
+    for engine in (probml.EM(), probml.MAP()):
+        np.testing.assert_allclose(die.fit({"face": face}, engine).params["theta"], (n + a - 1) / (n + a - 1).sum(), rtol=1e-6)  # L-BFGS
+        np.testing.assert_allclose(coin.fit({"toss": toss}, engine).params["heads"], (3 + 1) / (4 + 3), rtol=1e-6)
+    ml = probml.EM(prior=False)
+    np.testing.assert_allclose(die.fit({"face": face}, ml).params["theta"], n / n.sum(), atol=EXACT)
+    np.testing.assert_allclose(coin.fit({"toss": toss}, ml).params["heads"], 3 / 4, atol=EXACT)
+    np.testing.assert_allclose(die.fit({"face": face}).params["theta"], (n + a) / (n + a).sum(), atol=EXACT)
+    np.testing.assert_allclose(coin.fit({"toss": toss}).params["heads"], (3 + 2) / (4 + 5), atol=EXACT)
+
+
 # Random networks
 
 
