@@ -1,4 +1,31 @@
-"""The zoo: one file per family of models, written with the public names of probml only."""
+"""The zoo: one file per family of models, written with the public names of probml only, and their scikit-learn faces.
+
+The faces stand on scikit-learn, which is slow to import and may be absent: they are loaded when they are first named.
+"""
+
+import importlib
 
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
+from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
+
+_FACES = {
+    "GaussianMixture": "mixture_faces",
+    "LatentClass": "mixture_faces",
+    "MixedMixture": "mixture_faces",
+    "PoissonMixture": "mixture_faces",
+    "GaussianDiscriminant": "classifier_faces",
+    "MixtureDiscriminant": "classifier_faces",
+    "NaiveBayes": "classifier_faces",
+}
+__all__ = ["gaussian_mixture", "mixture_of_mixtures", "naive_bayes", *_FACES]
+
+
+def __getattr__(name: str):
+    if name not in _FACES:
+        raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"probml.models.{_FACES[name]}"), name)
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

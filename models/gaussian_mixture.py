@@ -45,6 +45,21 @@ _SHAPES = {
 }
 
 
+def shapes(covariance: str, model: str):
+    """(one matrix for all components?, the prior of a precision given scales (d,), the distribution of a row) of a shape by name.
+
+    Raises:
+        ModelError: an unknown shape.
+    """
+    tied, shape = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
+    if shape not in _SHAPES:
+        raise probml.ModelError(
+            f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
+            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical'"
+        )
+    return tied, *_SHAPES[shape]
+
+
 @probml.model
 def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0, mean_scale=1000.0, scale=0.1):
     """k normal components in d dimensions: z ~ Categorical(π), x | z = j ~ N(μ_j, Σ_j).
@@ -68,13 +83,7 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
         scale: s > 0, standard deviation inside a component, in the data's units; one number or (d,). It is worth one or
             two rows, so that a guess far too low does no harm and one far too high blurs.
     """
-    tied, shape = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
-    if shape not in _SHAPES:
-        raise probml.ModelError(
-            f"gaussian_mixture(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
-            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical'"
-        )
-    prior, normal = _SHAPES[shape]
+    tied, prior, normal = shapes(covariance, "gaussian_mixture")
     weights = sample("weights", dist.Dirichlet(jnp.full(k, concentration)))
     component = plate("component", k)
     with contextlib.nullcontext() if tied else component:
