@@ -1,14 +1,17 @@
 """scikit-learn faces of the models whose classes are seen, in part at least: naive Bayes, discriminant analysis."""
 
-import numpy as np
-from sklearn.cluster import kmeans_plusplus
+import warnings
 
-from probml import DataError
-from probml.estimator import ANY, ENGINE, FLAG, SEED, Classifier, Face, number, numbers, one_of, quiet, whole
+import numpy as np
+
+from probml import EM, DataError, Refusal
+from probml.estimator import Classifier, Face
 from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes
+from probml.models.starts import far_rows, precision_near
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, whole
 
 # names of discriminant analysis, and those of gaussian_mixture
 COVARIANCES = {
@@ -125,7 +128,7 @@ class NaiveBayes(Classifier):
 
     def _judge(self, X, codes):
         data = self._data(X)
-        for code, label in enumerate(self.classes_):
+        for code, label in enumerate(self.classes_.tolist()):
             columns.refuse_constant(self.columns_, {name: values[codes == code] for name, values in data.items()}, label)
 
     def bayes_factors(self, X, a, b):
@@ -250,7 +253,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
         return
     shared = face.covariance.startswith("shared")
     means = np.zeros_like(X)
-    for code, label in enumerate(face.classes_):
+    for code, label in enumerate(face.classes_.tolist()):
         mine = X[codes == code]
         if not shared and len(mine) < 2:
             raise DataError(
@@ -261,7 +264,9 @@ def _refuse_flat(face: Face, X, codes) -> None:
             means[codes == code] = mine.mean(0)
         for j in range(0 if shared else X.shape[1]):
             if np.nanmin(mine[:, j]) == np.nanmax(mine[:, j]):
-                raise DataError(f"{face._column(j)} is constant in class {label!r}: no maximum of the likelihood; keep prior=True or drop it")
+                raise DataError(
+                    f"{face._column(j)} is constant in class {label!r}: no maximum of the likelihood; keep prior=True or drop it"
+                )
     if shared and not np.isnan(codes).any():
         for j in np.flatnonzero((X == means).all(0)):
             raise DataError(f"{face._column(j)} is constant in every class: no maximum of the likelihood; keep prior=True or drop it")
@@ -317,12 +322,46 @@ class MixtureDiscriminant(Classifier):
 
     def _model(self, k):
         given = {name: getattr(self, name) for name in _NORMAL}
-        return mixture_of_mixtures(
-            classes=k, k=self.n_components, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given
-        )
+        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
+
+    def _infer(self, model, data, weights, start, complete):
+        """The best of n_init starts, each with its own means: the engine's own start labels rows without regard to classes."""
+        if self.n_components == 1 or self.engine is not None and not isinstance(self.engine, EM):
+            return super()._infer(model, data, weights, start, complete)
+        fits = []
+        with warnings.catch_warnings(record=True) as caught:  # only the best one's failure to converge is the user's business
+            warnings.simplefilter("always", RuntimeWarning)
+            for i in range(self.n_init):
+                start = self._begin(data["x"], data["class"], np.random.RandomState([self._seed(), i]))
+                try:
+                    fits.append(super()._infer(model, data, weights, start, False))
+                except Refusal as refusal:  # a start whose component collapsed
+                    failure = refusal
+        if not fits:
+            raise failure
+        best = max(fits, key=lambda fit: fit.history[-1])
+        if not best.converged:
+            warnings.warn(str(caught[-1].message), RuntimeWarning, stacklevel=4)
+        return best
+
+    def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
+        """Every class begins at equal shares, at rows of its own that lie far from each other, and at their spread."""
+        classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
+        event = {"own": (d, d), "shared": (d, d)}.get(self.covariance, () if self.covariance.endswith("spherical") else (d,))
+        X = np.where(np.isnan(X), np.nanmean(X, 0), X)
+        means, precisions = [], []
+        for code, label in enumerate(classes):
+            mine = X[codes == code]
+            if len(mine) < k:
+                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than n_components={k} components: use at most {len(mine)}")
+            means.append(far_rows(mine, k, random))
+            precisions.append(precision_near(mine, means[-1], event))
+        precision = np.stack([precisions] * k, 1) if not self.covariance.startswith("shared") else np.mean(precisions, 0)
+        weights, shares = np.full(len(classes), 1 / len(classes)), np.full((len(classes), k), 1 / k)
+        return {"weights": weights, "shares": shares, "mean": np.stack(means), "precision": precision}
 
     @property
     def priors_(self):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from sklearn.utils.validation import validate_data
 
 from probml import DataError, ModelError
@@ -30,8 +29,8 @@ KINDS = {
 class Columns:
     """What was learnt of the columns of X, one entry each.
 
-    `names` are the columns' names, or their indices; `labels` are the categories of a categorical column, in code order; `spare`: one further state for a category unseen
-    in training.
+    `names` are the columns' names, or their indices; `labels` are the categories of a categorical column, in code order;
+    `spare`: one further state for a category unseen in training.
     """
 
     names: tuple[Any, ...]
@@ -127,6 +126,7 @@ class Columns:
         with np.errstate(invalid="ignore"):
             bad = ~(valid(values) | np.isnan(values))
         if bad.any():
+            bad = values < 0 if (values < 0).any() else bad
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(f"{sign}{self.shown(js[c])} is of the kind {kind!r} and must be {words}, got {values[i, c]:g} in row {i}")
@@ -277,7 +277,7 @@ def _labels(column, name: str) -> tuple:
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise TypeError(f"{name}: a category (an argument) must be a string or a number, got {type(value).__name__}")
+            raise TypeError(f"{name}: a category as an argument must be a string or a number, got {type(value).__name__}")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 

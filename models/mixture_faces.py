@@ -3,10 +3,12 @@
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimator import ANY, ENGINE, FLAG, SEED, Mixture, number, numbers, one_of, whole
+from probml.estimator import Mixture
 from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.naive_bayes import naive_bayes
+from probml.models.starts import precision_near
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, whole
 
 # scikit-learn's names, and those of gaussian_mixture
 COVARIANCES = {
@@ -42,9 +44,9 @@ class GaussianMixture(Mixture):
         tol: stop when an iteration gains less than this a row, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
         n_init: starts, run as one program; the best is kept.
-        weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of precisions_. With some of them, the
-            weights not given are equal and the precisions not given the identity, as scikit-learn's are after no step; they
-            leave no chance, so n_init is then 1.
+        weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of precisions_. Beside means_init, weights
+            that are not given are equal, and precisions one diagonal for all, 1 / the mean squared distance to the nearest
+            mean, so that no unit of measurement matters; without means_init the engine finds what is not given.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
@@ -139,10 +141,9 @@ class GaussianMixture(Mixture):
                 raise ModelError(f"{name}: expected numbers of shape {expected}, got {value!r}") from None
             if start[site].shape != expected:
                 raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}")
-        if self.means_init is not None:  # else the engine finds means that suit what is given
+        if self.means_init is not None:  # without means the engine finds some that suit what is given
             start.setdefault("weights", np.full(k, 1 / k))
-            unit = np.eye(d) if len(_matrix(self.covariance_type, d)) == 2 else np.ones(_matrix(self.covariance_type, d))
-            start.setdefault("precision", np.broadcast_to(unit, shape))
+            start.setdefault("precision", np.broadcast_to(precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape))
         return start
 
     def _judge(self, X, codes):

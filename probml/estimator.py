@@ -8,9 +8,8 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import dataclasses
 import sys
-import warnings
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpyro.distributions import biject_to
 from probml.engines import EM, Exact
 from probml.fit import Fit
 from probml.language import Model, ModelError, Refusal
+from probml.parameters import Rule, check, whole
 from probml.tables import DataError
 
 try:
@@ -29,48 +29,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
-Rule = tuple[str, Callable[[Any], bool]]  # what a parameter must be, in words and as a test
-
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
-FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
-ANY: Rule = ("anything", lambda value: True)
-SEED: Rule = (
-    "None, a whole number of at least 0 or a RandomState",
-    lambda value: value is None or isinstance(value, np.random.RandomState) or isinstance(value, Integral) and value >= 0,
-)
-ENGINE: Rule = (
-    "None or an engine's value, such as probml.EM()",
-    lambda value: value is None or not isinstance(value, type) and hasattr(value, "refuse") and hasattr(value, "run"),
-)
-
-
-def whole(low: int) -> Rule:
-    """A whole number from `low` on."""
-    return f"a whole number of at least {low}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
-
-
-def number(low: float, above: bool = False) -> Rule:
-    """A finite number from `low` on, or above it."""
-    words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
-    return words, lambda v: isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(v) and (v > low if above else v >= low)
-
-
-def numbers(low: float) -> Rule:
-    """A number above `low`, or an array of such."""
-
-    def valid(value):
-        try:
-            array = np.asarray(value, float)
-        except (TypeError, ValueError):
-            return False
-        return not isinstance(value, bool) and array.size > 0 and bool(np.isfinite(array).all() and (array > low).all())
-
-    return ("numbers" if low == -np.inf else f"numbers above {low:g}"), valid
-
-
-def one_of(*names: Any) -> Rule:
-    """One of a few values."""
-    return f"one of {', '.join(map(repr, names))}", lambda value: isinstance(value, str) and value in names
 
 
 class Face(BaseEstimator):
@@ -105,12 +64,6 @@ class Face(BaseEstimator):
         return {}
 
     # Reading what the user gave
-
-    def _check_parameters(self) -> None:
-        for name, (words, valid) in self._rules.items():
-            value = getattr(self, name)
-            if not valid(value):
-                raise ModelError(f"{type(self).__name__}({name}={value!r}): expected {words}, got {value!r}")
 
     def _seed(self) -> int:
         """None is 0, so that a fit repeats; a RandomState gives its next number."""
@@ -237,7 +190,7 @@ class Classifier(ClassifierMixin, Face):
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name.
         """
-        self._check_parameters()
+        check(self, self._rules)
         self._keep(*self._batch(X, y, sample_weight, None, True))
         return self
 
@@ -247,7 +200,7 @@ class Classifier(ClassifierMixin, Face):
         Args:
             classes: all classes that will come; of the first call only, by default those of its y.
         """
-        self._check_parameters()
+        check(self, self._rules)
         if not hasattr(self, "fit_"):
             self._keep(*self._batch(X, y, sample_weight, classes, True))
             return self
@@ -304,7 +257,7 @@ class Classifier(ClassifierMixin, Face):
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
-            raise DataError(f"y has the class {known[new][0]!r}, which is not one of the classes {self.classes_.tolist()}")
+            raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the classes {self.classes_.tolist()}")
         if not hidden.any():
             return codes
         out = np.full(len(y), np.nan)
@@ -316,7 +269,8 @@ class Classifier(ClassifierMixin, Face):
 
     def predict(self, X):
         """The most probable class of every row, as a label."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
 
     def predict_log_proba(self, X):
         """log p(class | row), shape (n, k)."""
@@ -333,7 +287,7 @@ class Mixture(DensityMixin, Face):
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
         """
-        self._check_parameters()
+        check(self, self._rules)
         weights, kept = self._weigh(X, sample_weight)
         X = self._take(_rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None else X, reset=True)
         data = self._data(X)
@@ -414,10 +368,3 @@ class Mixture(DensityMixin, Face):
     def weights_(self):
         """The components' weights, (k,)."""
         return self.fit_.params["weights"]
-
-
-def quiet(function: Callable, *arguments):
-    """Call without the warning of a run that stopped at its limit: the caller keeps only the best of several."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return function(*arguments)

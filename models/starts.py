@@ -1,0 +1,30 @@
+"""Where EM begins in a face: rows far from each other as means, and precisions from the rows near them, in any unit."""
+
+import numpy as np
+from sklearn.cluster import kmeans_plusplus
+
+
+def spread(X) -> np.ndarray:
+    """The columns' standard deviations, 1 where there is none; (d,)."""
+    out = np.nanstd(X, 0)
+    return np.where(out > 0, out, 1.0)
+
+
+def far_rows(X, k: int, random: np.random.RandomState) -> np.ndarray:
+    """k rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on standardised columns, (k, d)."""
+    scale = spread(X)
+    return kmeans_plusplus(X / scale, k, random_state=random)[0] * scale
+
+
+def precision_near(X, means, event: tuple[int, ...]) -> np.ndarray:
+    """One precision for all components: 1 / the mean squared distance of the rows to their nearest mean, column by column.
+
+    Args:
+        means: (k, d).
+        event: the shape of a precision: (d, d), (d,) or ().
+    """
+    scale = spread(X)
+    distance = [np.nansum(((X - mean) / scale) ** 2, 1) for mean in means]
+    within = np.nanmean((X - means[np.argmin(distance, 0)]) ** 2, 0)
+    within = np.where(within > 0, within, scale**2)
+    return np.diag(1 / within) if len(event) == 2 else 1 / within if event else 1 / within.mean()
