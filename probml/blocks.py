@@ -121,7 +121,7 @@ def _domain(form: str, steps) -> str:
 
 def _argument_shape(site, rank: int) -> tuple[int, ...]:
     """The trailing axes of a probability table or a scatter matrix of a site."""
-    return (site.states,) if rank == 1 else (site.event[-1],) * 2
+    return (site.states or site.event[-1],) if rank == 1 else (site.event[-1],) * 2
 
 
 def _read_uses(plan: Plan, name: str):
@@ -217,8 +217,23 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
             together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
         else:
             general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
-    stages = [stage for stage in (together, singles, *([block] for block in general)) if stage]
+    stages = [stage for stage in (together, *_apart(plan, singles), *([block] for block in general)) if stage]
     return tuple(tuple(stage) for stage in stages)
+
+
+def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
+    """Stages of closed forms: a parameter that stands in the prior of another is not read together with it."""
+    stages: list[list[Block]] = [[]]
+    for block in singles:
+        name = block.names[0]
+        near = {name, *(p for uses in plan.structure.sites[name].uses.values() for p in uses)}
+        near |= {other for other in plan.free if any(name in uses for uses in plan.structure.sites[other].uses.values())}
+        free = next((stage for stage in stages if near.isdisjoint(other.names[0] for other in stage)), None)
+        if free is None:
+            stages.append([block])
+        else:
+            free.append(block)
+    return stages
 
 
 def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -> tuple[int, bool]:

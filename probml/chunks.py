@@ -109,11 +109,11 @@ def read(
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = trace(model, specs)
-    expected = {site.name: _expected(site) for site in structure.sites.values()}
+    expected = {site.name: _expected(site, structure) for site in structure.sites.values()}
     return Data(model, structure, tables.read(known, expected, model.inputs, labels or {}, model=model.name, rows=rows))
 
 
-def _expected(site: Site) -> tables.Expected:
+def _expected(site: Site, structure: Structure) -> tables.Expected:
     words, valid = "real", None
     support = site.support
     while hasattr(support, "base_constraint"):
@@ -124,6 +124,15 @@ def _expected(site: Site) -> tables.Expected:
 
         def valid(values):
             return (values >= 0).all(-1, keepdims=True) & (np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4)
+
+    elif site.rows and hasattr(site.family, "inside"):
+        words, valid = site.family.words, site.family.inside
+    elif (most := structure.constant(site.name, getattr(site.family, "limit", None))) is not None:
+        most = most.reshape(-1)[0] if most.size == 1 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells)
+        words = f"a whole number in 0 … {most}, its {site.family.limit}"
+
+        def valid(values):
+            return values <= most
 
     elif support is not None and not any(isinstance(v, jax.Array) for v in bounds) and site.states is None and site.event == ():
         words = _words(support, site)

@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import gammaln
 
 from probml import elimination, families
 from probml.elimination import Factor
 from probml.plan import Plan
-
-STUDENTS = {  # (degrees of freedom?, a vector?) → the distribution
-    (False, False): dist.Normal,
-    (True, False): dist.StudentT,
-    (False, True): dist.MultivariateNormal,
-    (True, True): dist.MultivariateStudentT,
-}
-
 
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
@@ -147,30 +138,17 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
 
 
 def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
-    """The factor of a site whose parameters are integrated out: arguments of a (Student) normal over its table, (*states, cells, ...)."""
+    """The factor of a site whose parameters are integrated out, by its family's predictive; arguments over its table, (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     x, seen = _cells(site, rows.values[name]), _seen(plan, rows, name)
-    arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}  # as the data are: float32 at large offsets
+    if name in known.centre:
+        arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}  # as the data are: float32 at large offsets
     sliced = [p for p in parents if p not in plan.variables]
     if sliced:
         codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]
         arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes] for a, v in arguments.items()}
-    x = x.reshape(len(x), *(1,) * len(scope), *x.shape[1:])
-    if arguments.keys() == {"df", "loc", "scale"}:
-        log = student(x, **arguments)
-    else:
-        log = STUDENTS["df" in arguments, "scale_tril" in arguments](**arguments).log_prob(x)
-    if seen is not None:
-        whole = seen.reshape(*seen.shape[:2], -1).all(-1)
-        log = jnp.where(whole.reshape(len(x), *(1,) * len(scope), -1), log, 0.0)
-    return Factor(log.sum(-1), scope)
-
-
-def student(x: jax.Array, df: jax.Array, loc: jax.Array, scale: jax.Array) -> jax.Array:
-    """log density of Student's t, its normaliser made once a table entry and not once a row."""
-    normaliser = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
-    z = (x - loc) / scale
-    return normaliser - 0.5 * (df + 1) * jnp.log1p(z * z / df)
+    x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:]) for v in (x, seen))
+    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1), scope)
 
 
 def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
@@ -208,8 +186,8 @@ def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name:
 
 
 def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site, by its kernel where it has states, else by NumPyro's log_prob."""
-    if site.family is not None and site.states is not None:
+    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob."""
+    if site.family is not None and site.discrete:
         natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else _cells(site, seen[None])
         return site.family.log_density(natural, _cells(site, x[None]), mask)[0, 0]
@@ -247,7 +225,7 @@ def row_factors(
 
     Args:
         taps: site -> zeros added to a row-wise factor, so that the gradient with respect to them is its posterior.
-        predictive: site -> arguments of a (Student) normal over its table, to stand in for its kernel.
+        predictive: site -> arguments of its family's predictive over its table, to stand in for its kernel.
     """
     predictive = predictive or {}
     factors = [_pooled_factor(plan, natural[name], rows, name) for name in plan.pooled if name not in predictive]

@@ -135,6 +135,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], ta
         summed = not site.rows or (state != "seen" and (has_children or site.name in targets or state == "likelihood"))
         if summed and site.rows and site.name in targets and not has_children and state is None and math.prod(site.cells) > 1:
             summed = False  # a vector leaf is predicted from its parents, cell by cell
+        if summed and site.rows and site.states is None and not has_children and state is None:
+            summed = False  # a count asked for its mean
         if summed:
             variables[site.name] = _variable(structure, site)
         elif state is not None:
@@ -213,7 +215,7 @@ def _variable(structure: Structure, site: Site) -> Variable:
 
 def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str], variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for every row."""
-    if site.family is None or site.inputs:
+    if site.family is None or hasattr(site.family, "rowwise") or site.inputs:
         return False
     entries = math.prod(site.lattice) * max(math.prod(site.event), site.states or 1)
     for parent in site.parents:

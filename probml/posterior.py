@@ -35,7 +35,7 @@ def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
     """The free parameters in the scale of any site in whose location (or as whose value) a gaussian block stands."""
     sites, found = plan.structure.sites, []
     for site in sites.values():
-        if site.family is None or site.family.name not in ("Normal", "MultivariateNormal"):
+        if not hasattr(site.family, "scatter"):
             continue
         if site.name in block.names or any(name in site.uses.get("loc", {}) for name in block.names):
             inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free)
@@ -209,11 +209,8 @@ class Marginals:
             return False
         for parameter in dict.fromkeys(p for uses in site.uses.values() for p in uses if p in self.of):
             shape = self.plan.structure.sites[parameter].shape
-            tail = shape[: len(shape) - (site.states is not None and self.of[parameter].event)] if site.states else shape
-            if site.event and self.of[parameter].form != "gaussian":
-                tail = tail[:-2]
-            elif site.event:
-                tail = tail[:-1]
+            block = self.of[parameter]
+            tail = shape[: len(shape) - (len(site.event) if block.form == "gaussian" else block.event)]
             if tail[len(tail) - len(site.lattice) :] != site.lattice:
                 return True
         return False
@@ -226,9 +223,13 @@ class Marginals:
         return not uses or (argument == "probs" and all(use.level <= Level.AFFINE and not _bent(use) for use in uses))
 
     def predictive(self, name: str) -> dict[str, jax.Array] | None:
-        """The posterior predictive of a pooled Normal or MultivariateNormal site, one row at a time: arguments of a normal or
-        Student t (see factors.STUDENTS) over its table, (*parent states, lattice cells, ...), or None without closed form."""
+        """The posterior predictive of a pooled site, one row at a time: arguments of its family's `predictive` over its table,
+        (*parent states, lattice cells, ...), or None without closed form."""
         plan, site, sure = self.plan, self.plan.structure.sites[name], self.posterior.params
+        if not hasattr(site.family, "predictive"):
+            return None
+        if not hasattr(site.family, "scatter"):
+            return self._moved(name)
         centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
         scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
         vector = site.family.event == 1
@@ -251,6 +252,25 @@ class Marginals:
             a: jnp.broadcast_to(v, shape + v.shape[v.ndim - {"scale_tril": 2, "loc": int(vector)}.get(a, 0) :]) if a != "loc" else v
             for a, v in out.items()
         }
+
+    def _moved(self, name: str) -> dict[str, jax.Array] | None:
+        """A site's arguments over its table, the one that is a copy of a parameter by the posterior of that parameter."""
+        plan, site, sure = self.plan, self.plan.structure.sites[name], self.posterior.params
+        unknown = [(argument, p) for argument, uses in site.uses.items() for p in uses if p in self.of]
+        if len(unknown) != 1 or unknown[0][0] not in site.family.canonical:
+            return None
+        (argument, parameter), *_ = unknown
+        (form, steps), block, use = site.family.canonical[argument], self.of[parameter], site.uses[argument][parameter]
+        if block.form != form or use.level != Level.MOVED or (use.coordinate and form != "inverse_gamma"):
+            return None
+
+        def move(values):
+            return forward(argument_table(plan, {**sure, parameter: backward(values, block.steps)}, self.known, name)[argument], steps)
+
+        arguments = argument_table(plan, sure, self.known, name)
+        role = families.prior(plan.structure.sites[parameter].kind)
+        found = families.FORMS[form].moved(self.natural[block.names], role, move)
+        return {**{a: v for a, v in arguments.items() if a != argument}, **found}
 
     def columns(self, block: Block) -> dict[str, jax.Array] | None:
         """The parameters of a gaussian block at mean + each column of the root of its covariance: (columns, ...), at reference scales."""
@@ -305,6 +325,16 @@ class Marginals:
         return jax.vmap(moved, in_axes=-1, out_axes=-1)(variance) if vector else None
 
 
+def _linear(plan: Plan, fitted: Plan, name: str) -> bool:
+    """Whether the mean of a site without states is linear in the parameters: it is then the mean at their posterior means."""
+    site = plan.structure.sites[name]
+    if site.states is not None or not any(p in fitted.free for uses in site.uses.values() for p in uses):
+        return True
+    of = getattr(site.family, "mean_of", None)
+    uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items() if p in fitted.free]
+    return of is not None and all(use.level <= Level.AFFINE and not _bent(use) for use in uses)
+
+
 def _bent(use) -> bool:
     return any(step not in ("complement", "times") for step, _ in use.coordinate)
 
@@ -335,6 +365,8 @@ def predictives(fitted, plan, closed, known):
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
     used = [p for names in touched.values() for p in names]
     if len(used) != len(set(used)):
+        return None
+    if not all(_linear(plan, fitted, name) for name in plan.targets):
         return None
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     wanted = [name for name in plan.pooled if touched[name]]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.extend import core
 from numpyro.distributions.distribution import validation_enabled
@@ -163,6 +164,16 @@ class Structure:
         )
         return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
+    def constant(self, name: str, argument: str | None) -> np.ndarray | None:
+        """The value of an argument that the model states, where it depends on nothing; else None. Nothing is computed."""
+        if argument not in self.sites[name].arguments:
+            return None
+        program, _ = self.programs[name]
+        atom = program.jaxpr.outvars[self.sites[name].arguments.index(argument)]
+        held = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+        value = atom.val if isinstance(atom, core.Literal) else held.get(atom)
+        return None if value is None else np.asarray(value)
+
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The same for a site with a family, in the user's layout: argument → (lattice cells flattened, its own event axes)."""
         site = self.sites[name]
@@ -171,6 +182,11 @@ class Structure:
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
         """The site's base distribution for one row, in NumPyro's layout."""
         site, arguments = self.sites[name], self.arguments(name, env)
+        if hasattr(site.family, "ancillary"):
+            raise ModelError(
+                f"site '{name}' ({site.kind}) has no mean here: its {site.family.ancillary} is not learnt from the rows. "
+                "Ask simulate() for whole rows, or a Categorical site on the same probabilities for single draws"
+            )
         if site.family is not None:
             return site.family.distribution(arguments)
         return jax.tree.unflatten(site.treedef, list(arguments.values()))

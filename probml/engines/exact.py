@@ -55,6 +55,14 @@ class Exact:
                         f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has no conjugate update: "
                         f"{why}. Try EM() or MAP()"
                     )
+        single = {b.names[0] for stage in blocks(plan, True) for b in stage if b.form != "gaussian"}
+        for name in plan.free:
+            above = next((p for uses in sites[name].uses.values() for p in uses if p in single), None)
+            if name in single and above is not None:
+                raise Refusal(
+                    f"{where}: parameter '{above}' stands in the prior of '{name}': together their posterior has no closed form. "
+                    f"Give '{above}' in the data, or try EM() or MAP()"
+                )
         for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
             scales = coupling(plan, block)
             if len(scales) > 1 or isinstance(scales[0], tuple):
@@ -97,7 +105,8 @@ def _solve(plan: Plan, known: Known, rows: Rows):
         for stage in stages:
             objective = Objective(plan, expected, params, known, rows, True, mode=False)
             found = read(objective, stage, rounds=1)
-            params.update(modes(params, stage, found))
+            edge = {b.names[0] for b in stage if b.form == "inverse_gamma"}  # a mode at a rate of 0 is no place to read from
+            params.update({n: jnp.where((v > 0) | (n not in edge), v, params[n]) for n, v in modes(params, stage, found).items()})
             natural += [_integrate(plan, block, n, params, known) for block, n in zip(stage, found, strict=True)]
         return params, natural
 

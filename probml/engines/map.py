@@ -21,6 +21,7 @@ from probml.plan import Plan
 from probml.updates import maximise, transforms
 
 BLOCK = 50  # iterations a device call
+EDGE = 15.0  # the coordinate at which a climb from the edge of a support begins: 3e-7 inside, so float32 sees it
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,10 @@ class MAP:
 
 @functools.partial(jit, static_argnames=("plan",))
 def _to_free(plan: Plan, params: Mapping, known: Known):
+    """Unconstrained coordinates; a value on the edge of its support (a rate or a probability of 0) a little inside."""
     maps = transforms(plan, params, known, list(params))
-    return {name: maps[name].inv(value) for name, value in params.items()}
+    free = {name: maps[name].inv(value) for name, value in params.items()}
+    return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
 @functools.partial(jit, static_argnames=("plan",))

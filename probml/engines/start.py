@@ -152,6 +152,11 @@ def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
         states = plan.structure.sites[name].states
         if states:
             values = (values[..., None] == np.arange(states)).reshape(len(rows), -1) / np.sqrt(2)
+        elif plan.structure.sites[name].discrete and plan.structure.sites[name].event:  # counts of a total: which shares, not how many
+            counts = values.reshape(len(rows), -1, plan.structure.sites[name].event[-1])
+            values = np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), 1)).reshape(len(rows), -1)
+            spread = np.sqrt(values.var(0).sum())
+            values = (values - values.mean(0)) / (spread if spread > 0 else 1.0)
         else:
             values = values.astype(float) - values.mean(0, dtype=float)
             spread = values.std(0)

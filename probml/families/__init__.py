@@ -12,9 +12,41 @@ Three small roles, found by the type of a NumPyro distribution:
 
 from typing import Any
 
-from probml.families import bernoulli, beta, categorical, dirichlet, gaussian, inverse_gamma, inverse_wishart, multivariate_normal, normal
+from probml.families import (
+    bernoulli,
+    beta,
+    beta_likelihood,
+    binomial,
+    categorical,
+    dirichlet,
+    exponential,
+    gamma,
+    gaussian,
+    geometric,
+    inverse_gamma,
+    inverse_wishart,
+    lognormal,
+    multinomial,
+    multivariate_normal,
+    normal,
+    poisson,
+)
 
-LIKELIHOODS = (categorical.Categorical(), bernoulli.Bernoulli(), normal.Normal(), multivariate_normal.MultivariateNormal())
+LIKELIHOODS = (
+    categorical.Categorical(),
+    bernoulli.Bernoulli(),
+    normal.Normal(),
+    multivariate_normal.MultivariateNormal(),
+    poisson.Poisson(),
+    exponential.Exponential(),
+    gamma.Gamma(),
+    geometric.Geometric(),
+    lognormal.LogNormal(),
+    beta_likelihood.BetaLikelihood(),
+    binomial.Binomial(),
+    multinomial.Multinomial(),
+    multinomial.DirichletMultinomial(),
+)
 FORMS = {
     form.name: form
     for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(), inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())

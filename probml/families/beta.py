@@ -40,6 +40,10 @@ class Beta:
         total = a + jnp.maximum(natural["B"], 0.0)
         return jnp.where(total <= 0, fallback, a / jnp.where(total <= 0, 1.0, total))
 
+    def moved(self, natural, role, move):
+        """The posterior of c where it is copied to: c ~ Beta(a, b)."""
+        return {"a": move(natural["A"] + 1.0), "b": move(natural["B"] + 1.0)}
+
 
 class BetaPrior(NamedTuple):
     """Beta(a, b); where a or b is below 1 the density has no maximum inside and is maximised in the logit coordinate."""

@@ -28,6 +28,10 @@ class Dirichlet:
         total = count.sum(-1, keepdims=True)
         return jnp.where(total <= 0, fallback, count / jnp.where(total <= 0, 1.0, total))
 
+    def moved(self, natural, role, move):
+        """The posterior of c where it is copied to: c ~ Dirichlet(concentration)."""
+        return {"concentration": move(natural["N"] + 1.0)}
+
 
 class DirichletPrior(NamedTuple):
     """Dirichlet(a); where some a is below 1 the density has no maximum and is maximised in the softmax coordinate."""

@@ -1,36 +1,55 @@
-"""The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma and Exponential (precision)."""
+"""The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma and Exponential (precision, rate)."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln, xlogy
 
 
 class InverseGamma:
-    """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0.
+    """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0, such as 1/rate.
 
-    With s(c) = c Q'(c) = −A + B/c, the gradients at c and 2c give both; at the mode c = B/A neither suffers
-    cancellation, which is why the engines read twice.
+    With s(c) = c Q'(c) = −A + B/c, the gradients at c and far above it give both: there only −A is left. At the mode
+    c = B/A neither suffers cancellation, which is why the engines read twice.
     """
 
     name = "inverse_gamma"
     domain = "positive"
 
     def points(self, c, event):
-        return jnp.stack([c, 2 * c])
+        """c, and c times a power of two; a rate of 0 is read at the largest c whose square is a number."""
+        double = c.dtype == jnp.float64
+        c = jnp.minimum(c, 1e140 if double else 1e15)
+        return jnp.stack([c, c * 2.0 ** (20 if double else 8)])
 
     def read(self, points, gradients, event):
+        """A and B; what rounding may have made of an A of nothing is 0 (no counts at all), and B is no less than it can hide."""
+        c, k = points[0], points[1] / points[0]
         here, there = points * gradients
-        return {"A": here - 2 * there, "B": 2 * points[0] * (here - there)}
+        eps = jnp.finfo(c.dtype).eps
+        a = (here - k * there) / (k - 1)
+        a = jnp.where(jnp.abs(a) <= 32 * eps * jnp.abs(here) / k, 0.0, a)
+        return {"A": a, "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
         return -jnp.sum(natural["A"] * jnp.log(c) + natural["B"] / c)
 
     def mode(self, natural, fallback, event):
+        """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing was seen."""
         a, b = natural["A"], natural["B"]
-        empty = a <= 0  # nothing was seen; a broken reading is NaN and must show
-        return jnp.where(empty, fallback, b / jnp.where(empty, 1.0, a))
+        some = (a > 0) | (a != a)  # a broken reading is NaN and must show
+        return jnp.where(some, b / jnp.where(some, a, 1.0), jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
+
+    def moved(self, natural, role, move):
+        """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
+
+        Args:
+            move: values of the parameter's c → those of the argument's c, the same up to constant factors.
+        """
+        shape = role.shape(natural)
+        return {"shape": move(shape) / move(jnp.ones_like(shape)), "scale": move(natural["B"])}
 
 
 class InverseGammaPrior(NamedTuple):
@@ -49,7 +68,8 @@ class InverseGammaPrior(NamedTuple):
 
 
 class GammaPrior(NamedTuple):
-    """Gamma(a, b) on a precision t = 1/c: log density (a−1) log t − b t. The mode is the one in t."""
+    """Gamma(a, b) on a precision or rate t = 1/c: log density (a−1) log t − b t. The mode is the one in t; where a is below 1
+    the density has no maximum and is maximised in log t."""
 
     kind: str
     form: str = "inverse_gamma"
@@ -61,6 +81,13 @@ class GammaPrior(NamedTuple):
 
     def posterior(self, natural, event):
         return dist.Gamma(self.shape(natural), natural["B"])
+
+    def log_density(self, distribution, value, mode):
+        """The log density; with `mode`, in the coordinate in which it is maximised."""
+        a, rate = jnp.asarray(getattr(distribution, "concentration", 1.0)), distribution.rate
+        shift = jnp.where(a < 1, 0.0, 1.0) if mode else 1.0
+        log = xlogy(a - shift, value) - rate * value + a * jnp.log(rate) - gammaln(a)
+        return jnp.where(value >= 0, log, -jnp.inf)
 
 
 PRIORS = (InverseGammaPrior(), GammaPrior("Gamma"), GammaPrior("Exponential"))

@@ -55,6 +55,7 @@ class MultivariateNormal:
     }
 
     scatter = ("covariance_matrix", "precision_matrix", "scale_tril")
+    mean_of = ("loc",)
 
     def smallest(self, arguments):
         """The conditional scale of each coordinate given the ones before it, never below the smallest principal scale."""
@@ -99,3 +100,8 @@ class MultivariateNormal:
         columns = statistics(x[:, 0]) if x.shape[1] == 1 else jax.vmap(statistics, 1)(x).reshape(-1, len(x))
         value = product(eta.reshape(len(eta), -1), columns)
         return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
+
+    def predictive(self, arguments, x, seen):
+        """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where there are degrees of freedom."""
+        log = (dist.MultivariateStudentT if "df" in arguments else dist.MultivariateNormal)(**arguments).log_prob(x)
+        return log if seen is None else jnp.where(seen.all(-1), log, 0.0)

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families import linear
+
 
 class Normal:
     """log p(x) = −½((x − loc)/scale)² − log scale − ½ log 2π for each cell.
@@ -17,6 +19,7 @@ class Normal:
     canonical = {"loc": ("gaussian", ()), "scale": ("inverse_gamma", (("power", 2.0),))}
 
     scatter = ("scale",)
+    mean_of = ("loc",)  # what the mean depends on, linearly
 
     def smallest(self, arguments):
         """The scale of each cell."""
@@ -44,3 +47,12 @@ class Normal:
         seen = seen.astype(x.dtype)
         x = x * seen
         return jnp.concatenate([x, x**2, seen], -1) @ jnp.concatenate([eta, constant], -1).T
+
+    def predictive(self, arguments, x, seen):
+        """Location, and perhaps scale, integrated out: Normal, or Student's t where there are degrees of freedom."""
+        loc, scale = arguments["loc"], arguments["scale"]
+        if "df" not in arguments:
+            return linear.masked(dist.Normal(loc, scale).log_prob(x), seen)
+        df = arguments["df"]
+        normaliser = linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)  # once a table entry, not once a row
+        return linear.masked(normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen)
