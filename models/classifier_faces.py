@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from probml import EM, DataError, Refusal
-from probml.estimator import Classifier, Face
+from probml.estimator import Classifier, Face, flat
 from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
@@ -251,25 +251,20 @@ def _refuse_flat(face: Face, X, codes) -> None:
     """A column without spread has no maximum of the likelihood: in a class, or in all where the covariance is shared."""
     if face.covariance.endswith("spherical"):
         return
-    shared = face.covariance.startswith("shared")
-    means = np.zeros_like(X)
-    for code, label in enumerate(face.classes_.tolist()):
-        mine = X[codes == code]
-        if not shared and len(mine) < 2:
+    groups = {f" in class {label!r}": X[codes == code] for code, label in enumerate(face.classes_.tolist())}
+    if face.covariance.startswith("shared"):  # what is left after the classes' means, of all classes together
+        groups = {" in every class": np.concatenate([mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1])}
+    for where, mine in groups.items():
+        if len(mine) < 2:
             raise DataError(
-                f"class {label!r} has {len(mine)} row: a normal of its own has variance 0 there and no maximum of the likelihood. "
-                "Keep prior=True, share the covariance (covariance='shared'), or drop the class"
+                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal of its own has variance 0 there and no maximum of the "
+                "likelihood. Keep prior=True, share the covariance (covariance='shared'), or drop the class"
             )
-        if shared:
-            means[codes == code] = mine.mean(0)
-        for j in range(0 if shared else X.shape[1]):
-            if np.nanmin(mine[:, j]) == np.nanmax(mine[:, j]):
-                raise DataError(
-                    f"{face._column(j)} is constant in class {label!r}: no maximum of the likelihood; keep prior=True or drop it"
-                )
-    if shared and not np.isnan(codes).any():
-        for j in np.flatnonzero((X == means).all(0)):
-            raise DataError(f"{face._column(j)} is constant in every class: no maximum of the likelihood; keep prior=True or drop it")
+        if (constant := flat(mine)).any():
+            raise DataError(
+                f"{face._column(int(np.argmax(constant)))} is constant{where}: its variance is 0 and the likelihood has no maximum. "
+                "Drop it, or keep prior=True"
+            )
 
 
 class MixtureDiscriminant(Classifier):

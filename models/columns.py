@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from probml import DataError, ModelError
-from probml.estimator import Face, missing
+from probml.estimator import Face, flat, missing
 
 COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, a whole number >= 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may
@@ -175,9 +175,8 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any
             f"class {label!r} has {len(values)} row: its normal columns have variance 0 and no maximum of the likelihood. "
             "Keep prior=True, or drop the class"
         )
-    flat = np.fmin.reduce(values, 0) >= np.fmax.reduce(values, 0)
-    if flat.any():
-        i = int(np.argmax(flat))
+    if flat(values).any():
+        i = int(np.argmax(flat(values)))
         raise DataError(
             f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal that is fitted to it has variance 0 and no "
             "maximum of the likelihood. Drop it, or keep prior=True"

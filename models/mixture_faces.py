@@ -3,7 +3,7 @@
 import numpy as np
 
 from probml import DataError, ModelError
-from probml.estimator import Mixture
+from probml.estimator import Mixture, flat
 from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.naive_bayes import naive_bayes
@@ -147,13 +147,11 @@ class GaussianMixture(Mixture):
         return start
 
     def _judge(self, X, codes):
-        for j in range(X.shape[1] if not self.covariance_type.endswith("spherical") else 0):
-            low, high = np.nanmin(X[:, j]), np.nanmax(X[:, j])
-            if low == high:
-                raise DataError(
-                    f"{self._column(j)} is constant ({low:g} in every row): a normal that is fitted to it has variance 0 and no maximum "
-                    "of the likelihood. Drop it, or keep prior=True"
-                )
+        if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
+            raise DataError(
+                f"{self._column(int(np.argmax(constant)))} is constant: a normal that is fitted to it has variance 0 and no maximum "
+                "of the likelihood. Drop it, or keep prior=True"
+            )
 
     @property
     def means_(self):

@@ -102,7 +102,8 @@ def naive_bayes(
         classes: how many classes.
         features: name -> a kind, "normal", "bernoulli", "poisson", "geometric" or "exponential"; (kind, d) for d of them in
             one array; a number of states for a categorical feature, ("categorical", d, states) for d of them;
-            ("multinomial", d) for a vector of d counts, such as the words of a text. A count vector is seen whole or not.
+            ("multinomial", d) for a vector of d counts, such as the words of a text: seen whole or not at all, its total not
+            modelled (simulated ones have the total 1).
         target: name of the site of the class.
         concentration: Dirichlet prior of the class weights, pseudo-rows; one number or (classes,).
         alpha: Dirichlet or Beta prior of probabilities, pseudo-rows a state; 1 is Laplace's rule at the posterior mean (Exact)

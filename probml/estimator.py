@@ -181,6 +181,11 @@ def missing(values: np.ndarray) -> np.ndarray:
     return np.array([v is None or isinstance(v, float | np.floating) and v != v for v in values.ravel()], bool).reshape(values.shape)
 
 
+def flat(X: np.ndarray) -> np.ndarray:
+    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no maximum of the likelihood."""
+    return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
+
+
 class Classifier(ClassifierMixin, Face):
     """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from without their label."""
 
