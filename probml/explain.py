@@ -131,13 +131,21 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
     return tuple(out)
 
 
+COORDINATES = {  # kind → its concentrations, and where it is maximised if one of them is below 1
+    "Dirichlet": (("concentration",), "softmax coordinate, (n + a)/Σ(n + a)"),
+    "Beta": (("concentration1", "concentration0"), "logit coordinate, (n + a)/Σ(n + a)"),
+    "Gamma": (("concentration",), "log coordinate"),
+}
+
+
 def _coordinate(plan: Plan, block) -> str:
-    """Says where a Dirichlet or Beta below 1 is maximised in another coordinate; concentrations that are constants are read."""
-    kind = plan.structure.sites[block.names[0]].kind
-    if kind not in ("Dirichlet", "Beta") or plan.structure.sites[block.names[0]].parents:
+    """Says where a prior with a concentration below 1 is maximised in another coordinate; concentrations that are constants are read."""
+    site = plan.structure.sites[block.names[0]]
+    if site.kind not in COORDINATES or site.parents:
         return ""
-    distribution = plan.structure.distribution(block.names[0], {})
-    values = [distribution.concentration] if kind == "Dirichlet" else [distribution.concentration1, distribution.concentration0]
+    names, where = COORDINATES[site.kind]
+    distribution = plan.structure.distribution(site.name, {})
+    values = [getattr(distribution, name) for name in names]
     low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
     return (
         f"; concentration below 1: maximised in the {'softmax' if kind == 'Dirichlet' else 'logit'} coordinate, (n + a)/Σ(n + a)"

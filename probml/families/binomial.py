@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
-from jax.scipy.special import gammaln
 
 from probml.families import linear
 from probml.families.categorical import log_table
+from probml.families.linear import log_factorial
 
 
 def _choose(n, x):
-    return gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1)
+    return log_factorial(n) - log_factorial(x) - log_factorial(n - x)
 
 
 def _times(count, log):

@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import gammaln
 
 from probml.families import linear
 from probml.families.categorical import log_table
@@ -32,9 +31,9 @@ class Poisson:
         return {"eta": log_table(rate), "constant": -rate}
 
     def log_density(self, natural, x, seen):
-        return linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], -gammaln(x + 1)))
+        return linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], -linear.log_factorial(x)))
 
     def predictive(self, arguments, x, seen):
         """rate ~ Gamma(a, b): negative binomial, Γ(a + x)/Γ(a) x! · (b/(b+1))^a (b+1)^−x."""
         a, b = arguments["shape"], arguments["scale"]
-        return linear.masked(linear.rising(a, x) - gammaln(x + 1) - a * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
+        return linear.masked(linear.rising(a, x) - linear.log_factorial(x) - a * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
