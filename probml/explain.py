@@ -147,8 +147,4 @@ def _coordinate(plan: Plan, block) -> str:
     distribution = plan.structure.distribution(site.name, {})
     values = [getattr(distribution, name) for name in names]
     low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
-    return (
-        f"; concentration below 1: maximised in the {'softmax' if kind == 'Dirichlet' else 'logit'} coordinate, (n + a)/Σ(n + a)"
-        if low < 1
-        else ""
-    )
+    return f"; concentration below 1: maximised in the {where}" if low < 1 else ""
