@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import probml
-from probml.models import gaussian_mixture, naive_bayes
+from probml.models import gaussian_mixture, mixture_of_mixtures, naive_bayes
 
 nan = np.nan
 SHAPES = ["full", "tied", "diagonal", "spherical", "tied diagonal", "tied spherical"]
@@ -119,6 +119,25 @@ def test_a_vector_seen_in_part_is_refused_where_its_cells_are_correlated(covaria
         gaussian_mixture(k=3, d=2, covariance=covariance).fit({"x": x})
 
 
+# Mixtures of mixtures
+
+
+def test_a_mixture_of_mixtures_is_one_mixture_with_its_components_grouped():
+    x, z = blobs(20)
+    weights, shares = np.array([0.7, 0.3]), np.array([[0.2, 0.8], [0.5, 0.5]])
+    mean, precision = np.arange(8.0).reshape(2, 2, 2), np.stack([np.eye(2) * (1 + j) for j in range(4)]).reshape(2, 2, 2, 2)
+    both = mixture_of_mixtures(classes=2, k=2, d=2)
+    nested = both.at({"weights": weights, "shares": shares, "mean": mean, "precision": precision})
+    joined = {"weights": (weights[:, None] * shares).ravel(), "mean": mean.reshape(4, 2), "precision": precision.reshape(4, 2, 2)}
+    whole = gaussian_mixture(k=4, d=2).at(joined)
+    np.testing.assert_allclose(nested.log_prob({"x": x}), whole.log_prob({"x": x}), atol=1e-10)
+    grouped = whole.predict_proba({"x": x}).reshape(20, 2, 2).sum(2)
+    np.testing.assert_allclose(nested.predict_proba({"x": x}, "class"), grouped, atol=1e-10)
+    explained = both.explain({"x": x, "class": z % 2})
+    assert all("closed form" in record["update (EM, MAP-EM)"] for record in explained.updates)
+    assert explained.engines[1] == {"engine": "EM", "": "chosen"}
+
+
 # Naive Bayes
 
 
@@ -194,6 +213,28 @@ def test_naive_bayes_takes_a_table_with_labels_and_unseen_cells():
     agree = fit.predict(table.drop(columns="class"), "class") == np.array(["dry", "wet"])[data["class"]]
     assert agree.mean() > 0.8
     assert set(fit.impute(table)["sky"]) <= {"cloud", "rain", "sun"}
+
+
+EVERY = {"n": "normal", "c": 3, "cs": ("categorical", 2, 3), "b": ("bernoulli", 2), "m": ("multinomial", 2)}
+EVERY |= {"p": "poisson", "g": "geometric", "e": ("exponential", 2)}
+
+
+def test_every_kind_of_feature_is_exact():
+    rng = np.random.default_rng(0)
+    codes, waits = rng.integers(3, size=(20, 2)), rng.exponential(size=(20, 2))
+    data = {"class": codes[:, 0] % 2, "n": waits[:, 0], "c": codes[:, 0], "cs": codes, "b": codes % 2, "p": codes[:, 1], "g": codes[:, 0]}
+    data |= {"e": waits, "m": codes}
+    explained = naive_bayes(classes=2, features=EVERY).explain(data)
+    assert explained.engines[0] == {"engine": "Exact", "": "chosen"}
+
+
+def test_a_vector_of_categorical_columns_is_the_columns_one_by_one():
+    data = weather()
+    codes = np.stack([data["sky"], data["sky"][::-1]], 1)
+    together = naive_bayes(classes=2, features={"v": ("categorical", 2, 3)}).fit({"class": data["class"], "v": codes})
+    apart = naive_bayes(classes=2, features={"a": 3, "b": 3}).fit({"class": data["class"], "a": codes[:, 0], "b": codes[:, 1]})
+    np.testing.assert_allclose(together.log_evidence, apart.log_evidence, rtol=1e-10)
+    np.testing.assert_allclose(together.params["v_probs"][:, 1], apart.params["b_probs"], atol=1e-10)
 
 
 def test_an_unknown_kind_of_feature_is_refused_by_name():
