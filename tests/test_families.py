@@ -457,6 +457,23 @@ def test_a_gamma_prior_below_1_is_maximised_in_the_logarithm():
 
 
 @probml.model
+def precisions(k: int, a: float):
+    with plate("group", k):
+        precision = sample("precision", dist.Gamma(a, 1.5))
+        mean = sample("mean", dist.Normal(0.0, (2.0 * precision) ** -0.5))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.full(k, 1 / k)))
+        sample("x", dist.Normal(mean[z], precision[z] ** -0.5))
+
+
+def test_a_group_without_rows_keeps_a_gamma_prior_whose_mode_is_on_the_edge():
+    fit = precisions(k=2, a=0.5).fit({"x": [0.5, -1.0, 2.0], "z": [0, 0, 0]}, probml.Exact())
+    np.testing.assert_allclose([fit.posterior("precision").concentration[1], fit.posterior("precision").rate[1]], [0.5, 1.5], rtol=1e-9)
+    expected = stats.t(1.0, 0.0, np.sqrt(1.5 / 0.5 * 1.5)).logpdf([0.3, 4.0]) - np.log(2)
+    np.testing.assert_allclose(fit.log_prob({"x": [0.3, 4.0], "z": [1, 1]}), expected, rtol=1e-9)
+
+
+@probml.model
 def partially_pooled(k: int):
     """Rates of groups around a rate that is unknown itself."""
     slow = sample("slow", dist.Gamma(2.0, 1.0))

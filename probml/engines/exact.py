@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.blocks import backward, blocks
+from probml.blocks import backward, blocks, forward
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
@@ -150,7 +150,7 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
             total += jnp.broadcast_to(distribution.log_prob(jnp.broadcast_to(distribution.mean, site.shape)), site.lattice).sum()
         return total
 
-    c = natural["B"] / natural["A"] if block.form == "inverse_gamma" else natural["Psi"] / natural["nu"][..., None, None]
+    c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
     slope = c * jax.grad(normaliser)(c)
     if block.form == "inverse_gamma":
         return {"A": natural["A"] + slope, "B": natural["B"]}
