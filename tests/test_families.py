@@ -413,6 +413,44 @@ def test_a_mean_that_is_not_linear_in_its_parameter_is_averaged():
     np.testing.assert_allclose(linearly, [5 * a / (a + b) for (a, b), _ in (after(g)["skill"] for g in range(2))])
 
 
+# A class of many states, seen in part
+
+
+@probml.model
+def crowd(k: int):
+    with plate("class", k):
+        rate = sample("rate", dist.Gamma(2.0, 1.0).expand([2]).to_event(1))
+        skill = sample("skill", dist.Beta(1.0, 1.0))
+        topic = sample("topic", dist.Dirichlet(jnp.ones(3)))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.full(k, 1 / k)))
+        sample("poisson", dist.Poisson(rate[z]).to_event(1))
+        sample("binomial", dist.Binomial(4, skill[z]))
+        sample("multinomial", dist.Multinomial(3, topic[z]))
+
+
+def test_many_classes_seen_in_part_and_unseen_cells_agree_with_enumeration():
+    draw, k, n = np.random.default_rng(8), 70, 20  # more than factors.SLICES: every row takes its own slice
+    params = {"rate": draw.gamma(2.0, 1.0, (k, 2)), "skill": draw.random(k), "topic": draw.dirichlet(np.ones(3), k)}
+    words = draw.multinomial(3, [0.2, 0.3, 0.5], n)
+    data = {"poisson": draw.poisson(2, (n, 2)), "binomial": draw.binomial(4, 0.5, n), "multinomial": words}
+    log = np.full((n, k), -np.log(k))
+    counts = stats.poisson(params["rate"]).logpmf(data["poisson"][:, None])
+    hide = draw.random((n, 2)) < 0.3
+    log += np.where(hide[:, None], 0.0, counts).sum(-1)
+    log += np.where(np.arange(n)[:, None] < 5, 0.0, stats.binom(4, params["skill"]).logpmf(data["binomial"][:, None]))
+    words = np.stack([stats.multinomial(3, topic).logpmf(data["multinomial"]) for topic in params["topic"]], 1)
+    log += np.where(np.arange(n)[:, None] >= 15, 0.0, words)
+    data = {name: value.astype(float) for name, value in data.items()}
+    data["poisson"][hide], data["binomial"][:5], data["multinomial"][15:] = nan, nan, nan
+    z = draw.integers(k, size=n)
+    part = np.where(np.arange(n) % 3 == 0, nan, z)
+    seen, summed = log[np.arange(n), z], special.logsumexp(log, 1)
+    fit = crowd(k).at(params)
+    np.testing.assert_allclose(fit.log_prob({**data, "z": z}), seen, atol=1e-10)
+    np.testing.assert_allclose(fit.log_prob({**data, "z": part}), np.where(np.isnan(part), summed, seen), atol=1e-10)
+
+
 # Zeros, priors of priors
 
 

@@ -3,7 +3,10 @@
 Three small roles, found by the type of a NumPyro distribution:
 
 - a **likelihood** turns a site's arguments into natural parameters and evaluates rows by matrix products; the gradient
-  of the evidence with respect to the natural parameters is the pooled expected sufficient statistics;
+  of the evidence with respect to the natural parameters is the pooled expected sufficient statistics. What else it knows
+  of itself is optional: `predictive`, its density with a parameter integrated out; `mean_of`, the arguments in which its
+  mean is linear; `scatter`, those that scale it; `limit` and `inside`, for checking data; `rowwise`, that no statistics pool;
+  `ancillary`, what it leaves out;
 - a **form** is the shape that the objective has as a function of one quantity (a location, a variance, a probability
   table): it is read off from derivatives at a point, whatever likelihoods and priors were added up in it, and gives
   the mode. So a parameter used twice, tied, or under a flat prior needs no rule of its own;
