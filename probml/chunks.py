@@ -11,6 +11,7 @@ import numpy as np
 from probml import plan as planning
 from probml import tables
 from probml.factors import Known, Rows
+from probml.families.unseen import Unseen, locate
 from probml.language import Model, Refusal
 from probml.plan import Plan
 from probml.structure import Site, Structure, trace
@@ -27,9 +28,14 @@ class Data(NamedTuple):
 
     @property
     def pattern(self) -> dict[str, str]:
-        """Site → seen, part or likelihood."""
-        columns = self.table.columns.items()
-        return {n: "likelihood" if c.likelihood is not None else "seen" if c.seen is None else "part" for n, c in columns}
+        """Site → seen, part, torn (some vector of it is seen in part) or likelihood."""
+
+        def state(column):
+            if column.likelihood is not None:
+                return "likelihood"
+            return "seen" if column.seen is None else "torn" if column.torn else "part"
+
+        return {name: state(column) for name, column in self.table.columns.items()}
 
     @property
     def shapes(self) -> dict[str, tuple]:
@@ -42,21 +48,21 @@ class Data(NamedTuple):
         return plan
 
     def _refuse_holes(self, plan: Plan) -> None:
-        """An unseen continuous cell must not feed a site that matters in the same row; a vector is seen whole or not at all."""
+        """An unseen continuous cell must not feed a site that matters in the same row; a vector is seen whole or not at all, unless
+        its family integrates coordinates out."""
         sites, columns = self.structure.sites, self.table.columns
         for name, column in columns.items():
             site = sites[name]
-            if column.seen is None or site.discrete:
+            if column.seen is None or site.discrete and not column.torn:
                 continue
-            if site.event:
+            if column.torn and not hasattr(site.family, "fill"):
                 some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
-                torn = some.any(-1) & ~some.all(-1)
-                if torn.any():
-                    row = int(np.argwhere(torn)[0, 0])
-                    raise Refusal(
-                        f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this is seen whole or not at all. "
-                        "Drop such rows, or give independent coordinates with Normal(...).to_event(1), where unseen cells are exact"
-                    )
+                row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
+                raise Refusal(
+                    f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this is seen whole or not at all. "
+                    f"Drop such rows, or give independent coordinates with {'Poisson' if site.discrete else 'Normal'}(...).to_event(1), "
+                    "where unseen cells are exact"
+                )
             hole = ~column.seen.reshape(self.table.rows, -1).all(1)
             for child in self._below(name):
                 if child in plan.targets:
@@ -160,12 +166,20 @@ def bucket(count: int) -> int:
     return -(-count // step) * step
 
 
+def order(data: Data, plan: Plan) -> np.ndarray | None:
+    """The order of rows in which the work of a chunk is even: torn vectors by how much of them is unseen; None = as they are."""
+    torn = [data.table.columns[name] for name in plan.torn]
+    if not torn:
+        return None
+    return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
+
+
 def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None) -> tuple[Rows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
         weights: one a row; None = 1.
-        keep: indices of the rows to take, all by default.
+        keep: indices of the rows to take, in this order; all by default.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
     """
@@ -199,7 +213,7 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
 
     used = {*plan.observed, *plan.variables, *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
     columns = {name: column for name, column in table.columns.items() if name in used}
-    values, seen, likelihood, spread, spreads = {}, {}, {}, [], {}
+    values, seen, unseen, likelihood, spread, spreads = {}, {}, {}, {}, [], {}
     for name, column in columns.items():
         if column.likelihood is not None:
             likelihood[name] = ship(column.likelihood, dtype)
@@ -211,10 +225,24 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
             spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
         if column.seen is not None:
             seen[name] = ship(column.seen)
+            if name in plan.torn:
+                found = locate(column.seen.reshape(table.rows, math.prod(site.lattice), *site.event), chunks > 1)
+                unseen[name] = Unseen(*(leaf if leaf is None else ship(leaf) for leaf in found))
     inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in table.inputs.items()}
     given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
-    return Rows(values, seen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+    return Rows(values, seen, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+
+
+def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:
+    """(chunks, b, ...) of loaded rows → (rows, ...), padding dropped, in the user's order."""
+    flat = np.asarray(array)
+    flat = flat.reshape(-1, *flat.shape[2:])[:rows]
+    if order is None:
+        return flat
+    out = np.empty_like(flat)
+    out[order] = flat
+    return out
 
 
 def _centre(column: tables.Column, site: Site, weights: np.ndarray | None) -> np.ndarray:

@@ -85,6 +85,8 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"
             )
+        elif state == "torn":
+            role = "part-seen, unseen coordinates integrated out"
         elif state == "part":
             role = "part-seen, unseen cells drop out"
         elif state == "seen":

@@ -15,6 +15,8 @@ import numpyro.distributions as dist
 
 from probml import elimination, families
 from probml.elimination import Factor
+from probml.families.unseen import Unseen
+from probml.families.unseen import log_density as unseen_density
 from probml.plan import Plan
 
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
@@ -25,6 +27,7 @@ class Rows(NamedTuple):
 
     values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
     seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
+    unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
     weights: jax.Array  # (b,), 0 for padding
@@ -90,6 +93,11 @@ def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:
     return _cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
 
 
+def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
+    """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates out."""
+    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(natural, x, seen, unseen)
+
+
 def _pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
@@ -104,16 +112,17 @@ def _pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     shape = tuple(plan.variables[p].states for p in scope)
     if is_variable:
         return Factor(natural if sliced else natural[None], scope)
-    x, seen = _cells(site, rows.values[name]), _seen(plan, rows, name)
+    x, seen, unseen = _cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
     keep = len(parents) - len(sliced)
     flat = jax.tree.map(
         lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape), *leaf.shape[bool(sliced) + keep :]),
         natural,
     )
     if sliced:
-        value = jax.vmap(lambda n, x, s: site.family.log_density(n, x[None], None if s is None else s[None])[0])(flat, x, seen)
+        one = jax.tree.map(lambda leaf: leaf[:, None], (x, seen, unseen and unseen._replace(most=None)))
+        value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
     else:
-        value = site.family.log_density(flat, x, seen)
+        value = _log_densities(site, flat, x, seen, unseen)
     return Factor(value.reshape(len(x), *shape), scope)
 
 
@@ -129,7 +138,8 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
         leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
         return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
 
-    value = site.family.log_density(jax.tree.map(flat, natural), _cells(site, rows.values[name]), _seen(plan, rows, name))
+    x, seen, unseen = _cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
+    value = _log_densities(site, jax.tree.map(flat, natural), x, seen, unseen)
     count = math.prod(shape[: len(sliced)])
     code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced), shape[: len(sliced)], mode="clip")
     hot = code[:, None] == jnp.arange(count)
@@ -191,7 +201,12 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
         natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else _cells(site, seen[None])
         return site.family.log_density(natural, _cells(site, x[None]), mask)[0, 0]
-    log = site.layout(supported(structure.distribution(site.name, env), site.place(x)), 0)
+    distribution = structure.distribution(site.name, env)
+    if seen is not None and hasattr(site.family, "fill"):
+        x, seen = (_cells(site, leaf[None])[0] for leaf in (x, seen))
+        loc, covariance = site.layout(distribution.loc, 1), site.layout(distribution.covariance_matrix, 2)
+        return unseen_density(loc, covariance, x, seen).sum()
+    log = site.layout(supported(distribution, site.place(x)), 0)
     if seen is not None:
         log = jnp.where(_cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
     return log.sum()

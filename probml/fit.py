@@ -188,8 +188,10 @@ class Fit:
     def _prepare(self, data: chunks.Data, targets: Sequence[str], plug_in: bool):
         merged = data._replace(table=replace(data.table, values={**self.given, **data.table.values}))
         plan = merged.plan(tuple(targets), merge_globals=True)
-        rows, known = chunks.load(merged, plan)
-        return plan, rows, known, *self._belief(plan, known, plug_in)
+        order = chunks.order(merged, plan)
+        rows, known = chunks.load(merged, plan, keep=order)
+        back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
+        return plan, rows, known, *self._belief(plan, known, plug_in), back
 
     def _belief(self, plan: planning.Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
         """What queries condition on, and whether it is a stack of draws to average over."""
@@ -207,10 +209,9 @@ class Fit:
 
     def _ask(self, data: Any, ask: Sequence[tuple[str, str]], plug_in: bool, rows: int | None = None):
         held = data if isinstance(data, chunks.Data) else self._read(data, rows)
-        plan, loaded, known, belief, averaged = self._prepare(held, [site for _, site in ask], plug_in)
+        plan, loaded, known, belief, averaged, back = self._prepare(held, [site for _, site in ask], plug_in)
         log, out = queries.answer(plan, tuple(ask), averaged, belief, known, loaded)
-        n = held.table.rows
-        return np.asarray(log).reshape(-1)[:n], {k: np.asarray(v).reshape(-1, *v.shape[2:])[:n] for k, v in out.items()}, held
+        return back(log), {k: back(v) for k, v in out.items()}, held
 
     def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
@@ -269,7 +270,7 @@ class Fit:
             self._inside(name)
         if sites is not None and isinstance(sites, str):
             raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
-        plan, loaded, known, belief, averaged = self._prepare(held, wanted, plug_in)
+        plan, loaded, known, belief, averaged, back = self._prepare(held, wanted, plug_in)
         if averaged:
             belief = self._belief(plan, known, True)[0]
         variables = tuple(name for name in wanted if name in plan.variables)
@@ -281,13 +282,12 @@ class Fit:
             and all(parent in variables for parent in self.structure.sites[name].parents if parent in plan.variables)
         )
         states = queries.decode(plan, variables, leaves, belief, known, loaded)
-        out, n = {}, held.table.rows
+        out = {}
         for name in wanted:
             if name in variables:
-                codes = plan.variables[name].values[np.asarray(states[name]).reshape(-1)[:n]]
+                codes = plan.variables[name].values[back(states[name])]
             elif name in leaves:
-                codes = np.asarray(states[name])
-                codes = codes.reshape(-1, *codes.shape[2:])[:n]
+                codes = back(states[name])
                 column = held.table.columns.get(name)
                 codes = codes if column is None else np.where(column.seen, column.values, codes)
             elif held.pattern.get(name) == "seen":
@@ -362,15 +362,15 @@ class Fit:
         else:
             held = self._read(given)
         key = jax.random.key(seed)
-        plan, loaded, known, belief, averaged = self._prepare(held, (), plug_in)
+        plan, loaded, known, belief, averaged, back = self._prepare(held, (), plug_in)
         n = held.table.rows
         if averaged:
             belief = self._belief(plan, known, True)[0]
         states = queries.draw(plan, belief, known, loaded, key) if plan.variables else {}
         fixed = {}
         for name in plan.variables:
-            codes = np.broadcast_to(np.asarray(states[name]).reshape(-1), (loaded.weights.size,))[:n]
-            fixed[name] = plan.variables[name].values[codes]
+            codes = np.broadcast_to(np.asarray(states[name]), loaded.weights.shape)
+            fixed[name] = plan.variables[name].values[back(codes)]
         if self.closed is not None and not plug_in:
             params = self._draws(n, seed)
         else:

@@ -36,8 +36,8 @@ class Variable:
 class Plan:
     """How one pattern of data meets one structure.
 
-    `pattern` is site -> "seen" (every cell), "part" or "likelihood" for sites inside rows; `given` are the sites
-    outside rows whose value is data; `targets` are unseen sites that a query asks for.
+    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part) or "likelihood" for sites inside rows; `given` are
+    the sites outside rows whose value is data; `targets` are unseen sites that a query asks for.
     """
 
     structure: Structure
@@ -83,10 +83,15 @@ class Plan:
         own = (name,) if name in self.variables else ()
         return (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
 
+    @functools.cached_property
+    def torn(self) -> tuple[str, ...]:
+        """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated out."""
+        return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
+
     @property
     def complete(self) -> bool:
-        """Nothing inside rows is summed out: pooled statistics are then the same at every parameter value."""
-        return all(name in self.globals for name in self.variables)
+        """Nothing inside rows is summed or integrated out: pooled statistics are then the same at every parameter value."""
+        return not self.torn and all(name in self.globals for name in self.variables)
 
     def chunk_rows(self) -> int:
         return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, 8192))
@@ -166,6 +171,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], ta
         entries,
         max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in (*pooled, *rowwise)), default=1),
         max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
+        max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n)) for n in draft.torn), default=1),
     )
     return Plan(
         structure,

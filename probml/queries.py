@@ -83,20 +83,28 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
 
 
 def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str) -> jax.Array:
-    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states])."""
+    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states]); of a vector seen in
+    part, the mean given its seen coordinates."""
     site, parents = plan.structure.sites[name], tuple(p for p in plan.structure.sites[name].parents if p in plan.variables)
-    fixed = {**params, **known.given}
+    fixed, parts = {**params, **known.given}, ()
+    if name in rows.seen and hasattr(site.family, "fill"):
+        x = rows.values[name]
+        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x, rows.seen[name])
 
-    def one(varying):
+    def one(varying, parts):
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             if what == "probabilities":
                 return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells, site.states)
-            return site.layout(plan.structure.distribution(name, env).mean, len(site.event)).reshape(site.cells)
+            distribution = plan.structure.distribution(name, env)
+            mean = distribution.mean
+            if parts:
+                mean = site.family.fill(distribution, mean, *map(site.place, parts))
+            return site.layout(mean, len(site.event)).reshape(site.cells)
 
         return over_states(plan, at, parents)
 
-    return jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows, name))
+    return jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows, name), parts)
 
 
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged"))

@@ -10,9 +10,10 @@ import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml import families
 from probml.compiling import jit
 from probml.language import Model, ModelError
-from probml.structure import trace
+from probml.structure import peel, trace
 
 
 class _Fill(Messenger):
@@ -32,9 +33,18 @@ class _Fill(Messenger):
             value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values)))
             if name in self.seen:
                 data, mask = self.seen[name]
-                value = jnp.where(mask, data, value)
+                value = _completed(msg["fn"], value, data, mask)
             msg["value"] = value
         self.values[name] = msg["value"]
+
+
+def _completed(distribution, value, data, mask):
+    """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its vector."""
+    base, _ = peel(distribution)
+    family = families.likelihood(base)
+    if mask is not True and hasattr(family, "fill"):
+        return family.fill(base, value, data, mask)
+    return jnp.where(mask, data, value)
 
 
 @functools.partial(jit, static_argnums=(0, 7))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import networkx
 
 
-def _peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
+def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
     """The distribution under Independent and Expanded wrappers, and how many event axes are only independent copies."""
     independent = 0
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
@@ -100,7 +100,7 @@ def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax
 
 def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
     fn = msg["fn"]
-    base, independent = _peel(fn)
+    base, independent = peel(fn)
     batch = tuple(fn.batch_shape)
     event = len(fn.event_shape) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
@@ -311,7 +311,7 @@ def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, ja
     def outputs(values, inputs, index):
         flat = []
         for name, msg in _run(model, inputs, values, index, rows).items():
-            leaves = jax.tree.leaves(_peel(msg["fn"])[0])
+            leaves = jax.tree.leaves(peel(msg["fn"])[0])
             owners.extend([name] * len(leaves))
             flat += [jnp.asarray(leaf) for leaf in leaves]
         return flat

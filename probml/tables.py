@@ -46,6 +46,7 @@ class Column:
     values: np.ndarray  # int32 codes, int32 or int64 counts, float32 or float64
     seen: np.ndarray | None  # bool (n, *cells); None: every cell is seen
     likelihood: np.ndarray | None = None  # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
+    torn: bool = False  # some value with event axes is seen in part
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +296,8 @@ def _checked(e, values, seen):
             ok, look = ok.reshape(batch), None if seen is None else seen.all(tuple(range(len(batch), values.ndim)))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
         _deny(bad if look is None else bad & look, f"'{e.name}'", values, e.support, e.rows)
-    return Column(values, seen)
+    whole = None if seen is None or not e.event else seen.reshape(*values.shape[: values.ndim - e.event], -1)
+    return Column(values, seen, torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 
 
 def _likelihood(what, raw):

@@ -57,7 +57,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         engine.refuse(held, plan)
         ladder = (engine,)
     given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
-    rows, known = chunks.load(held, plan, weight)
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan))
     for engine in ladder:
         try:
             outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, dict(start or {}))

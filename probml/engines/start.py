@@ -268,11 +268,11 @@ def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.n
     loose = random.exponential(size=others.shape) if restarts > 1 or not labels else np.ones(others.shape)
     loose *= (marked if labels else others.shape[1]) / loose.sum(1, keepdims=True)
     weights = np.concatenate([np.ones(seeded.shape), loose], 1)[:, None].astype(rows.weights.dtype)
-    likelihood = dict(rows.likelihood)
+    likelihood, unseen = dict(rows.likelihood), {name: found._replace(most=None) for name, found in rows.unseen.items()}
     for variable in {v for v, _ in labels}:
         evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
         for i, (owner, state) in enumerate(labels):
             if owner == variable:
                 evidence[:, 0, i] = np.arange(evidence.shape[-1]) == state
         likelihood[variable] = evidence
-    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood))
+    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood, unseen=unseen))

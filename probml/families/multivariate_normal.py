@@ -7,6 +7,8 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
+from probml.families import unseen as integrals
+
 
 def statistics(x):
     """The statistics of rows, one a column: pairs x_i x_j, j ≤ i, in the order of tril_indices, then x; (b, d) → (d(d+1)/2 + d, b).
@@ -92,8 +94,12 @@ class MultivariateNormal:
         constant = -0.5 * (linear * loc).sum(-1) + half_log_det - 0.5 * d * jnp.log(2 * jnp.pi)
         return {"eta": jnp.concatenate([precision[..., rows, columns] * factor, linear], -1), "constant": constant}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural, x, seen, unseen=None):
+        """As every kernel; with `unseen` rows may be seen in part, else a row counts only where it is seen whole."""
         eta, constant = natural["eta"], natural["constant"]
+        if unseen is not None:
+            x = x * seen
+            return self.log_density(natural, x, None) + self._integrated(eta, x, unseen)
         if seen is not None:
             whole = seen.all(-1)[..., None].astype(x.dtype)
             x = x * whole
@@ -103,5 +109,25 @@ class MultivariateNormal:
 
     def predictive(self, arguments, x, seen):
         """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where there are degrees of freedom."""
-        log = (dist.MultivariateStudentT if "df" in arguments else dist.MultivariateNormal)(**arguments).log_prob(x)
-        return log if seen is None else jnp.where(seen.all(-1), log, 0.0)
+        if seen is not None:
+            lower = arguments["scale_tril"]
+            covariance = lower @ jnp.swapaxes(lower, -1, -2)
+            return integrals.log_density(arguments["loc"], covariance, x, seen, arguments.get("df"))
+        return (dist.MultivariateStudentT if "df" in arguments else dist.MultivariateNormal)(**arguments).log_prob(x)
+
+    def fill(self, distribution, value, x, seen):
+        """x, its unseen coordinates given the seen ones: their conditional mean, or moved from a draw `value` of the whole vector."""
+        return integrals.fill(value, distribution.covariance_matrix, x, seen)
+
+    def _integrated(self, eta, x, unseen):
+        """What integrating unseen coordinates out adds: (b, p)."""
+        d = x.shape[-1]
+        rows, columns = np.tril_indices(d)
+        place = np.zeros((d, d), int)
+        place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+        precision, linear = -(1 + jnp.eye(d, dtype=x.dtype)) * eta[..., place], eta[..., -d:]
+        cells = range(x.shape[1])
+        return sum(
+            integrals.evidence(precision[:, c], linear[:, c], x[:, c], unseen._replace(order=unseen.order[:, c], count=unseen.count[:, c]))
+            for c in cells
+        )

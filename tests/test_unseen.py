@@ -1,0 +1,252 @@
+"""Vectors seen in part: marginal densities, exact EM, conditional means and draws, against brute force and scipy."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import plate, sample
+from scipy.stats import multivariate_normal, multivariate_t
+
+import probml
+from probml.families import unseen
+from probml.families.multivariate_normal import MultivariateNormal
+from probml.models import gaussian_mixture
+
+FAMILY = MultivariateNormal()
+
+
+def covariances(random, k, d):
+    root = random.normal(size=(k, d, d))
+    return root @ np.swapaxes(root, -1, -2) + np.eye(d)
+
+
+def holes(random, n, d, share=0.4):
+    """A mask with a row seen whole, one not at all, and random ones."""
+    seen = random.random((n, d)) > share
+    seen[0], seen[1] = True, False
+    return seen
+
+
+def marginal(x, seen, loc, covariance):
+    """The oracle: scipy's density of the sub-vector."""
+    return np.array(
+        [multivariate_normal(loc[s], covariance[np.ix_(s, s)]).logpdf(row[s]) if s.any() else 0.0 for row, s in zip(x, seen, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("switch", [False, True])
+@pytest.mark.parametrize("d", [1, 5, 9])
+def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch):
+    random = np.random.default_rng(d)
+    loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
+    x, seen, weight = random.normal(size=(40, 1, d)), holes(random, 40, d)[:, None], random.random((40, 3))
+    found = unseen.locate(seen, switch)
+
+    @jax.jit
+    def fast(loc, covariance):
+        natural = FAMILY.natural({"loc": loc, "covariance_matrix": covariance}, 0.0)
+        return FAMILY.log_density(natural, jnp.asarray(np.where(seen, x, 7.0)), jnp.asarray(seen), jax.tree.map(jnp.asarray, found))
+
+    @jax.jit
+    def slow(loc, covariance):
+        return unseen.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x), jnp.asarray(seen))
+
+    expected = np.stack([marginal(x[:, 0], seen[:, 0], loc[j, 0], covariance[j, 0]) for j in range(3)], 1)
+    np.testing.assert_allclose(fast(loc, covariance), expected, atol=1e-10)
+    np.testing.assert_allclose(slow(loc, covariance), expected, atol=1e-10)
+    slopes = [jax.grad(lambda *a, f=f: (weight * f(*a)).sum(), (0, 1))(jnp.asarray(loc), jnp.asarray(covariance)) for f in (fast, slow)]
+    for a, b in zip(*slopes, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def test_two_dimensions_equal_brute_integration():
+    random = np.random.default_rng(0)
+    loc, covariance = np.array([0.5, -1.0]), np.array([[1.0, 0.6], [0.6, 2.0]])
+    row, seen = np.array([[0.3, np.nan]]), np.array([[True, False]])
+    grid = np.linspace(-15, 15, 4001)
+    joint = multivariate_normal(loc, covariance).pdf(np.stack([np.full_like(grid, 0.3), grid], 1))
+    step = grid[1] - grid[0]
+    log = unseen.log_density(loc, covariance, np.nan_to_num(row), seen)[0]
+    np.testing.assert_allclose(log, np.log(joint.sum() * step), atol=1e-10)
+    mean = unseen.fill(loc, covariance, np.nan_to_num(row), seen)[0]
+    np.testing.assert_allclose(mean, [0.3, (grid * joint).sum() / joint.sum()], atol=1e-10)
+    draws = random.multivariate_normal(loc, covariance, 200_000)
+    filled = unseen.fill(draws, covariance, np.broadcast_to(np.nan_to_num(row), draws.shape), np.broadcast_to(seen, draws.shape))
+    np.testing.assert_allclose(filled[:, 0], 0.3)
+    spread = ((grid - mean[1]) ** 2 * joint).sum() / joint.sum()
+    np.testing.assert_allclose([filled[:, 1].mean(), filled[:, 1].var()], [mean[1], spread], atol=0.02)
+
+
+def test_a_student_t_seen_in_part_is_the_student_t_of_the_sub_vector():
+    random = np.random.default_rng(1)
+    loc, covariance = random.normal(size=4), covariances(random, 1, 4)[0]
+    x, seen = random.normal(size=(6, 4)), holes(random, 6, 4)
+    expected = [
+        multivariate_t(loc[s], covariance[np.ix_(s, s)], df=3.5).logpdf(row[s]) if s.any() else 0.0 for row, s in zip(x, seen, strict=True)
+    ]
+    np.testing.assert_allclose(unseen.log_density(loc, covariance, x, seen, 3.5), expected, atol=1e-10)
+
+
+@probml.model
+def mixture(k: int, d: int):
+    weights = sample("weights", dist.Dirichlet(jnp.full(k, 2.0)))
+    with plate("component", k):
+        mean = sample("mean", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
+        covariance = sample("covariance", dist.InverseWishart(d + 2.0, scale_matrix=jnp.eye(d)))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.MultivariateNormal(mean[z], covariance_matrix=covariance[z]))
+
+
+def masked_em(x, seen, weights, loc, covariance, iterations):
+    """Maximum likelihood EM as a textbook writes it, row by row (Little & Rubin 2002, section 11.2.1)."""
+    n, d = x.shape
+    for _ in range(iterations):
+        log = np.stack([marginal(x, seen, m, c) for m, c in zip(loc, covariance, strict=True)], 1) + np.log(weights)
+        q = np.exp(log - log.max(1, keepdims=True))
+        q /= q.sum(1, keepdims=True)
+        new_loc, new_covariance = [], []
+        for j, (m, c) in enumerate(zip(loc, covariance, strict=True)):
+            filled, extra = x.copy(), np.zeros((n, d, d))
+            for i, s in enumerate(seen):
+                gain = c[np.ix_(~s, s)] @ np.linalg.inv(c[np.ix_(s, s)])
+                filled[i, ~s] = m[~s] + gain @ (x[i, s] - m[s])
+                extra[i][np.ix_(~s, ~s)] = c[np.ix_(~s, ~s)] - gain @ c[np.ix_(s, ~s)]
+            new_loc.append(q[:, j] @ filled / q[:, j].sum())
+            away = filled - new_loc[-1]
+            new_covariance.append(np.einsum("i,ijk->jk", q[:, j], away[:, :, None] * away[:, None] + extra) / q[:, j].sum())
+        weights, loc, covariance = q.mean(0), np.array(new_loc), np.array(new_covariance)
+    return weights, loc, covariance
+
+
+def data(n=300, d=5, seed=0):
+    random = np.random.default_rng(seed)
+    both = zip([np.zeros(d), np.full(d, 3.0)], covariances(random, 2, d), strict=True)
+    x = np.concatenate([random.multivariate_normal(m, c, n // 2) for m, c in both])
+    return x, holes(random, len(x), d, 0.3)
+
+
+def test_em_is_the_textbooks_row_by_row():
+    x, seen = data(60, 3)
+    start = np.array([0.4, 0.6]), np.array([[0.0, 0, 0], [2.0, 2, 2]]), np.stack([np.eye(3), 2 * np.eye(3)])
+    engine = probml.EM(prior=False, accelerate=False, max_iterations=4, tolerance=0.0)
+    with pytest.warns(RuntimeWarning, match="before it converged"):
+        first = dict(zip(("weights", "mean", "covariance"), start, strict=True))
+        fit = mixture(2, 3).fit({"x": np.where(seen, x, np.nan)}, engine, start=first)
+    expected = masked_em(x, seen, *start, 4)
+    for name, value in zip(("weights", "mean", "covariance"), expected, strict=True):
+        np.testing.assert_allclose(fit.params[name], value, atol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, seen = data()
+    torn = np.where(seen, x, np.nan)
+    return x, seen, torn, mixture(2, 5).fit({"x": torn}, probml.EM(restarts=3, tolerance=1e-9))
+
+
+def test_em_never_lowers_the_log_posterior_with_unseen_coordinates(fitted):
+    *_, fit = fitted
+    assert fit.converged and (np.diff(fit.history) >= -1e-9 * np.abs(fit.history[-1])).all()
+
+
+def test_answers_are_those_of_the_sub_vectors(fitted):
+    x, seen, torn, fit = fitted
+    p = fit.params
+    log = np.stack([marginal(x, seen, m, c) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1) + np.log(p["weights"])
+    total = np.logaddexp.reduce(log, 1)
+    np.testing.assert_allclose(fit.log_prob({"x": torn}), total, atol=1e-9)
+    q = np.exp(log - total[:, None])
+    np.testing.assert_allclose(fit.predict_proba({"x": torn}), q, atol=1e-9)
+    np.testing.assert_allclose(fit.log_prob({"x": torn})[1], 0.0, atol=1e-9)  # nothing of row 1 is seen
+    filled = fit.impute({"x": torn})["x"]
+    expected = np.stack([unseen.fill(m, c, np.nan_to_num(torn), seen) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1)
+    np.testing.assert_allclose(filled, np.einsum("ij,ijd->id", q, expected), atol=1e-9)
+    np.testing.assert_array_equal(filled[seen], x[seen])
+
+
+def test_draws_given_the_seen_coordinates_have_the_conditional_moments(fitted):
+    x, seen, torn, fit = fitted
+    row = np.repeat(np.array([[0.0, np.nan, 0.5, np.nan, np.nan]]), 40_000, 0)
+    drawn = fit.simulate(given={"x": row}, seed=1)
+    mask = ~np.isnan(row[0])
+    np.testing.assert_array_equal(drawn["x"][:, mask], row[:, mask])
+    np.testing.assert_allclose(drawn["x"].mean(0), fit.impute({"x": row[:1]})["x"][0], atol=0.05)
+    p, j = fit.params, fit.predict_proba({"x": row[:1]})[0].argmax()
+    c = p["covariance"][j]
+    schur = c[np.ix_(~mask, ~mask)] - c[np.ix_(~mask, mask)] @ np.linalg.inv(c[np.ix_(mask, mask)]) @ c[np.ix_(mask, ~mask)]
+    np.testing.assert_allclose(np.cov(drawn["x"][drawn["z"] == j][:, ~mask].T), schur, atol=0.1 * np.abs(schur).max())
+
+
+def test_map_and_em_meet(fitted):
+    *_, torn, fit = fitted
+    start = {name: value + 0.01 * (name == "mean") for name, value in fit.params.items()}
+    climbed = mixture(2, 5).fit({"x": torn}, probml.MAP(), start=start)
+    np.testing.assert_allclose(climbed.history[-1], fit.history[-1], atol=1e-4)
+
+
+def test_labels_seen_and_cells_unseen_go_to_em(fitted):
+    x, seen, torn, _ = fitted
+    labels = np.repeat([0, 1], len(x) // 2)
+    with pytest.raises(probml.Refusal, match="'x'.*seen in part"):
+        mixture(2, 5).fit({"x": torn, "z": labels}, probml.Exact())
+    fit = mixture(2, 5).fit({"x": torn, "z": labels})
+    assert fit.engine.startswith("EM") and fit.converged
+    assert (fit.predict({"x": torn}) == labels).mean() > 0.9
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied"])
+def test_every_order_of_many_rows_gives_the_same_fit(covariance):
+    """Rows travel sorted by what is unseen, through programs of several sizes; answers come back in the user's order."""
+    random = np.random.default_rng(3)
+    d, n = 7, 6000
+    x = random.normal(size=(n, d)) @ random.normal(size=(d, d)) + 3 * random.integers(2, size=(n, 1))
+    x[random.random((n, d)) < 0.25] = np.nan
+    model, engine = gaussian_mixture(2, d, covariance), probml.EM(max_iterations=5, tolerance=0.0)
+    precision = np.eye(d) if covariance == "tied" else np.tile(np.eye(d), (2, 1, 1))
+    start = {"weights": np.full(2, 0.5), "mean": np.stack([np.zeros(d), np.full(d, 3.0)]), "precision": precision}
+    shuffle = random.permutation(n)
+    with pytest.warns(RuntimeWarning):
+        a = model.fit({"x": x}, engine, start=start)
+        b = model.fit({"x": x[shuffle]}, engine, start=start)
+    np.testing.assert_allclose(a.log_prob({"x": x})[shuffle], b.log_prob({"x": x[shuffle]}), rtol=1e-9)
+    part = slice(0, 20)
+    np.testing.assert_allclose(a.log_prob({"x": x[part]}), a.log_prob({"x": x})[part], atol=1e-9)
+    np.testing.assert_allclose(a.impute({"x": x[part]})["x"], a.impute({"x": x})["x"][part], atol=1e-9)
+
+
+@probml.model
+def regression(x, d: int = 2):
+    slope = sample("slope", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
+    covariance = sample("covariance", dist.InverseWishart(d + 2.0, scale_matrix=jnp.eye(d)))
+    with probml.rows():
+        sample("y", dist.MultivariateNormal(x[:, None] * slope, covariance_matrix=covariance))
+
+
+def test_a_regression_of_vectors_takes_rows_seen_in_part():
+    random = np.random.default_rng(5)
+    x = random.normal(size=200)
+    y = x[:, None] * np.array([1.0, -2.0]) + random.multivariate_normal([0, 0], [[1.0, 0.8], [0.8, 1.0]], 200)
+    y[::3, 1] = np.nan
+    fit = regression().fit({"x": x, "y": y})
+    p, seen = fit.params, ~np.isnan(y)
+    expected = np.array([marginal(y[i : i + 1], seen[i : i + 1], x[i] * p["slope"], p["covariance"])[0] for i in range(200)])
+    np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), expected, atol=1e-9)
+    np.testing.assert_allclose(p["slope"], [1.0, -2.0], atol=0.2)
+
+
+@pytest.mark.parametrize("name", ["mvn_mvnmle_apple_missing", "mvn_airquality"])
+def test_mvnmle_is_reached(shared_data, name):
+    fit = json.loads((shared_data / "fits" / f"{name}.json").read_text())
+    table = pd.read_csv(shared_data / fit["dataset"])[fit["columns"]].astype(float)
+    if name == "mvn_airquality":
+        table["Ozone"] = np.log(table["Ozone"])
+    data = {"x": table.to_numpy()}
+    found = gaussian_mixture(1, table.shape[1]).fit(data, probml.EM(prior=False, tolerance=1e-14, max_iterations=5000))
+    np.testing.assert_allclose(found.log_prob(data).sum(), fit["loglik"], atol=1e-6)
+    np.testing.assert_allclose(found.params["mean"][0], fit["mean_polished"], rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.inv(found.params["precision"][0]), fit["covariance_polished"], rtol=1e-5)
