@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 from probml import EM, DataError, Refusal
-from probml.estimator import Classifier, Face, flat
+from probml.estimator import Additive, Classifier, Face, flat
 from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
@@ -31,7 +31,7 @@ _NORMAL = {
 }
 
 
-class NaiveBayes(Classifier):
+class NaiveBayes(Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
     The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is exact and predictions are
@@ -181,7 +181,7 @@ class NaiveBayes(Classifier):
         return 1 / self.fit_.params["normal_precision"]
 
 
-class GaussianDiscriminant(Classifier):
+class GaussianDiscriminant(Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared" linear (LDA).
 
     The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum likelihood; scikit-learn's

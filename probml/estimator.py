@@ -130,7 +130,7 @@ class Face(BaseEstimator):
         raise AssertionError("a ladder has an engine")
 
     def _keep(self, fit: Fit, rows: float) -> None:
-        self.fit_ = fit
+        self.fit_, self.total_weight_ = fit, float(rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
         self.lower_bound_ = float(self.lower_bounds_[-1])
@@ -199,36 +199,6 @@ class Classifier(ClassifierMixin, Face):
         self._keep(*self._batch(X, y, sample_weight, None, True))
         return self
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Learn from further rows by adding their statistics: chunks of complete data equal one batch.
-
-        Args:
-            classes: all classes that will come; of the first call only, by default those of its y.
-        """
-        check(self, self._rules)
-        if not hasattr(self, "fit_"):
-            self._keep(*self._batch(X, y, sample_weight, classes, True))
-            return self
-        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
-        fit, rows = self._batch(X, y, sample_weight, self.classes_, False)
-        self._keep(self.fit_.merge(fit), rows)
-        return self
-
-    def merge(self, *others):
-        """Add what other faces of the same parameters, columns and classes have learnt from other rows; returns self.
-
-        Raises:
-            DataError: a part of another class, or with other classes or columns.
-        """
-        check_is_fitted(self, "fit_")
-        for other in others:
-            check_is_fitted(other, "fit_")
-            if type(other) is not type(self) or other.fit_.model != self.fit_.model or not np.array_equal(other.classes_, self.classes_):
-                raise DataError(f"merge: expected {self.fit_.model!r} with the classes {self.classes_.tolist()}, got {other.fit_.model!r}")
-            self._keep(self.fit_.merge(other.fit_), 1.0)
-        return self
-
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple[Fit, float]:
         """(the Fit of one batch, its total weight); `reset`: columns and classes are learnt from it."""
         if y is None:
@@ -281,6 +251,40 @@ class Classifier(ClassifierMixin, Face):
         """log p(class | row), shape (n, k)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
+
+
+class Additive:
+    """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts equal one batch."""
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Learn from further rows by adding their statistics: chunks of complete data equal one batch.
+
+        Args:
+            classes: all classes that will come; of the first call only, by default those of its y.
+        """
+        check(self, self._rules)
+        if not hasattr(self, "fit_"):
+            self._keep(*self._batch(X, y, sample_weight, classes, True))
+            return self
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
+        fit, rows = self._batch(X, y, sample_weight, self.classes_, False)
+        self._keep(self.fit_.merge(fit), self.total_weight_ + rows)
+        return self
+
+    def merge(self, *others):
+        """Add what other faces of the same parameters, columns and classes have learnt from other rows; returns self.
+
+        Raises:
+            DataError: a part of another class, or with other classes or columns.
+        """
+        check_is_fitted(self, "fit_")
+        for other in others:
+            check_is_fitted(other, "fit_")
+            if type(other) is not type(self) or other.fit_.model != self.fit_.model or not np.array_equal(other.classes_, self.classes_):
+                raise DataError(f"merge: expected {self.fit_.model!r} with the classes {self.classes_.tolist()}, got {other.fit_.model!r}")
+            self._keep(self.fit_.merge(other.fit_), self.total_weight_ + other.total_weight_)
+        return self
 
 
 class Mixture(DensityMixin, Face):
