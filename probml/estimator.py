@@ -121,6 +121,9 @@ class Face(BaseEstimator):
     def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
+        if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= set(start):
+            # a complete start leaves nothing to chance: restarts would repeat it
+            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM) else engine for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
