@@ -4,10 +4,15 @@ The faces stand on scikit-learn, which is slow to import and may be absent: they
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
+
+if TYPE_CHECKING:  # for editors
+    from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
+    from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
 
 _FACES = {
     "GaussianMixture": "mixture_faces",

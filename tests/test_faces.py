@@ -256,6 +256,25 @@ def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
 # Classifiers
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "face", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False), MixtureDiscriminant(2)]
+)
+def test_classifiers_learn_from_unseen_cells_and_labels_together(face):
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.15, nan, X)
+    some = np.where(np.arange(150) % 3 == 0, None, NAMES)
+    assert (face.fit(holes, some).predict(X) == NAMES).mean() > 0.92
+
+
+@pytest.mark.slow
+def test_a_mixture_learns_from_unseen_cells_and_fills_them():
+    holes = np.where(np.random.default_rng(0).random(X.shape) < 0.15, nan, X)
+    face = GaussianMixture(3, n_init=3).fit(holes)
+    filled = face.impute(holes)
+    assert (filled == holes)[~np.isnan(holes)].all()
+    assert np.sqrt(np.mean((filled - X)[np.isnan(holes)] ** 2)) < 0.4  # the columns' standard deviations are 0.4 to 1.8
+
+
 def test_half_the_labels_are_enough(bayes):
     half = NAMES.copy()
     half[::2] = None
