@@ -33,6 +33,14 @@ class Rows(NamedTuple):
     weights: jax.Array  # (b,), 0 for padding
 
 
+class Summary(NamedTuple):
+    """What is left of the rows of an additive plan: engines take it in the place of Rows, and the passes over rows are saved."""
+
+    statistics: dict[str, Any]  # like naturals: Σ weight T(x)
+    base: jax.Array  # Σ weight × what of log p(row) no parameter enters
+    weights: jax.Array  # () the total
+
+
 class Known(NamedTuple):
     """What all rows share: values of sites outside rows, and the column means that data are centred on."""
 
@@ -148,7 +156,8 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
 
 
 def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
-    """The factor of a site whose parameters are integrated out, by its family's predictive; arguments over its table, (*states, cells, ...)."""
+    """The factor of a site whose parameters are integrated out, by its family's predictive; arguments over its table,
+    (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     x, seen = _cells(site, rows.values[name]), _seen(plan, rows, name)
     if name in known.centre:
@@ -306,6 +315,8 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data.
     """
     natural = naturals(plan, params, known)
+    if isinstance(chunks, Summary):
+        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural))
     shape = tuple(plan.variables[name].states for name in plan.touching)
     size = chunks.weights.shape[1]
 
@@ -337,9 +348,18 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     return Expected(statistics, taps, posteriors, value)
 
 
+def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
+    """The rows of an additive plan, passed over once; the same at any params at which they are possible."""
+    expected = expect(plan, params, known, chunks)
+    base = expected.log_evidence - inner(expected.statistics, naturals(plan, params, known))
+    return Summary(expected.statistics, jnp.where(jnp.isfinite(base), base, 0.0), chunks.weights.sum())
+
+
 def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
     """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no gradient is made."""
     natural = naturals(plan, params, known)
+    if isinstance(chunks, Summary):
+        return chunks.base + inner(chunks.statistics, natural)
     return accumulate(lambda rows: (weigh(row_evidence(plan, params, known, natural, rows), rows.weights), ()), chunks)[0]
 
 

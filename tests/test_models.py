@@ -112,11 +112,35 @@ def test_an_unseen_cell_of_a_diagonal_mixture_is_integrated_out():
 
 
 @pytest.mark.parametrize("covariance", ["full", "tied"])
-def test_a_vector_seen_in_part_is_refused_where_its_cells_are_correlated(covariance):
-    x, _ = blobs(30)
+def test_an_unseen_cell_of_correlated_ones_is_integrated_out(covariance):
+    matrices = np.array([[[1.0, 0.6], [0.6, 2.0]], [[0.5, -0.3], [-0.3, 1.0]], [[2.0, 0.9], [0.9, 1.5]]])
+    matrices = matrices if covariance == "full" else np.stack([matrices[0]] * 3)
+    precision = np.linalg.inv(matrices if covariance == "full" else matrices[0])
+    fit = gaussian_mixture(k=3, d=2, covariance=covariance).at({"weights": np.full(3, 1 / 3), "mean": CENTRES, "precision": precision})
+    seen = stats.norm(CENTRES[:, 1], np.sqrt(matrices[:, 1, 1])).pdf(1.5) / 3
+    regressed = CENTRES[:, 0] + matrices[:, 0, 1] / matrices[:, 1, 1] * (1.5 - CENTRES[:, 1])
+    holes = {"x": np.array([[nan, 1.5], [nan, nan]])}
+    np.testing.assert_allclose(fit.log_prob(holes), [np.log(seen.sum()), 0.0], atol=1e-12)
+    np.testing.assert_allclose(fit.predict_proba(holes)[0], seen / seen.sum(), atol=1e-12)
+    np.testing.assert_allclose(fit.impute(holes)["x"][0], [seen @ regressed / seen.sum(), 1.5], atol=1e-12)
+    x, z = blobs(150)
+    x[z == 0, 1] = nan
+    assert gaussian_mixture(k=3, d=2, covariance=covariance).fit({"x": x, "z": z}).converged
+
+
+def test_correlated_cells_seen_in_part_have_no_exact_posterior():
+    x, z = blobs(30)
     x[4, 1] = nan
-    with pytest.raises((probml.Refusal, probml.DataError), match="'x'"):
-        gaussian_mixture(k=3, d=2, covariance=covariance).fit({"x": x})
+    with pytest.raises(probml.Refusal, match=r"'x'.*seen in part.*EM\(\)"):
+        gaussian_mixture(k=3, d=2).fit({"x": x, "z": z}, probml.Exact())
+
+
+def test_counts_of_one_total_are_seen_whole_or_not_at_all():
+    counts, z = np.random.default_rng(0).poisson(3.0, (30, 3)).astype(float), np.arange(30) % 2
+    counts[4, 1] = nan
+    model = naive_bayes(classes=2, features={"words": ("multinomial", 3)})
+    with pytest.raises(probml.Refusal, match="'words'.*row 4.*Poisson"):
+        model.fit({"words": counts, "class": z})
 
 
 # Mixtures of mixtures

@@ -1,8 +1,11 @@
 """Bad input: each case has its own message, that names what is wrong and what to do, before any compile."""
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro import plate, sample
 
 import cases
 import probml
@@ -19,6 +22,24 @@ def with_cell(value, where=7):
     return x
 
 
+@probml.model
+def shares(k: int):
+    """Vectors that add up to 1: no coordinate of one can be unseen alone."""
+    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+    with plate("component", k):
+        concentration = sample("concentration", dist.LogNormal(0.0, 1.0).expand([3]).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Dirichlet(concentration[z]))
+
+
+def with_share(value, where=7):
+    x = np.random.default_rng(0).dirichlet(np.ones(3), 60)
+    x[where, 1] = value
+    return x
+
+
+CODES, EXACT = np.arange(60) % 3, probml.Exact()
 DATA = {
     "unknown name": (lambda: MIXTURE.fit({"y": X}), "'y'", "x"),
     "a typing slip": (lambda: MIXTURE.fit({"xs": X}), "'xs'", "Did you mean 'x'"),
@@ -46,7 +67,8 @@ DATA = {
     "too few weights": (lambda: MIXTURE.fit({"x": X}, weights=np.ones(59)), "weights", "(60,)"),
     "weights of zero": (lambda: MIXTURE.fit({"x": X}, weights=np.zeros(60)), "weights", "zero"),
     "unseen weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, nan)), "weights", "unseen"),
-    "half a vector": (lambda: cases.full_mixture(3, 2).fit({"x": with_cell(nan)}), "'x'", "row 7", "to_event(1)"),
+    "half a vector of shares": (lambda: shares(2).fit({"x": with_share(nan)}), "'x'", "row 7", "to_event(1)"),
+    "half a vector, exactly": (lambda: cases.full_mixture(3, 2).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "in part", "EM()"),
     "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'", "zero"),
     "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'", ">= 0"),
     "unseen input": (lambda: cases.regression_mixture(k=2, d=2).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),

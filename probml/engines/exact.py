@@ -39,7 +39,8 @@ class Exact:
         torn = next((name for name in plan.observed if plan.pattern[name] == "torn"), None)
         if torn is not None:
             raise Refusal(
-                f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in some rows, which has no closed form. Try EM()"
+                f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in some rows, which has no closed "
+                "form. Try EM()"
             )
         hidden = [v for v in plan.variables if sites[v].rows]
         if hidden:
