@@ -349,10 +349,21 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
 
 
 def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
-    """The rows of an additive plan, passed over once; the same at any params at which they are possible."""
-    expected = expect(plan, params, known, chunks)
-    base = expected.log_evidence - inner(expected.statistics, naturals(plan, params, known))
-    return Summary(expected.statistics, jnp.where(jnp.isfinite(base), base, 0.0), chunks.weights.sum())
+    """The rows of an additive plan, passed over once.
+
+    A log density linear in its natural parameters is its base measure where they are 0, and its slope there the statistics.
+
+    Args:
+        params: any; their naturals give the shapes.
+    """
+    sites = plan.structure.sites
+    blank = {name: families.zero(sites[name].family, leaf) for name, leaf in naturals(plan, params, known).items()}
+
+    def chunk(rows):
+        return jax.value_and_grad(lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights))(blank), ()
+
+    (base, statistics), _ = accumulate(chunk, chunks)
+    return Summary(statistics, base, chunks.weights.sum())
 
 
 def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:

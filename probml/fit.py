@@ -21,6 +21,7 @@ from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_evidence, log_prior
 from probml.language import Model, ModelError, Refusal
+from probml.merging import Kept
 from probml.posterior import Marginals, Posterior, draw_params, predictives
 from probml.queries import Belief
 from probml.simulation import input_rows, simulate_rows
@@ -55,11 +56,13 @@ class Fit:
     pattern: tuple = field(default=(), repr=False)
     closed: Posterior | None = field(default=None, repr=False)
     states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
+    kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
 
     @classmethod
-    def of(cls, held: chunks.Data, engine: Any, outcome: Outcome, given: dict, table: Any) -> "Fit":
+    def of(
+        cls, model: Model, shapes: dict, pattern: Mapping, labels: dict, engine: Any, outcome: Outcome, given: dict, table: Any, kept: Any
+    ) -> "Fit":
         """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
-        model = held.model
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a "
@@ -73,18 +76,19 @@ class Fit:
         return cls(
             model,
             {name: np.asarray(value) for name, value in outcome.params.items()},
-            held.shapes,
+            shapes,
             repr(engine),
             np.asarray(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
             outcome.notes,
-            dict(held.table.labels),
+            labels,
             given,
-            tuple(sorted(held.pattern.items())),
+            tuple(sorted(pattern.items())),
             outcome.posterior,
             table,
+            kept,
         )
 
     # What was found
@@ -383,6 +387,30 @@ class Fit:
 
     # Keeping
 
+    def merge(self, other: "Fit") -> "Fit":
+        """The Fit of both parts of the data together, by adding their sufficient statistics; no row is read again.
+
+        Where nothing is unseen inside rows but cells that drop out, parts and chunks equal one batch. Row weights count.
+
+        Raises:
+            Refusal: something is summed out or enters row by row, so that statistics depend on the parameters.
+            ModelError: another model, engine, labels or given values.
+
+        Cost: that of a fit to one row.
+        """
+        from probml.engines import merge
+
+        return merge(self, other)
+
+    def update(self, data: Any, *, weights: Any = None) -> "Fit":
+        """The Fit of further rows together with those already fitted: merge with their statistics, without fitting them alone.
+
+        Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
+        """
+        from probml.engines import update
+
+        return update(self, data, weights)
+
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
         from probml.saving import save
@@ -439,7 +467,7 @@ class _Shell:
 
 
 def _flatten(fit: Fit):
-    return (fit.params, fit.closed, fit.states), _Shell(fit)
+    return (fit.params, fit.closed, fit.states), _Shell(replace(fit, kept=None))
 
 
 def _unflatten(shell: _Shell, arrays) -> Fit:

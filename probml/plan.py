@@ -93,6 +93,11 @@ class Plan:
         """Nothing inside rows is summed or integrated out: pooled statistics are then the same at every parameter value."""
         return not self.torn and all(name in self.globals for name in self.variables)
 
+    @property
+    def additive(self) -> bool:
+        """Rows enter through pooled statistics alone, the same at every parameter value: those of parts of the data add up."""
+        return not (self.torn or self.variables or self.rowwise)
+
     def chunk_rows(self) -> int:
         return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, 8192))
 

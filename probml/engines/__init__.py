@@ -1,19 +1,23 @@
 """How a posterior is found: one engine per file, and the ladder Exact → EM → MAP that chooses."""
 
+import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 
 from probml import chunks, tables
+from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.map import MAP as MAP
 from probml.engines.run import Status as Status
-from probml.engines.start import given_start
-from probml.factors import global_posterior
+from probml.engines.start import given_start, prior_point
+from probml.factors import Summary, global_posterior, summarise
 from probml.language import Model, ModelError, Refusal
+from probml.merging import Kept, alike, keeps, together
 from probml.plan import Plan
 
 LADDER = (Exact(), EM(), MAP())
@@ -58,6 +62,8 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         ladder = (engine,)
     given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
     rows, known = chunks.load(held, plan, weight, chunks.order(held, plan))
+    if plan.additive and plan.free and not getattr(engine, "batch_rows", None):
+        rows = _summarise(plan, known, rows)
     for engine in ladder:
         try:
             outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, dict(start or {}))
@@ -66,7 +72,44 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
             if engine is ladder[-1]:
                 raise
     table = _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows) if plan.globals else None
-    return Fit.of(held, engine, outcome, jax.device_get(known.given), table)
+    kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+    return Fit.of(model, held.shapes, held.pattern, dict(held.table.labels), engine, outcome, jax.device_get(known.given), table, kept)
+
+
+def merge(a, b):
+    """See Fit.merge."""
+    alike(a, b)
+    return _again(a, (b.kept, dict(b.pattern)))
+
+
+def update(fit, data: Any, weights: Any = None):
+    """See Fit.update."""
+    keeps(fit)
+    held = chunks.read(fit.model, data, fit.names, None, fit.shapes)
+    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values}))
+    weight = tables.read_weights(weights, held.table.rows)
+    plan = held.plan()
+    if not plan.additive:
+        hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or not pooled; fit all rows at once")
+    rows, known = chunks.load(held, plan, weight)
+    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))), held.pattern))
+
+
+def _again(fit, part: tuple[Kept, Mapping]):
+    """The fit's engine once more, on its statistics and those of another part."""
+    from probml.fit import Fit
+
+    kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
+    plan = planning.make(fit.structure, pattern, tuple(fit.given))
+    summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
+    outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
+    return Fit.of(fit.model, fit.shapes, pattern, fit.names, kept.engine, outcome, fit.given, None, kept)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)
+
+
+@functools.partial(jit, static_argnums=0)
+def _summarise(plan, known, rows):
+    return summarise(plan, prior_point(plan, known), known, rows)

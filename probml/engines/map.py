@@ -15,7 +15,20 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct, starts
-from probml.factors import Known, Rows, accumulate, expect, global_factors, log_prior, naturals, row_evidence, total_evidence, weigh
+from probml.factors import (
+    Known,
+    Rows,
+    Summary,
+    accumulate,
+    expect,
+    global_factors,
+    log_prior,
+    naturals,
+    row_evidence,
+    row_totals,
+    total_evidence,
+    weigh,
+)
 from probml.language import ModelError
 from probml.plan import Plan
 from probml.updates import maximise, transforms
@@ -135,7 +148,10 @@ def _loss(plan: Plan, prior: bool, u: Mapping, params: Mapping, known: Known, ch
         basis = jnp.eye(value.size, dtype=value.dtype).reshape(-1, *value.shape)
         return (value, jax.vmap(lambda b: back(b)[0])(basis)), ()
 
-    (value, gradient), _ = accumulate(chunk, chunks)
+    if isinstance(chunks, Summary):
+        value, gradient = jax.value_and_grad(lambda u: row_totals(plan, point(u), known, chunks))(u)
+    else:
+        (value, gradient), _ = accumulate(chunk, chunks)
 
     def rest(u, total):
         p = point(u)

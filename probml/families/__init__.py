@@ -6,7 +6,8 @@ Three small roles, found by the type of a NumPyro distribution:
   of the evidence with respect to the natural parameters is the pooled expected sufficient statistics. What else it knows
   of itself is optional: `predictive`, its density with a parameter integrated out; `mean_of`, the arguments in which its
   mean is linear; `scatter`, those that scale it; `limit` and `inside`, for checking data; `rowwise`, that no statistics pool;
-  `ancillary`, what it leaves out;
+  `ancillary`, what it leaves out; `held`, natural parameters that are only numbers its base needs; `fill`, its unseen coordinates
+  given the seen ones; `recentre`, its statistics of shifted values;
 - a **form** is the shape that the objective has as a function of one quantity (a location, a variance, a probability
   table): it is read off from derivatives at a point, whatever likelihoods and priors were added up in it, and gives
   the mode. So a parameter used twice, tied, or under a flat prior needs no rule of its own;
@@ -14,6 +15,9 @@ Three small roles, found by the type of a NumPyro distribution:
 """
 
 from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from probml.families import (
     bernoulli,
@@ -65,3 +69,9 @@ def likelihood(distribution: Any):
 def prior(kind: str):
     """The conjugate role of a distribution, by its class name, or None."""
     return next((entry for entry in PRIORS if entry.kind == kind), None)
+
+
+def zero(family: Any, natural: dict) -> dict:
+    """Natural parameters of 0, at which a density is its base measure; `held` leaves are none, but numbers that the base needs."""
+    held = getattr(family, "held", ())
+    return {name: leaf if name in held else jax.tree.map(jnp.zeros_like, leaf) for name, leaf in natural.items()}

@@ -30,6 +30,7 @@ class Binomial:
     canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
     limit = "total_count"  # the largest value
     mean_of = ("probs",)
+    held = ("total",)
 
     def arguments(self, base):
         name = "probs" if isinstance(base, dist.BinomialProbs) else "logits"

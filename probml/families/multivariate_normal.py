@@ -107,6 +107,15 @@ class MultivariateNormal:
         value = product(eta.reshape(len(eta), -1), columns)
         return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
 
+    def recentre(self, statistics, shift):
+        """Statistics of x + shift from those of x: Σ(x + s)(x + s)ᵀ by pairs and Σ(x + s)."""
+        d = shift.shape[-1]
+        rows, columns = np.tril_indices(d)
+        pairs, first, count = statistics["eta"][..., :-d], statistics["eta"][..., -d:], statistics["constant"][..., None]
+        cross = first[..., rows] * shift[..., columns] + first[..., columns] * shift[..., rows]
+        pairs = pairs + cross + count * shift[..., rows] * shift[..., columns]
+        return {"eta": jnp.concatenate([pairs, first + count * shift], -1), "constant": statistics["constant"]}
+
     def predictive(self, arguments, x, seen):
         """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where there are degrees of freedom."""
         if seen is not None:

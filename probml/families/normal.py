@@ -48,6 +48,12 @@ class Normal:
         x = x * seen
         return jnp.concatenate([x, x**2, seen], -1) @ jnp.concatenate([eta, constant], -1).T
 
+    def recentre(self, statistics, shift):
+        """Statistics of x + shift from those of x: Σ(x + s) and Σ(x + s)²."""
+        first, second = jnp.split(statistics["eta"], 2, -1)
+        count, s = statistics["constant"], shift
+        return {"eta": jnp.concatenate([first + count * s, second + 2 * s * first + count * s**2], -1), "constant": count}
+
     def predictive(self, arguments, x, seen):
         """Location, and perhaps scale, integrated out: Normal, or Student's t where there are degrees of freedom."""
         loc, scale = arguments["loc"], arguments["scale"]
