@@ -1,7 +1,6 @@
 """Where EM begins in a face: rows far from each other as means, and precisions from the rows near them, in any unit."""
 
 import numpy as np
-from sklearn.cluster import kmeans_plusplus
 
 
 def spread(X) -> np.ndarray:
@@ -12,6 +11,8 @@ def spread(X) -> np.ndarray:
 
 def far_rows(X, k: int, random: np.random.RandomState) -> np.ndarray:
     """k rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on standardised columns, (k, d)."""
+    from sklearn.cluster import kmeans_plusplus  # slow to import, and few faces need it
+
     scale = spread(X)
     return kmeans_plusplus(X / scale, k, random_state=random)[0] * scale
 

@@ -260,7 +260,9 @@ class Additive:
     """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts equal one batch."""
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Learn from further rows by adding their statistics: chunks of complete data equal one batch.
+        """Learn from further rows by adding their statistics: chunks with all labels seen equal one batch.
+
+        With prior=False every chunk needs a maximum of its own, so rows of every class.
 
         Args:
             classes: all classes that will come; of the first call only, by default those of its y.
