@@ -1,0 +1,79 @@
+"""What the faces refuse: every bad parameter, column, cell and label has a message of its own, before anything is compiled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.datasets import load_iris
+
+from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixedMixture, MixtureDiscriminant, NaiveBayes, PoissonMixture
+
+nan = np.nan
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
+COUNTS = np.round(10 * X)
+
+
+@pytest.mark.parametrize(
+    ("face", "words"),
+    [
+        (GaussianMixture(0), r"n_components=0.*at least 1"),
+        (GaussianMixture(2.5), r"n_components=2.5.*whole number"),
+        (GaussianMixture(2, covariance_type="round"), r"covariance_type='round'.*'full'.*'tied spherical'"),
+        (GaussianMixture(2, tol=-1), r"tol=-1.*at least 0"),
+        (GaussianMixture(2, prior="no"), r"prior='no'.*True or False"),
+        (GaussianMixture(2, engine="EM"), r"engine='EM'.*probml.EM\(\)"),
+        (GaussianMixture(2, means_init=np.zeros((2, 3))), r"means_init.*\(2, 3\).*\(2, 4\)"),
+        (GaussianMixture(2, concentration=0), r"concentration=0.*above 0"),
+        (GaussianMixture(200), "n_components=200.*distinct rows.*components"),
+        (LatentClass(200), "n_components=200.*distinct rows.*components"),
+        (MixedMixture(kinds="gamma"), "kinds.*'gamma'.*'poisson'"),
+        (MixedMixture(kinds={7: "poisson"}), "kinds names 7.*0 … 3"),
+        (MixedMixture(categorical=["height"]), "categorical names 'height'"),
+        (PoissonMixture(), r"column 0.*'poisson'.*count.*5.1 in row 0"),
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name(face, words):
+    with pytest.raises(ValueError, match=words):
+        face.fit(X)
+
+
+def changed(row, column, value):
+    out = X.astype(object) if isinstance(value, str) else X.copy()
+    out[row, column] = value
+    return out
+
+
+@pytest.mark.parametrize(
+    ("face", "x", "y", "words"),
+    [
+        (NaiveBayes(prior=False), changed(slice(None), 2, 1.0), Y, "column 2 is constant"),
+        (GaussianMixture(2, prior=False), changed(slice(None), 2, 1.0), None, "column 2 is constant"),
+        (GaussianDiscriminant(prior=False), changed(Y == 1, 2, 1.0), Y, "column 2 is constant in class 1"),
+        (GaussianDiscriminant("shared", prior=False), changed(slice(None), 2, 1.0), Y, "column 2 is constant in every class"),
+        (NaiveBayes(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 row"),
+        (GaussianDiscriminant(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 row"),
+        (MixtureDiscriminant(2), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 rows.*n_components=2"),
+        (NaiveBayes(kinds="poisson"), -COUNTS, Y, "Negative values in data: column 0.*-51 in row 0"),
+        (NaiveBayes(kinds="multinomial"), X, Y, "column 0.*'multinomial'.*whole number.*5.1 in row 0"),
+        (NaiveBayes(kinds="bernoulli"), COUNTS, Y, "column 0.*0 or 1.*51 in row 0"),
+        (GaussianMixture(2), np.full((10, 2), nan), None, "every cell of X is missing"),
+        (LatentClass(2), np.full((10, 2), None), None, "every cell of X is missing"),
+        (GaussianMixture(2), changed(slice(None), 1, nan), None, "column 1 of X is missing in every row"),
+        (NaiveBayes(), changed(slice(None), 1, nan), Y, "column 1 of X is missing in every row"),
+        (NaiveBayes(), changed(4, 1, "tall"), Y, "'tall' in column 1, row 4"),
+        (GaussianMixture(2), pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "x"]}), None, "'x' in column 'b', row 1"),
+        (NaiveBayes(), X, np.full(150, None), "y has no label"),
+        (NaiveBayes(), X, None, "requires y"),
+        (NaiveBayes(), X, Y[:100], "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_data_are_refused_by_name(face, x, y, words):
+    with pytest.raises(ValueError, match=words):
+        face.fit(x, y)
+
+
+def test_an_infinite_cell_is_refused():
+    with pytest.raises(ValueError, match="infinity"):
+        NaiveBayes().fit(changed(0, 0, np.inf), Y)
