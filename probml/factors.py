@@ -47,6 +47,7 @@ class Known(NamedTuple):
     given: dict[str, jax.Array]
     centre: dict[str, jax.Array]  # site -> (lattice cells, event)
     spread: dict[str, jax.Array]  # their standard deviations, against which a collapsed component is judged
+    allowed: dict[str, jax.Array] = {}  # variable -> (states,) bool: the others are impossible, as if it had fewer
 
 
 def _env(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:
@@ -257,6 +258,7 @@ def row_factors(
     for name in plan.rowwise:
         factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
+    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed]
     for name in plan.variables:
         site = plan.structure.sites[name]
         if name in rows.likelihood:

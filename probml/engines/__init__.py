@@ -19,6 +19,7 @@ from probml.factors import Summary, global_posterior, summarise
 from probml.language import Model, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
 from probml.plan import Plan
+from probml.structure import trace
 
 LADDER = (Exact(), EM(), MAP())
 
@@ -74,6 +75,39 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     table = _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows) if plan.globals else None
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
     return Fit.of(model, held.shapes, held.pattern, dict(held.table.labels), engine, outcome, jax.device_get(known.given), table, kept)
+
+
+def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict:
+    """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in one program.
+
+    A smaller model is the largest one whose states beyond its size are impossible, which holds where their weights then vanish:
+    under maximum likelihood, or a Dirichlet prior of concentration 1.
+
+    Args:
+        models: states of `site` → the model with so many; parameters lead with the axis of the states, or do not have it.
+
+    Returns:
+        states → Fit, the best of the engine's restarts each.
+
+    Raises: as Model.fit, of the largest model.
+    Cost: every iteration is one of the largest model for each restart of each size.
+    """
+    from probml.fit import Fit
+
+    sizes = sorted(models)
+    held = chunks.read(models[sizes[-1]], data)
+    weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
+    engine.refuse(held, plan)
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan))
+    found, fits = engine.grid(held, plan, rows, known, weight, seed, site, sizes), {}
+    for size, outcome in zip(sizes, found, strict=True):
+        structure = trace(models[size], held.shapes)
+        parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
+        outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
+        fits[size] = Fit.of(
+            models[size], held.shapes, held.pattern, dict(held.table.labels), engine, outcome, jax.device_get(known.given), None, None
+        )
+    return fits
 
 
 def merge(a, b):

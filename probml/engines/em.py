@@ -1,7 +1,8 @@
 """EM: expected statistics and a block-wise M-step, many restarts in one program, accelerated and safeguarded."""
 
 import functools
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from probml.language import Refusal
 from probml.plan import Plan
 from probml.updates import maximise, transforms
 
+LONG = 2.0  # seconds of a device call from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 
 
@@ -77,19 +79,49 @@ class EM:
         return outcome
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> Outcome:
+        return _outcome(*self._runs(plan, first, rows, known, closed))
+
+    def grid(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, site: str, sizes: Sequence[int]) -> list[Outcome]:
+        """For each size, the best of the restarts that use that many states of `site`: one program for all, the largest's,
+        in which the states beyond a size are impossible."""
+        size = np.repeat(sizes, self.restarts)
+        allowed = {site: np.arange(plan.variables[site].states) < size[:, None]}
+        first = starts(data, plan, known, weights, len(size), seed, {}, self.prior, allowed=allowed)
+        state, trail = self._runs(plan, first, rows, known, True)
+        groups = [np.flatnonzero(size == k) for k in sizes]
+        return [_outcome(jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group]) for group in groups]
+
+    def _runs(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> tuple["_State", np.ndarray]:
+        """Every restart at its end, and its trail of objectives.
+
+        A device call serves all that still run; where it is long, those that ended are taken out once they are half.
+        """
         static = (self.prior, self.hard, self.accelerate, closed)
         state = _initial(plan, first.params, known, first.expected is not None)
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
+        restarts = len(state.value)
+        where, whole, compiled = np.arange(restarts), state, False
         with Progress("EM", self.max_iterations, self.progress) as bar:
             while not done:
                 limit = min(limit + BLOCK, ceiling)
+                began = time.perf_counter()
                 state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
-                history.append(np.asarray(trail))
+                history.append(np.full((restarts, BLOCK), np.nan))
+                history[-1][where] = np.asarray(trail)
                 done = bool(done) or limit >= ceiling
                 if self.progress:
                     bar.update(int(np.asarray(state.count).max()) - 1, float(np.asarray(state.value).max()))
-        return _outcome(plan, state, np.concatenate(history, 1))
+                running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
+                long = compiled and time.perf_counter() - began > LONG
+                compiled = True
+                if done or (long and 2 * len(running) <= len(where)):
+                    whole = jax.tree.map(functools.partial(_put, where), whole, state)
+                if not done and long and 2 * len(running) <= len(where):
+                    keep = np.resize(running, 1 << (len(running) - 1).bit_length())  # a power of two: few programs
+                    state, first = jax.tree.map(lambda leaf, k=keep: np.asarray(leaf)[k], (state, first))
+                    where, compiled = where[keep], False
+        return whole, np.concatenate(history, 1)
 
 
 class _State(NamedTuple):
@@ -152,7 +184,7 @@ def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Know
 
     def body(carry):
         state, trail, i = carry
-        new = _each(restarts, lambda s, f: _step(plan, static, s, f, known, rows, gain), state, first)
+        new = _each(restarts, lambda s, f: _step(plan, static, s, f, known._replace(allowed=f.allowed), rows, gain), state, first)
         running = (state.status == 0) & (state.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
         return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
@@ -233,7 +265,14 @@ def _square(tree) -> jax.Array:
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
 
 
-def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
+def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
+    """The leaves of some restarts in their place among all."""
+    out = np.array(whole)
+    out[where] = np.asarray(part)
+    return out
+
+
+def _outcome(state: _State, trail: np.ndarray) -> Outcome:
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     best = int(np.argmax(np.where(alive, value, -np.inf)))

@@ -190,13 +190,14 @@ class Start(NamedTuple):
     params: dict[str, jax.Array]
     expected: Expected | None
     fixed: dict[str, jax.Array]
+    allowed: dict[str, jax.Array] = {}  # see factors.Known: (restarts, states)
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _labelled(plan: Plan, known: Known, rows: Rows) -> tuple[dict[str, jax.Array], Expected]:
+def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[dict[str, jax.Array], Expected]:
     """Prior means, and an E-step there on the labelled rows of every restart."""
     point = prior_point(plan, known)
-    return point, jax.vmap(lambda rows: expect(plan, point, known, rows))(rows)
+    return point, jax.vmap(lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows))(rows, allowed)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
@@ -229,14 +230,25 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
 
 
 def starts(
-    data: Data, plan: Plan, known: Known, weights, restarts: int, seed: int, start: Mapping, prior: bool, whole: bool = False
+    data: Data,
+    plan: Plan,
+    known: Known,
+    weights,
+    restarts: int,
+    seed: int,
+    start: Mapping,
+    prior: bool,
+    whole: bool = False,
+    allowed: Mapping | None = None,
 ) -> Start:
     """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at weight 1 and others
     unlabelled with total weight k; else the prior means. `start` overrides by name.
 
     Args:
         whole: make the M-step here, for engines that have none.
+        allowed: variable → (restarts, states) bool: states that a restart does without.
     """
+    allowed = dict(allowed or {})
     fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
     if set(fixed) >= set(plan.free):
         return Start({name: fixed[name] for name in plan.free}, None, {})
@@ -244,12 +256,12 @@ def starts(
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels, seeded, others = seeds(data, plan, weights, restarts, seed)
-    rows = _start_rows(data, plan, labels, seeded, others, seed)
-    if whole or plan.rowwise:  # the posterior of row-wise sites belongs to the rows it was made on
+    rows = _start_rows(data, plan, labels, seeded, others, seed, allowed)
+    if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
         point = first_step(plan, prior, known, rows)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    point, expected = _labelled(plan, known, rows)
-    return Start({name: stack(point[name], restarts) for name in plan.free}, expected, fixed)
+    point, expected = _labelled(plan, known, rows, allowed)
+    return Start({name: stack(point[name], restarts) for name in plan.free}, expected, fixed, allowed)
 
 
 def stack(value, restarts: int) -> np.ndarray:
@@ -257,17 +269,20 @@ def stack(value, restarts: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
 
 
-def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.ndarray, seed: int) -> Rows:
+def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.ndarray, seed: int, allowed: Mapping) -> Rows:
     random = np.random.default_rng([seed, 1])
     keep = np.concatenate([seeded, others], 1)
-    restarts, size, marked = *keep.shape, seeded.shape[1]
+    restarts, size = keep.shape
     rows, _ = load(data, plan, None, keep.reshape(-1))
     rows = jax.tree.map(
         lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[: keep.size].reshape(restarts, 1, size, *leaf.shape[2:]), rows
     )
     loose = random.exponential(size=others.shape) if restarts > 1 or not labels else np.ones(others.shape)
-    loose *= (marked if labels else others.shape[1]) / loose.sum(1, keepdims=True)
-    weights = np.concatenate([np.ones(seeded.shape), loose], 1)[:, None].astype(rows.weights.dtype)
+    sure = np.ones(seeded.shape)
+    for i, (variable, state) in enumerate(labels):
+        sure[:, i] = allowed[variable][:, state] if variable in allowed else 1.0
+    loose *= (sure.sum(1, keepdims=True) if labels else others.shape[1]) / loose.sum(1, keepdims=True)
+    weights = np.concatenate([sure, loose], 1)[:, None].astype(rows.weights.dtype)
     likelihood, unseen = dict(rows.likelihood), {name: found._replace(most=None) for name, found in rows.unseen.items()}
     for variable in {v for v, _ in labels}:
         evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
