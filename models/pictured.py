@@ -1,0 +1,176 @@
+"""What pictures draw, read from a fit: rows as numbers, probabilities, normal components, the columns' tables."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml import DataError, Fit, ModelError
+
+MOMENTS = {  # kind of a column -> the mean and the variance of a cell, given its parameter
+    "Poisson": ("rate", lambda rate: (rate, rate)),
+    "Exponential": ("rate", lambda rate: (1 / rate, rate**-2.0)),
+    "Geometric": ("probs", lambda probs: (1 / probs - 1, (1 - probs) / probs**2)),
+    "Bernoulli": ("probs", lambda probs: (probs, probs * (1 - probs))),
+}
+
+
+class Asked(NamedTuple):
+    """A fit, and rows as numbers with the names of their columns."""
+
+    fit: Fit
+    target: str
+    names: list[str]
+    values: Any  # (n, d) floats, NaN unseen
+    data: Any  # values (m, d) -> what the fit takes
+    classes: list[str]
+    title: str  # what a state of the target is
+
+
+def ask(fitted, X, numbers=True) -> Asked:
+    """A face and its rows, or a Fit and its mapping, as what can be drawn.
+
+    Args:
+        X: None where the parameters alone are drawn.
+        numbers: the columns are to be numbers.
+
+    Raises:
+        ModelError: not fitted, a Fit without a mapping, nothing discrete that is unseen. DataError: columns of text.
+    """
+    fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
+    if fit is None:
+        raise ModelError(
+            f"expected a fitted face or a Fit, got {fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
+        )
+    sites = [site for site in fit.structure.sites.values() if site.rows]
+    face = None if fit is fitted else fitted
+    if face is not None:
+        target = face._target
+    else:
+        unseen = [site.name for site in sites if site.states and (not isinstance(X, Mapping) or site.name not in X)]
+        target = next((name for name in ("class", "z", *unseen) if name in unseen), None)
+        if target is None:
+            raise ModelError(f"model '{fit.model.name}' has no discrete site that the data leave unseen: it has no components to draw")
+    classes = [str(label) for label in getattr(face, "classes_", fit.labels(target))]
+    title = "class" if hasattr(face, "classes_") or target == "class" else "component"
+    names, values, data = [], None, None
+    if X is not None and face is not None:
+        names = list(map(str, X.columns)) if hasattr(X, "columns") else [f"column {j}" for j in range(np.shape(X)[1])]
+        values = X
+        if numbers:
+            values = floats(X)
+        columns = getattr(X, "columns", None)
+
+        def data(rows):
+            return face._asked(rows if columns is None or hasattr(rows, "columns") else type(X)(rows, columns=columns))
+
+    elif X is not None:
+        if not isinstance(X, Mapping):
+            raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")
+        values = X
+        if numbers:
+            if len(X) != 1:
+                raise ModelError(f"expected one site in the data, got {list(X)}: draw a face, or choose one")
+            ((name, values),) = X.items()
+            flat = np.ndim(values) == 1
+            values = floats(values[:, None] if flat else values)
+            names = [name] if flat else [f"{name}[{j}]" for j in range(values.shape[1])]
+
+        def data(rows):
+            return rows if isinstance(rows, Mapping) else {name: rows[:, 0] if flat else rows}
+
+    return Asked(fit, target, names, values, data, classes, title)
+
+
+def floats(X) -> np.ndarray:
+    try:
+        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(X, float)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"this picture needs columns of numbers: {error}") from None
+    if values.ndim != 2:
+        raise DataError(f"expected rows and columns, got the shape {values.shape}")
+    return values
+
+
+def column_of(asked: Asked, column) -> int:
+    if column in asked.names:
+        return asked.names.index(column)
+    if isinstance(column, int | np.integer) and -len(asked.names) <= column < len(asked.names):
+        return int(column) % len(asked.names)
+    raise ModelError(f"column {column!r} is not there: expected an index or one of {asked.names}")
+
+
+def normals(asked: Asked):
+    """Means (m, d), covariances (m, d, d) of all normal components, and the state of the target that each belongs to (m,)."""
+    params = asked.fit.params
+    if "mean" not in params or "precision" not in params:
+        raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and 'precision'): draw its profile instead")
+    mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
+    d, lead = mean.shape[-1], mean.shape[:-1]
+    kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows and site.states is None)
+    if kind == "MultivariateNormal":
+        covariance = np.linalg.inv(precision)
+    else:  # (..., d) diagonal or (...) spherical, for each component or for all
+        diagonal = asked.fit.structure.sites["precision"].independent
+        covariance = (1 / (precision if diagonal else precision[..., None]))[..., None] * np.eye(d)
+    covariance = np.broadcast_to(covariance, (*lead, d, d)).reshape(-1, d, d)
+    owners = np.repeat(np.arange(lead[0]), np.prod(lead[1:], dtype=int))
+    return mean.reshape(-1, d), covariance, owners
+
+
+def tables(face, asked: Asked):
+    """Names of the rows of a profile, means (rows, k), variances (rows, k), and whether each is a probability.
+
+    Raises:
+        ModelError: a model whose columns have no parameters of their own in every component.
+    """
+    fit, columns, found = asked.fit, getattr(face, "columns_", None), []
+    if np.ndim(fit.params.get("mean")) > 2:
+        raise ModelError(f"model '{fit.model.name}' has several components in a class: draw its ellipses instead")
+    for site in fit.structure.sites.values():
+        if site.rows and site.name != asked.target:
+            found += _site_rows(face, asked, site)
+    if columns is not None:  # sites group columns by kind: back into their order
+        place = {str(name): i for i, name in enumerate(columns.names)}
+        found.sort(key=lambda row: place[row[0]])
+    texts = [name if state is None else f"{name} = {state}" for name, state, *_ in found]
+    return texts, np.array([row[2] for row in found]), np.array([row[3] for row in found]), [row[4] for row in found]
+
+
+def _site_rows(face, asked: Asked, site) -> list[tuple]:
+    """(column, category or None, means (k,), variances (k,), a probability?) for each row of the profile that a site has."""
+    params, width, columns = asked.fit.params, int(np.prod(site.cells, dtype=int)), getattr(face, "columns_", None)
+    labels = [asked.fit.labels(site.name) if site.states else ()] * width
+    if columns is not None:
+        js = columns.groups[site.name][1]
+        names, labels = [str(columns.names[j]) for j in js], [columns.labels[j] for j in js]
+    elif (learnt := getattr(face, "feature_names_in_", None)) is not None:
+        names = list(map(str, learnt))
+    else:
+        names = [site.name] if not site.cells else [f"{site.name}[{j}]" for j in range(width)]
+
+    if "mean" in params:
+        mean, covariance, _ = normals(asked)
+        return [(name, None, mean[:, j], covariance[:, j, j], False) for j, name in enumerate(names)]
+    if f"{site.name}_mean" in params:
+        mean = params[f"{site.name}_mean"].reshape(-1, width)
+        variance = 1 / params[f"{site.name}_precision"].reshape(-1, width)
+        return [(name, None, mean[:, j], variance[:, j], False) for j, name in enumerate(names)]
+    kind = site.kind.removesuffix("Probs")  # NumPyro's names of what is given by probabilities
+    parameter, moments = MOMENTS.get(kind, ("probs", None))
+    value = params.get(f"{site.name}_{parameter}")
+    if value is None:
+        raise ModelError(
+            f"model '{asked.fit.model.name}' has no table of '{site.name}' in every {asked.title}: there is no profile to draw"
+        )
+    if moments is not None:
+        mean, variance = moments(np.asarray(value).reshape(len(value), width))
+        return [(name, None, mean[:, j], variance[:, j], kind == "Bernoulli") for j, name in enumerate(names)]
+    if site.states is None:  # the shares of a vector of counts
+        return [(name, None, value[:, j], value[:, j] * (1 - value[:, j]), True) for j, name in enumerate(names)]
+    value, rows = np.asarray(value).reshape(len(value), width, -1), []
+    for j, name in enumerate(names):
+        states = [*labels[j], "other"][: value.shape[2]]
+        for s in range(len(states) == 2, len(states)):
+            rows.append((name, states[s], value[:, j, s], value[:, j, s] * (1 - value[:, j, s]), True))
+    return rows
