@@ -231,6 +231,7 @@ def choosing(table, *, ax=None):
             other = ax.twinx() if len(found) > 1 else ax
             other.set_ylabel("held-out log density a row: higher is better")
             other.spines["top"].set_visible(False)
+            other.spines["right"].set_visible(True)
         else:
             (title, marker, style), best = _CRITERIA[name], int(np.nanargmin(value))
         on = other if name == "score" else ax
