@@ -1,6 +1,7 @@
 """The zoo: one file per family of models, written with the public names of probml only, and their scikit-learn faces.
 
 The faces stand on scikit-learn, which is slow to import and may be absent: they are loaded when they are first named.
+`from probml.models import pictures` draws what was fitted.
 """
 
 import importlib
