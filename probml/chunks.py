@@ -174,12 +174,15 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
     return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
 
 
-def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None) -> tuple[Rows, Known]:
+def load(
+    data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None, copies: int = 1
+) -> tuple[Rows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
         weights: one a row; None = 1.
         keep: indices of the rows to take, in this order; all by default.
+        copies: how many parameter values the rows will be met with at once.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
     """
@@ -188,7 +191,7 @@ def load(data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.nda
     index = None if keep is None else np.asarray(keep)
     rows = table.rows if index is None else len(index)
     total = bucket(rows)
-    chunks = max(1, round(total / plan.chunk_rows()))
+    chunks = max(1, round(total / plan.chunk_rows(copies)))
     size = -(-total // chunks)
     centre = {
         name: _centre(table.columns[name], sites[name], weights)

@@ -311,12 +311,15 @@ class Expected(NamedTuple):
     log_evidence: jax.Array
 
 
-def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False) -> Expected:
+def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False, natural: Mapping | None = None) -> Expected:
     """One pass over the rows: expected statistics and log evidence, chunk by chunk.
+
+    Args:
+        natural: the naturals at params, where they are known.
 
     Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data.
     """
-    natural = naturals(plan, params, known)
+    natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
         return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural))
     shape = tuple(plan.variables[name].states for name in plan.touching)

@@ -98,8 +98,20 @@ class Plan:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of parts of the data add up."""
         return not (self.torn or self.variables or self.rowwise)
 
-    def chunk_rows(self) -> int:
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, 8192))
+    @functools.cached_property
+    def factorising(self) -> int:
+        """The most multiplications in one factorisation of a site's matrices, all of its components together."""
+        sites, most = self.structure.sites, 0
+        for name in (*self.pooled, *self.structure.parameters):
+            site = sites[name]
+            if site.event and (len(site.event) == 2 or (site.family is not None and hasattr(site.family, "fill"))):
+                states = math.prod(sites[p].states for p in self.discrete_parents(name) if sites[p].states)
+                most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
+        return most
+
+    def chunk_rows(self, copies: int = 1) -> int:
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches stays in cache."""
+        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, min(8192, max(2**15 // copies, 128))))
 
 
 def make(

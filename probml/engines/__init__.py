@@ -62,7 +62,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         engine.refuse(held, plan)
         ladder = (engine,)
     given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan))
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1))
     if plan.additive and plan.free and not getattr(engine, "batch_rows", None):
         rows = _summarise(plan, known, rows)
     for engine in ladder:
@@ -98,7 +98,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
     held = chunks.read(models[sizes[-1]], data)
     weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
     engine.refuse(held, plan)
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan))
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.restarts)
     found, fits = engine.grid(held, plan, rows, known, weight, seed, site, sizes), {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)

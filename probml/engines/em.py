@@ -15,11 +15,13 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, check_distinct, prior_point, starts
-from probml.factors import Known, Rows, collapsed, expect, log_prior, magnitude
+from probml.factors import Expected, Known, Rows, collapsed, expect, log_prior, magnitude, naturals
 from probml.language import Refusal
 from probml.plan import Plan
 from probml.updates import maximise, transforms
 
+LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib uses its threads are 200,000
+READINGS = 3  # points at which the M-step reads a form, at the most
 LONG = 2.0  # seconds of a device call from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 
@@ -184,7 +186,7 @@ def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Know
 
     def body(carry):
         state, trail, i = carry
-        new = _each(restarts, lambda s, f: _step(plan, static, s, f, known._replace(allowed=f.allowed), rows, gain), state, first)
+        new = _each(plan, static, state, first, known, rows, gain)
         running = (state.status == 0) & (state.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
         return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
@@ -193,25 +195,40 @@ def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Know
     return state, trail, jnp.all(state.status != 0)
 
 
-def _each(restarts: int, function, *arguments):
-    """vmap over restarts; a single one by itself, since products with a batch axis of one are slower."""
-    if restarts > 1:
-        return jax.vmap(function)(*arguments)
-    return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], arguments)))
+def _each(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, gain) -> _State:
+    """A step of every restart: together, but a single one by itself, since products with a batch axis of one are slower.
+
+    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads over its threads and blocks
+    for ever where two such calls meet on two threads: the restarts' own work is then done in turn, that on rows together.
+    """
+    hard, restarts = static[1], state.value.shape[0]
+
+    def expected(state, first, natural=None):
+        return expect(plan, state.pending, known._replace(allowed=first.allowed), rows, hard, natural)
+
+    def step(state, first, expected):
+        return _step(plan, static, state, first, expected, known, rows, gain)
+
+    if restarts == 1:
+        state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
+        return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
+    if READINGS * restarts * plan.factorising < LAPACK:
+        return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state, first)
+    natural = jax.lax.map(lambda pending: naturals(plan, pending, known), state.pending)
+    return jax.lax.map(lambda each: step(*each), (state, first, jax.vmap(expected)(state, first, natural)))
 
 
-def _step(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, gain) -> _State:
-    """One evaluation at `pending` (E-step), one M-step, and the choice of the next point.
+def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expected, known: Known, rows: Rows, gain) -> _State:
+    """One evaluation at `pending` (the E-step `expected`), one M-step, and the choice of the next point.
 
     A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
     """
-    prior, hard, accelerate, closed = static
+    prior, _, accelerate, closed = static
     starting = state.phase == START
 
     def choose(flag, a, b):
         return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
 
-    expected = expect(plan, state.pending, known, rows, hard)
     value = expected.log_evidence + (log_prior(plan, state.pending, known, mode=True) if prior else 0.0)
     if first.expected is not None:
         expected = choose(starting, first.expected, expected)
