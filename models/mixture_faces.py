@@ -1,5 +1,7 @@
 """scikit-learn faces of the models whose components are never seen: Gaussian mixtures, latent classes, counts, mixed columns."""
 
+from numbers import Integral
+
 import numpy as np
 
 from probml import DataError, ModelError
@@ -8,7 +10,7 @@ from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import precision_near
-from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, whole
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, sizes, whole
 
 # scikit-learn's names, and those of gaussian_mixture
 COVARIANCES = {
@@ -20,7 +22,8 @@ COVARIANCES = {
     "tied spherical": "tied spherical",
 }
 _SEARCH = {
-    "n_components": whole(1),
+    "n_components": sizes(1),
+    "criterion": one_of("bic", "icl", "aic"),
     "tol": number(0.0),
     "max_iter": whole(1),
     "n_init": whole(1),
@@ -39,7 +42,7 @@ class GaussianMixture(Mixture):
     collapse under (prior=False is the likelihood); `tol` is the gain per row at which EM stops; there is no `reg_covar`.
 
     Args:
-        n_components: components, k.
+        n_components: components, k; or several, range(1, 10), to choose among by `criterion`.
         covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied spherical" for one shared.
         tol: stop when an iteration gains less than this a row, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
@@ -48,6 +51,8 @@ class GaussianMixture(Mixture):
             that are not given are equal, and precisions one diagonal for all, 1 / the mean squared distance to the nearest
             mean, so that no unit of measurement matters; without means_init the engine finds what is not given.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
+        criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux & Govaert 2000: BIC and twice
+            the doubt of the assignments) or "aic" is kept; all fits are starts of one program.
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
@@ -58,7 +63,8 @@ class GaussianMixture(Mixture):
     Attributes:
         weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k, d) diag, (k,) spherical,
         (d,) tied diag, () tied spherical; converged_, n_iter_, lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
-        fit_: the probml Fit.
+        fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_ (components → Fit) and table_, a DataFrame
+        with n_components, loglik, parameters, aic, bic, icl, converged.
     """
 
     _rules = {
@@ -84,6 +90,7 @@ class GaussianMixture(Mixture):
         means_init=None,
         precisions_init=None,
         random_state=None,
+        criterion="bic",
         prior=True,
         accelerate=True,
         hard=False,
@@ -102,6 +109,7 @@ class GaussianMixture(Mixture):
         self.means_init = means_init
         self.precisions_init = precisions_init
         self.random_state = random_state
+        self.criterion = criterion
         self.prior = prior
         self.accelerate = accelerate
         self.hard = hard
@@ -127,6 +135,8 @@ class GaussianMixture(Mixture):
         if all(value is None for value in given.values()):
             return {}
         k, d = self.n_components, self.n_features_in_
+        if not isinstance(k, Integral):
+            raise ModelError(f"weights_init, means_init and precisions_init need one n_components, got n_components={k!r}")
         tied = self.covariance_type.startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)), "precision": ("precisions_init", shape)}
@@ -212,7 +222,7 @@ class MixedMixture(_Columns):
     The model is probml.models.naive_bayes with its classes unseen.
 
     Args:
-        n_components: components, k.
+        n_components: components, k; or several to choose among, as in GaussianMixture.
         categorical: None, "all", or the categorical columns by name or index. Of a DataFrame the columns of text, booleans and
             categories are categorical by themselves.
         kinds: a kind for all columns, or column → kind: "normal" (the default), "categorical", "bernoulli", "poisson",
@@ -254,6 +264,7 @@ class MixedMixture(_Columns):
         max_iter=1000,
         n_init=1,
         random_state=None,
+        criterion="bic",
         prior=True,
         accelerate=True,
         concentration=1.0,
@@ -274,6 +285,7 @@ class MixedMixture(_Columns):
         self.max_iter = max_iter
         self.n_init = n_init
         self.random_state = random_state
+        self.criterion = criterion
         self.prior = prior
         self.accelerate = accelerate
         self.concentration = concentration
@@ -306,6 +318,7 @@ class LatentClass(_Columns):
         max_iter=1000,
         n_init=1,
         random_state=None,
+        criterion="bic",
         prior=True,
         accelerate=True,
         concentration=1.0,
@@ -319,6 +332,7 @@ class LatentClass(_Columns):
         self.max_iter = max_iter
         self.n_init = n_init
         self.random_state = random_state
+        self.criterion = criterion
         self.prior = prior
         self.accelerate = accelerate
         self.concentration = concentration
@@ -351,6 +365,7 @@ class PoissonMixture(_Columns):
         max_iter=1000,
         n_init=1,
         random_state=None,
+        criterion="bic",
         prior=True,
         accelerate=True,
         concentration=1.0,
@@ -363,6 +378,7 @@ class PoissonMixture(_Columns):
         self.max_iter = max_iter
         self.n_init = n_init
         self.random_state = random_state
+        self.criterion = criterion
         self.prior = prior
         self.accelerate = accelerate
         self.concentration = concentration

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpyro.distributions import biject_to
 
-from probml.engines import EM, Exact
+from probml.engines import EM, Exact, grid
 from probml.fit import Fit
 from probml.language import Model, ModelError, Refusal
 from probml.parameters import Rule, check, whole
@@ -189,6 +189,13 @@ def flat(X: np.ndarray) -> np.ndarray:
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
+def n_parameters(fit: Fit) -> int:
+    """Free parameters of a model: the unconstrained coordinates of every parameter site."""
+    sites = fit.structure.sites
+    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters]
+    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int)) for support, shape in shapes)
+
+
 class Classifier(ClassifierMixin, Face):
     """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from without their label."""
 
@@ -304,19 +311,50 @@ class Mixture(DensityMixin, Face):
         check(self, self._rules)
         weights, kept = self._weigh(X, sample_weight)
         X = self._take(_rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None else X, reset=True)
-        data = self._data(X)
-        self._refuse_few(data)
+        data, total = self._data(X), X.shape[0] if weights is None else weights.sum()
+        components = [self.n_components] if isinstance(self.n_components, Integral) else sorted({int(k) for k in self.n_components})
+        self._refuse_few(data, components[-1])
         if not self.prior:
             self._judge(X, None)
-        fit = self._infer(self._model(self.n_components), data, weights, self._start(X, None), False)
-        self._keep(fit, X.shape[0] if weights is None else weights.sum())
+        if isinstance(self.n_components, Integral):
+            self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None), False), total)
+        else:
+            self._start(X, None)  # refuses a given start
+            self._choose(components, data, weights, total)
         return self
 
-    def _refuse_few(self, data: Mapping) -> None:
+    def _choose(self, components: list[int], data: Mapping, weights, total: float) -> None:
+        """Fit every number of components, and keep the best by `criterion`."""
+        fits, records = self._fits(components, data, weights), []
+        w = np.ones(int(total)) if weights is None else weights
+        for k, fit in fits.items():
+            log, q = w * fit.log_prob(data), fit.predict_proba(data, self._target)
+            free = n_parameters(fit)
+            bic = -2 * log.sum() + free * np.log(total)
+            doubt = -2 * (w * np.log(q.max(1))).sum()  # of the assignment to components
+            aic = -2 * log.sum() + 2 * free
+            record = {"n_components": k, "loglik": log.sum(), "parameters": free, "aic": aic, "bic": bic, "icl": bic + doubt}
+            records.append({**record, "converged": fit.converged})
+        import pandas as pd
+
+        self.table_ = pd.DataFrame(records)
+        self.fits_, self.n_components_ = fits, int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"])
+        self._keep(fits[self.n_components_], total)
+
+    def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
+        """Components → Fit: one program for all restarts of all, where a model with fewer is one with some impossible."""
+        engine = self._ladder(False)[-1]
+        flat = not self.prior or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0)
+        models = {k: self._model(k) for k in components}
+        if isinstance(engine, EM) and flat and len(components) > 1:
+            return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
+        return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
+
+    def _refuse_few(self, data: Mapping, components: int) -> None:
         table = np.concatenate([np.asarray(value, float).reshape(len(value), -1) for value in data.values()], 1)
-        if 1 < self.n_components and len(table) <= DISTINCT:
+        if 1 < components and len(table) <= DISTINCT:
             distinct = len(np.unique(np.where(np.isnan(table), np.inf, table), axis=0))
-            if distinct < self.n_components:
+            if distinct < components:
                 raise DataError(
                     f"{type(self).__name__}(n_components={self.n_components}): X has only {distinct} distinct rows "
                     f"(n_samples={len(table)}): use at most {distinct} components"
@@ -345,11 +383,7 @@ class Mixture(DensityMixin, Face):
     @property
     def n_parameters_(self) -> int:
         """Free parameters of the model: the unconstrained coordinates of every parameter site."""
-        sites = self.fit_.structure
-        return sum(
-            int(np.prod(biject_to(sites.sites[name].support).inverse_shape(sites.sites[name].shape), dtype=int))
-            for name in sites.parameters
-        )
+        return n_parameters(self.fit_)
 
     def bic(self, X):
         """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""

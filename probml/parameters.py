@@ -27,6 +27,16 @@ def whole(low: int) -> Rule:
     return f"a whole number of at least {low}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
 
 
+def sizes(low: int) -> Rule:
+    """A whole number from `low` on, or several of them to choose among."""
+    words, valid = whole(low)
+
+    def each(value):
+        return isinstance(value, range | list | tuple | np.ndarray) and len(value) > 0 and all(map(valid, value))
+
+    return f"{words}, or a range or list of such", lambda value: valid(value) or each(value)
+
+
 def number(low: float, above: bool = False) -> Rule:
     """A finite number from `low` on, or above it."""
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
