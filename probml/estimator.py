@@ -206,11 +206,20 @@ class Classifier(ClassifierMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name.
         """
         check(self, self._rules)
-        self._keep(*self._batch(X, y, sample_weight, None, True))
+        return self._learn(X, y, sample_weight, None)
+
+    def _learn(self, X, y, sample_weight, classes):
+        X, codes, weights = self._batch(X, y, sample_weight, classes, True)
+        if not self.prior:
+            self._judge(X, codes)
+        complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
+        fit = self._infer(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
+        fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
+        self._keep(fit, len(codes) if weights is None else weights.sum())
         return self
 
-    def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple[Fit, float]:
-        """(the Fit of one batch, its total weight); `reset`: columns and classes are learnt from it."""
+    def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
+        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from it."""
         if y is None:
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         weights, kept = self._weigh(X, sample_weight)
@@ -220,13 +229,7 @@ class Classifier(ClassifierMixin, Face):
             X, y = _rows(X if hasattr(X, "iloc") else np.asarray(X), kept), y[kept]
         X = self._take(X, reset)
         check_consistent_length(X, y)
-        codes = self._codes(y, classes)
-        if not self.prior:
-            self._judge(X, codes)
-        complete = codes.dtype.kind != "f"
-        fit = self._infer(self._model(len(self.classes_)), {**self._data(X), self._target: codes}, weights, self._start(X, codes), complete)
-        fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
-        return fit, len(codes) if weights is None else weights.sum()
+        return X, self._codes(y, classes), weights
 
     def _codes(self, y, classes) -> np.ndarray:
         """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label is unseen."""
@@ -276,12 +279,14 @@ class Additive:
         """
         check(self, self._rules)
         if not hasattr(self, "fit_"):
-            self._keep(*self._batch(X, y, sample_weight, classes, True))
-            return self
+            return self._learn(X, y, sample_weight, classes)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
-        fit, rows = self._batch(X, y, sample_weight, self.classes_, False)
-        self._keep(self.fit_.merge(fit), self.total_weight_ + rows)
+        X, codes, weights = self._batch(X, y, sample_weight, self.classes_, False)
+        data = {**self._data(X), self._target: codes}
+        kept = dataclasses.replace(self.fit_, names={k: v for k, v in self.fit_.names.items() if k != self._target})  # codes, not labels
+        fit = dataclasses.replace(kept.update(data, weights=weights), names=self.fit_.names)
+        self._keep(fit, self.total_weight_ + (len(codes) if weights is None else weights.sum()))
         return self
 
     def merge(self, *others):
