@@ -209,6 +209,12 @@ def test_choosing_draws_the_table_and_rings_the_best(tmp_path):
     assert "higher" in alone.get_ylabel() and saved(ax, tmp_path)
 
 
+def test_choosing_takes_the_table_of_a_face_fitted_with_a_range(table):
+    face = GaussianMixture(range(1, 3), random_state=0).fit(table)
+    found = lines(pictures.choosing(face.table_))
+    np.testing.assert_array_equal(found[f"BIC: best at {face.n_components_}"][:, 1], face.table_["bic"])
+
+
 def test_pictures_are_drawn_where_they_are_told_to_and_leave_no_state(mixture, table):
     ax = matplotlib.figure.Figure().subplots()
     assert (
