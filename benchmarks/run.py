@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cases import CASES
 
-PRECISIONS = {"mixture": ("float64", "float32")}
+PRECISIONS = {"mixture": ("float64", "float32"), "unseen": ("float64", "float32")}
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
 
