@@ -283,11 +283,12 @@ def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.n
         sure[:, i] = allowed[variable][:, state] if variable in allowed else 1.0
     loose *= (sure.sum(1, keepdims=True) if labels else others.shape[1]) / loose.sum(1, keepdims=True)
     weights = np.concatenate([sure, loose], 1)[:, None].astype(rows.weights.dtype)
-    likelihood, unseen = dict(rows.likelihood), {name: found._replace(most=None) for name, found in rows.unseen.items()}
+    likelihood = dict(rows.likelihood)
+    seen = {name: mask for name, mask in rows.seen.items() if name not in rows.unseen}  # torn vectors are filled by column means
     for variable in {v for v, _ in labels}:
         evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
         for i, (owner, state) in enumerate(labels):
             if owner == variable:
                 evidence[:, 0, i] = np.arange(evidence.shape[-1]) == state
         likelihood[variable] = evidence
-    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood, unseen=unseen))
+    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood, seen=seen, unseen={}))

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import gammaln
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # unseen coordinates a row, for which a program is made each
@@ -193,31 +192,46 @@ def _swept(precision, order, real):
     return -full, log
 
 
+def _conditioned(covariance, seen):
+    """Σ swept on the seen coordinates: Σ_us Σ_ss⁻¹ in its rows u and columns s, −Σ_ss⁻¹ in s and s; and log|Σ_ss|.
+
+    Sweeps and not LAPACK: of a batch as large as the rows jaxlib (0.10) makes tasks for its own threads and waits for them on
+    one, so that two such calls at once block each other for ever on two cores.
+    """
+    d = covariance.shape[-1]
+    full = jnp.broadcast_to(covariance, (*jnp.broadcast_shapes(covariance.shape[:-2], seen.shape[:-1]), d, d))
+    seen = jnp.broadcast_to(seen, full.shape[:-1])
+
+    def sweep(t, carry):
+        full, log = carry
+        chosen = lax.dynamic_index_in_dim(seen, t, -1)  # (..., 1)
+        row = lax.dynamic_index_in_dim(full, t, -2, keepdims=False)  # (..., d)
+        column = lax.dynamic_index_in_dim(full, t, -1, keepdims=False)
+        pivot = jnp.where(chosen, lax.dynamic_index_in_dim(row, t, -1), 1.0)
+        here = jnp.arange(d) == t
+        swept = full - column[..., :, None] * (row / pivot)[..., None, :]
+        swept = jnp.where(here, (column / pivot)[..., :, None], swept)
+        swept = jnp.where(here[:, None], (row / pivot)[..., None, :], swept)
+        swept = jnp.where(here & here[:, None], (-1 / pivot)[..., None], swept)
+        return jnp.where(chosen[..., None], swept, full), log + jnp.where(chosen, jnp.log(pivot), 0.0)[..., 0]
+
+    return lax.fori_loop(0, d, sweep, (full, jnp.zeros(full.shape[:-2], full.dtype)))
+
+
 def log_density(loc, covariance, x, seen, df=None):
     """log density of the seen coordinates under a multivariate normal, or Student t with df degrees of freedom; any batch axes.
-
-    Unseen coordinates become independent ones of variance 1 at their centre, whose constant is taken off.
 
     Args:
         loc, x, seen: (..., d); covariance: (..., d, d) (the t's scale matrix).
     """
-    both = seen[..., :, None] & seen[..., None, :]
-    matrix = jnp.where(both, covariance, jnp.eye(x.shape[-1], dtype=x.dtype))
+    swept, log = _conditioned(covariance, seen)
     away = jnp.where(seen, x - loc, 0.0)
-    lower = jnp.linalg.cholesky(matrix)
-    half = _half(lower, away)
-    square, log = (half**2).sum(-1), 2 * jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+    square = -(away * (swept @ away[..., None])[..., 0]).sum(-1)
     size = seen.sum(-1)
     if df is None:
         return -0.5 * (square + log + size * math.log(2 * math.pi))
     normaliser = gammaln((df + size) / 2) - gammaln(df / 2) - 0.5 * size * jnp.log(df * math.pi)
     return normaliser - 0.5 * log - 0.5 * (df + size) * jnp.log1p(square / df)
-
-
-def _half(lower, right):
-    lower = jnp.broadcast_to(lower, (*jnp.broadcast_shapes(lower.shape[:-2], right.shape[:-1]), *lower.shape[-2:]))
-    right = jnp.broadcast_to(right, lower.shape[:-1])
-    return solve_triangular(lower, right[..., None], lower=True)[..., 0]
 
 
 def fill(value, covariance, x, seen):
@@ -226,11 +240,6 @@ def fill(value, covariance, x, seen):
     With value = loc it is the conditional mean; with a draw of the whole vector, a conditional draw (Matheron's rule; Hoffman &
     Ribak 1991). A row of which nothing is seen keeps `value`.
     """
-    both = seen[..., :, None] & seen[..., None, :]
-    matrix = jnp.where(both, covariance, jnp.eye(x.shape[-1], dtype=x.dtype))
+    swept, _ = _conditioned(covariance, seen)
     away = jnp.where(seen, x - value, 0.0)
-    lower = jnp.linalg.cholesky(matrix)
-    half = _half(lower, away)
-    lower = jnp.broadcast_to(lower, (*half.shape, half.shape[-1]))
-    weights = solve_triangular(lower, half[..., None], lower=True, trans=1)[..., 0]
-    return jnp.where(seen, x, value + (covariance @ jnp.where(seen, weights, 0.0)[..., None])[..., 0])
+    return jnp.where(seen, x, value + (swept @ away[..., None])[..., 0])
