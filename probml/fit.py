@@ -75,10 +75,10 @@ class Fit:
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
         return cls(
             model,
-            {name: np.asarray(value) for name, value in outcome.params.items()},
+            {name: _fixed(value) for name, value in outcome.params.items()},
             shapes,
             repr(engine),
-            np.asarray(outcome.history),
+            _fixed(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
@@ -416,6 +416,13 @@ class Fit:
         from probml.saving import save
 
         save(self, path)
+
+
+def _fixed(value: Any) -> np.ndarray:
+    """A copy on the host that nobody can write to."""
+    out = np.array(value)
+    out.flags.writeable = False
+    return out
 
 
 def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
