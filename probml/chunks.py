@@ -125,6 +125,7 @@ def _expected(site: Site, structure: Structure) -> tables.Expected:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     bounds = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
+    checkable = type(support).__name__ != "_Real" and not any(isinstance(v, jax.Array) for v in bounds)  # all finite numbers are real
     if site.domain == "simplex":
         words = "a probability vector that sums to 1"
 
@@ -140,7 +141,7 @@ def _expected(site: Site, structure: Structure) -> tables.Expected:
         def valid(values):
             return values <= most
 
-    elif support is not None and not any(isinstance(v, jax.Array) for v in bounds) and site.states is None and site.event == ():
+    elif support is not None and checkable and site.states is None and site.event == ():
         words = _words(support, site)
 
         def valid(values):
