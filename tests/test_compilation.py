@@ -157,3 +157,21 @@ def test_importing_probml_is_light():
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(" ", 1) for _ in range(3)]
     assert all(heavy.strip() == "[]" for _, heavy in runs)
     assert min(float(seconds) for seconds, _ in runs) < 0.3  # seconds of processor, as the tests share two cores
+
+
+LARGE = """
+import warnings
+import numpy as np
+import probml
+from probml.models import gaussian_mixture
+
+warnings.simplefilter("ignore")
+x = np.random.default_rng(0).normal(size=(1000, 40))
+print(gaussian_mixture(10, 40).fit({"x": x}, probml.EM(max_iterations=10, tolerance=0.0)).iterations)
+"""
+
+
+def test_many_large_matrices_do_not_block_each_other():
+    """Two batched LAPACK calls at once wait for each other for ever on two cores (jaxlib 0.10): see compiling.py."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=150)
+    assert done.stdout.strip() == "10", done.stderr
