@@ -1,21 +1,29 @@
 """The zoo: one file per family of models, written with the public names of probml only, and their scikit-learn faces.
 
-The faces stand on scikit-learn, which is slow to import and may be absent: they are loaded when they are first named.
+The faces stand on scikit-learn, which is slow to import and may be absent: they, and what reads files or searches graphs, are
+loaded when they are first named.
 `from probml.models import pictures` draws what was fitted.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
+from probml.models.bayesian_network import bayesian_network as bayesian_network
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
 
 if TYPE_CHECKING:  # for editors
+    from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
+    from probml.models.learn_structure import learn_structure, structure_score  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
 
-_FACES = {
+_LATE = {
+    "read_bif": "bif",
+    "write_bif": "bif",
+    "learn_structure": "learn_structure",
+    "structure_score": "learn_structure",
     "GaussianMixture": "mixture_faces",
     "LatentClass": "mixture_faces",
     "MixedMixture": "mixture_faces",
@@ -24,13 +32,13 @@ _FACES = {
     "MixtureDiscriminant": "classifier_faces",
     "NaiveBayes": "classifier_faces",
 }
-__all__ = ["gaussian_mixture", "mixture_of_mixtures", "naive_bayes", *_FACES]
+__all__ = ["bayesian_network", "gaussian_mixture", "mixture_of_mixtures", "naive_bayes", *_LATE]
 
 
 def __getattr__(name: str):
-    if name not in _FACES:
+    if name not in _LATE:
         raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f"probml.models.{_FACES[name]}"), name)
+    return getattr(importlib.import_module(f"probml.models.{_LATE[name]}"), name)
 
 
 def __dir__():

@@ -1,7 +1,8 @@
 """Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,8 @@ from probml.language import Model, Refusal
 from probml.plan import Plan
 from probml.structure import Site, Structure, trace
 
-CENTRED = ("Normal", "MultivariateNormal")
+FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
+HELD = 2**23  # numbers that the evidence of such a question may take
 
 
 class Data(NamedTuple):
@@ -38,12 +40,32 @@ class Data(NamedTuple):
         return {name: state(column) for name, column in self.table.columns.items()}
 
     @property
+    def labels(self) -> dict[str, tuple]:
+        """Site → labels of its states: those that the model declares, and those that came with the data."""
+        return {**self.structure.labels, **self.table.labels}
+
+    @property
     def shapes(self) -> dict[str, tuple]:
         """Input → (trailing shape, dtype kind): what the structure was traced for."""
         return {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in self.table.inputs.items()}
 
-    def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False) -> Plan:
-        plan = planning.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals)
+    def loosened(self, names: Iterable[str]) -> "Data":
+        """The same data, in which the discrete sites `names` count as seen in part: another pattern of evidence, the same program."""
+        columns = dict(self.table.columns)
+        for name in names:
+            column, shape = columns.get(name), (self.table.rows, *self.structure.sites[name].cells)
+            if column is None:
+                columns[name] = tables.Column(np.zeros(shape, np.int32), np.zeros(shape, bool))
+            elif column.likelihood is None and column.seen is None:
+                columns[name] = replace(column, seen=np.ones(shape, bool))
+        return self._replace(table=replace(self.table, columns=columns))
+
+    def small(self) -> bool:
+        """Whether evidence on every cell of the network takes little memory, and compiling a program for it more than running it."""
+        return self.table.rows <= FEW and self.table.rows * sum(self.structure.sites[n].states for n in self.structure.network) <= HELD
+
+    def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False, joints: tuple = ()) -> Plan:
+        plan = planning.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals, joints)
         self._refuse_holes(plan)
         return plan
 
@@ -102,6 +124,9 @@ def read(
         DataError: see tables.read.
     """
     known = {} if data is None else data
+    done = next((name for name, _ in model.interventions if name in getattr(known, "column_names", known)), None)
+    if done is not None:
+        raise tables.DataError(f"'{done}' is set by do() in every row: leave it out of the data")
     specs = {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
@@ -116,7 +141,8 @@ def read(
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = trace(model, specs)
     expected = {site.name: _expected(site, structure) for site in structure.sites.values()}
-    return Data(model, structure, tables.read(known, expected, model.inputs, labels or {}, model=model.name, rows=rows))
+    labels = {**structure.labels, **(labels or {})}
+    return Data(model, structure, tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows))
 
 
 def _expected(site: Site, structure: Structure) -> tables.Expected:
@@ -194,11 +220,7 @@ def load(
     total = bucket(rows)
     chunks = max(1, round(total / plan.chunk_rows(copies)))
     size = -(-total // chunks)
-    centre = {
-        name: _centre(table.columns[name], sites[name], weights)
-        for name in plan.observed
-        if sites[name].kind in CENTRED and name in plan.pooled
-    }
+    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred}
 
     weight = np.zeros(chunks * size)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]

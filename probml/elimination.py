@@ -22,6 +22,10 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
+from probml import levelwise
+
+MANY = 64  # names from which all buckets of a level are worked on at once (levelwise): less compiling, somewhat slower to run
+
 
 class Factor(NamedTuple):
     """A non-negative table in natural logs: -inf is impossible, +inf counts as a huge finite number."""
@@ -71,14 +75,24 @@ def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], eliminat
 
 def widest(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """The largest table that eliminating in this order creates or meets, and its number of entries per row."""
-    cliques = [frozenset(scope) for scope in scopes]
-    near = _interaction(cliques, order)
-    for v in order:
-        around = near.pop(v)
-        cliques.append(around | {v})
-        near |= {u: (near[u] | around) - {u, v} for u in around}
+    cliques = [*map(frozenset, scopes), *_cliques(scopes, order)]
     size, clique = max(((math.prod(sizes[u] for u in names), sorted(names)) for names in cliques), default=(1, []))
     return tuple(clique), size
+
+
+def work(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Sequence[str]) -> int:
+    """The entries of all tables that eliminating in this order meets, per row."""
+    return sum(math.prod(sizes[u] for u in clique) for clique in _cliques(scopes, order))
+
+
+def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
+    """The names that meet when each name of the order goes."""
+    found, near = [], _interaction(scopes, order)
+    for v in order:
+        around = near.pop(v)
+        found.append(frozenset(around | {v}))
+        near |= {u: (near[u] | around) - {u, v} for u in around}
+    return found
 
 
 def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:
@@ -127,6 +141,12 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     Returns: the log of the maximum (n,) or (1,), and name -> state, int32 of that shape. Ties go to the lowest index, the last name of
     `order` chosen first; an impossible row has maximum -inf and all states 0.
     """
+    factors = _checked(factors, order, complete=True)
+    if _many(factors, order):
+        left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _peak, _capped)
+        value = _product([Factor(*pair) for pair in left]).log
+        states = levelwise.backtrack(schedule, pools, value.shape[0])
+        return value, {name: jnp.where(value > -jnp.inf, states[name], 0) for name in order}
     (value, best), states = _max_out(factors, order), {}
     for name in reversed(order):
         others, arg = best[name]
@@ -136,15 +156,27 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
 
 def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
     """The log of the maximum alone, (n,) or (1,); its gradient is one-hot at the state that `maximise` returns (hard EM)."""
+    factors = _checked(factors, order, complete=True)
+    if _many(factors, order):
+        return _product([Factor(*pair) for pair in levelwise.sweep(*zip(*factors, strict=True), order, _peak, _capped)[0]]).log
     return _max_out(factors, order)[0]
 
 
-def draw(factors: Iterable[Factor], order: Sequence[str], key: jax.Array, *, log_space: bool = False) -> dict[str, jax.Array]:
+def draw(
+    factors: Iterable[Factor], order: Sequence[str], key: jax.Array, *, log_space: bool = False
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """One joint sample per row, proportional to the product of the factors: eliminate, then sample backwards (Gumbel-max).
 
-    Returns: name -> state, int32, (n,), or (1,) if every factor has rows axis 1; an impossible row is all 0.
+    Returns: the log of the sum over all states, and name -> state, int32; each (n,), or (1,) if every factor has rows axis 1; an
+    impossible row is all 0.
     """
     factors, seen, states = _checked(factors, order, complete=True), {}, {}
+    if _many(factors, order):
+        left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _log_sum, _capped)
+        total = _product([Factor(*pair) for pair in left]).log
+        noise = jax.random.gumbel(key, (levelwise.choices(schedule), total.shape[0]), total.dtype)
+        states = levelwise.backtrack(schedule, pools, total.shape[0], noise)
+        return total, {name: jnp.where(total > -jnp.inf, states[name], 0) for name in order}
     total = _product(_eliminate(factors, order, log_space, seen)).log
     sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
     noise = jax.random.gumbel(key, (total.shape[0], sum(sizes.values())), total.dtype)  # one call: 1,000 would compile for minutes
@@ -152,7 +184,7 @@ def draw(factors: Iterable[Factor], order: Sequence[str], key: jax.Array, *, log
         others, tables = seen[name]
         mine, noise = noise[:, : sizes[name]], noise[:, sizes[name] :]
         states[name] = _pick(*tables, tuple(states[u] for u in others), mine)
-    return {name: jnp.where(total > -jnp.inf, states[name], 0) for name in order}
+    return total, {name: jnp.where(total > -jnp.inf, states[name], 0) for name in order}
 
 
 def _checked(factors: Iterable[Factor], order: Sequence[str], complete: bool = False) -> list[Factor]:
@@ -199,6 +231,8 @@ def _buckets(factors: list[Factor], order: Sequence[str], step: Callable) -> lis
 
 def _eliminate(factors: list[Factor], order: Sequence[str], log_space: bool, seen: dict | None = None) -> list[Factor]:
     """Sums out `order`; the factors left, the log scale among them. `seen` collects each bucket for `draw`."""
+    if _many(factors, order):
+        return [Factor(*pair) for pair in levelwise.sweep(*zip(*factors, strict=True), order, _log_sum, _capped)[0]]
     scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
 
     def step(name: str, others: tuple, arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, bool]:
@@ -304,6 +338,28 @@ def _add(arrays: Sequence[jax.Array], scopes: Sequence[tuple], target: Sequence)
         array = jnp.expand_dims(array, [1 + i for i, u in enumerate(target) if u not in scope])
         total = array if total is None else total + array
     return total
+
+
+def _many(factors: list[Factor], order: Sequence[str]) -> bool:
+    """Whether to work level by level: many names, and a tree with many buckets a level; a chain has one."""
+    return len(order) > MANY and levelwise.groups(*zip(*factors, strict=True), order) <= len(order) / 2
+
+
+def _capped(log: jax.Array) -> jax.Array:
+    """+inf counts as a huge number."""
+    return _straight(log, jnp.minimum(log, _huge(log)))
+
+
+def _log_sum(total: jax.Array) -> jax.Array:
+    """log Σ exp over the middle axis."""
+    top = _finite_max(total, 1)
+    return _log(jnp.sum(jnp.exp(total - top), 1)) + top[:, 0]
+
+
+def _peak(total: jax.Array) -> jax.Array:
+    """The maximum over the middle axis; its gradient goes to the lowest maximising index alone."""
+    chosen = jnp.argmax(stop_gradient(total), 1, keepdims=True) == jnp.arange(total.shape[1])[:, None]
+    return jnp.sum(jnp.where(chosen, total, 0), 1)
 
 
 def _finite_max(log: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:

@@ -91,7 +91,26 @@ def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: K
 
 def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
     """Natural parameters of every pooled site; the whole dependence of the evidence on the parameters, but for row-wise sites."""
-    return {name: _natural(plan, name, argument_table(plan, params, known, name), known) for name in plan.pooled}
+    out, env = {}, _env(plan, params, known)
+    for names in plan.alike:
+        if len(names) == 1:
+            out[names[0]] = _natural(plan, names[0], argument_table(plan, params, known, names[0]), known)
+            continue
+        takes = [[p for p in plan.structure.sites[name].parents if p in env] for name in names]
+        stacked = [jnp.stack([jnp.asarray(env[p]) for p in column]) for column in zip(*takes, strict=True)]
+
+        def one(values, name=names[0], own=takes[0]):
+            return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)), Known({}, {}, {}), name), known)
+
+        out |= dict(zip(names, unstacked(jax.vmap(one)(stacked), len(names)), strict=True))
+    return {name: out[name] for name in plan.pooled}
+
+
+def unstacked(tree: Any, count: int) -> list[Any]:
+    """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards it is one concatenation."""
+    leaves, treedef = jax.tree.flatten(tree)
+    parts = [[jnp.squeeze(part, 0) for part in jax.lax.split(leaf, [1] * count)] for leaf in leaves]
+    return [jax.tree.unflatten(treedef, [part[i] for part in parts]) for i in range(count)]
 
 
 def _cells(site, array: jax.Array) -> jax.Array:
@@ -259,16 +278,20 @@ def row_factors(
         factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
     factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed]
+    indicators: dict[tuple, list[str]] = {}
     for name in plan.variables:
         site = plan.structure.sites[name]
         if name in rows.likelihood:
             weight = rows.likelihood[name]
             factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf), (name,)))
-        elif site.rows and name in rows.seen:  # seen in part: an indicator
-            states = jnp.asarray(plan.variables[name].values)
-            agrees = (rows.values[name][:, None] == states[None]) | ~rows.seen[name][:, None]
-            agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
-            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
+        elif site.rows and name in rows.seen:
+            indicators.setdefault((site.cells, plan.variables[name].states), []).append(name)
+    for names in indicators.values():  # seen in part
+        states = jnp.asarray(plan.variables[names[0]].values)
+        values, seen = (jnp.stack([array[name] for name in names])[:, :, None] for array in (rows.values, rows.seen))
+        agrees = ((values == states) | ~seen).reshape(*values.shape[:2], len(states), -1).all(-1)
+        logs = unstacked(jnp.where(agrees, 0.0, -jnp.inf), len(names))
+        factors += [Factor(log, (name,)) for log, name in zip(logs, names, strict=True)]
     return factors
 
 

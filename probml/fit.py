@@ -1,5 +1,6 @@
 """What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
 
+import contextlib
 import functools
 import math
 import os
@@ -20,13 +21,14 @@ from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_evidence, log_prior
-from probml.language import Model, ModelError, Refusal
+from probml.language import Model, ModelError, Refusal, thaw
 from probml.merging import Kept
 from probml.posterior import Marginals, Posterior, draw_params, predictives
 from probml.queries import Belief
 from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
 
+WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 
@@ -56,6 +58,7 @@ class Fit:
     pattern: tuple = field(default=(), repr=False)
     closed: Posterior | None = field(default=None, repr=False)
     states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
+    learnt: Model | None = field(default=None, repr=False)  # the model that was fitted, where do() has changed it since
     kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
 
     @classmethod
@@ -88,6 +91,7 @@ class Fit:
             tuple(sorted(pattern.items())),
             outcome.posterior,
             table,
+            None,
             kept,
         )
 
@@ -112,7 +116,8 @@ class Fit:
 
     @property
     def _plan(self) -> planning.Plan:
-        return planning.make(self.structure, dict(self.pattern), tuple(self.given))
+        structure = self.structure if self.learnt is None else trace(self.learnt, self.shapes)
+        return planning.make(structure, dict(self.pattern), tuple(self.given))
 
     @property
     def _marginals(self) -> Marginals:
@@ -189,13 +194,27 @@ class Fit:
     def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
         return chunks.read(self.model, data, self.names, rows, self.shapes)
 
-    def _prepare(self, data: chunks.Data, targets: Sequence[str], plug_in: bool):
+    def _prepare(self, data: chunks.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool):
         merged = data._replace(table=replace(data.table, values={**self.given, **data.table.values}))
-        plan = merged.plan(tuple(targets), merge_globals=True)
+        joints = tuple(target for target in targets if isinstance(target, tuple))
+        singles = tuple(dict.fromkeys(name for target in targets for name in (target if target in joints else (target,))))
+        merged, plan = self._planned(merged, singles, joints)
         order = chunks.order(merged, plan)
         rows, known = chunks.load(merged, plan, keep=order)
         back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
         return plan, rows, known, *self._belief(plan, known, plug_in), back
+
+    def _planned(self, data: chunks.Data, targets: tuple[str, ...], joints: tuple) -> tuple[chunks.Data, planning.Plan]:
+        """The plan of a question. Few rows of a network are asked through one program, whatever is seen and whatever is asked."""
+        network = data.structure.network
+        if network and data.small():
+            with contextlib.suppress(Refusal):  # too wide where nothing is known to be seen: each pattern by itself then
+                loose = data.loosened(network)
+                plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True, joints=joints)
+                if plan.work <= WORK:
+                    return loose, plan
+        data = data.loosened({name for joint in joints for name in joint})
+        return data, data.plan(targets, merge_globals=True, joints=joints)
 
     def _belief(self, plan: planning.Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
         """What queries condition on, and whether it is a stack of draws to average over."""
@@ -214,8 +233,24 @@ class Fit:
     def _ask(self, data: Any, ask: Sequence[tuple[str, str]], plug_in: bool, rows: int | None = None):
         held = data if isinstance(data, chunks.Data) else self._read(data, rows)
         plan, loaded, known, belief, averaged, back = self._prepare(held, [site for _, site in ask], plug_in)
-        log, out = queries.answer(plan, tuple(ask), averaged, belief, known, loaded)
-        return back(log), {k: back(v) for k, v in out.items()}, held
+        every = [("probability", name) for name in plan.targets if name in self.structure.network] if ask else []
+        log, out = queries.answer(plan, tuple(dict.fromkeys((*every, *ask))), averaged, belief, known, loaded)
+        log = back(log)
+        if ask:
+            self._warn(log)
+        return log, {k: back(out[k]) for k in ask}, held
+
+    def _warn(self, log: np.ndarray) -> None:
+        """Say which rows are impossible: their answers are no probabilities."""
+        rows = np.flatnonzero(np.isneginf(log))
+        if len(rows):
+            shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
+            warnings.warn(
+                f"model '{self.model.name}': {len(rows)} of {len(log)} rows are impossible given what was fitted (log_prob −∞), "
+                f"so their probabilities are 0 and their states the first: rows {shown}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
@@ -243,6 +278,18 @@ class Fit:
         held = self._read(data)
         name = self._inside(site or self._unseen(held))
         return self._ask(held, [("probability", name)], plug_in)[1]["probability", name]
+
+    def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
+        """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the sites, in their order).
+
+        Raises:
+            ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has several cells.
+        """
+        sites = (sites,) if isinstance(sites, str) else tuple(sites)
+        for name in sites:
+            if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
+                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask predict_proba for each cell's own")
+        return self._ask(data, [("joint", sites)], plug_in)[1]["joint", sites]
 
     def _inside(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
@@ -277,7 +324,7 @@ class Fit:
         plan, loaded, known, belief, averaged, back = self._prepare(held, wanted, plug_in)
         if averaged:
             belief = self._belief(plan, known, True)[0]
-        variables = tuple(name for name in wanted if name in plan.variables)
+        variables = tuple(v for v in plan.variables if v in wanted or sites is None and self.structure.sites[v].rows)
         leaves = tuple(
             name
             for name in wanted
@@ -285,7 +332,8 @@ class Fit:
             and held.pattern.get(name) != "seen"
             and all(parent in variables for parent in self.structure.sites[name].parents if parent in plan.variables)
         )
-        states = queries.decode(plan, variables, leaves, belief, known, loaded)
+        log, states = queries.decode(plan, variables, leaves, belief, known, loaded)
+        self._warn(back(log))
         out = {}
         for name in wanted:
             if name in variables:
@@ -331,6 +379,24 @@ class Fit:
         rows, known = chunks.load(held, plan)
         return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, known, rows))
 
+    def do(self, values: Mapping[str, Any]) -> "Fit":
+        """What was learnt, after an intervention: the named sites are set in every row and no longer depend on their parents
+        (Pearl 2009, graph surgery), so that nothing is learnt from them about what causes them.
+
+        Args:
+            values: site inside rows() → its state as a label, or its value, the same in every row.
+
+        Raises:
+            ModelError: a site is unknown or lies outside rows(); a label or value that it cannot have.
+        """
+        codes = {}
+        for name, value in values.items():
+            labels = self.names.get(name)
+            if labels is not None and value not in labels:
+                raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, {list(labels)}")
+            codes[name] = value if labels is None else labels.index(value)
+        return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model, kept=None)
+
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns."""
         import pandas as pd
@@ -367,23 +433,27 @@ class Fit:
             held = self._read(given)
         key = jax.random.key(seed)
         plan, loaded, known, belief, averaged, back = self._prepare(held, (), plug_in)
-        n = held.table.rows
+        n, sites = held.table.rows, self.structure.sites
         if averaged:
             belief = self._belief(plan, known, True)[0]
-        states = queries.draw(plan, belief, known, loaded, key) if plan.variables else {}
-        fixed = {}
-        for name in plan.variables:
-            codes = np.broadcast_to(np.asarray(states[name]), loaded.weights.shape)
-            fixed[name] = plan.variables[name].values[back(codes)]
-        if self.closed is not None and not plug_in:
-            params = self._draws(n, seed)
-        else:
-            params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
-        columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
-        values = simulate_rows(
-            self.structure, params, self._known().given, fixed, columns, held.table.inputs, jax.random.fold_in(key, 1), n
-        )
-        return {name: tables.to_labels(np.asarray(v), self.names.get(name)) for name, v in values.items()}
+        log, states = queries.draw(plan, belief, known, loaded, key) if plan.variables else (None, {})
+        if log is not None:
+            self._warn(back(log))
+        fixed = {name: plan.variables[name].values[back(states[name])] for name in plan.variables}
+        values = {name: fixed[name] for name in fixed if sites[name].rows}
+        if any(site.rows and site.name not in fixed for site in sites.values()):
+            if self.closed is not None and not plug_in:
+                params = self._draws(n, seed)
+            else:
+                params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
+            columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
+            given, last = self._known().given, jax.random.fold_in(key, 1)
+            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n)
+        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in sites if name in values}
+        for name, value in self.model.interventions:
+            done = np.asarray(thaw(value))
+            values[name] = tables.to_labels(np.broadcast_to(done, (n, *done.shape)), self.names.get(name))
+        return values
 
     # Keeping
 
@@ -429,7 +499,8 @@ def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     """See Model.at."""
     structure = None if model.inputs else trace(model, {})
     out = {name: np.asarray(value, float) for name, value in params.items()}
-    fit = Fit(model, out, {}, names={k: tuple(v) for k, v in labels.items()})
+    names = {**(structure.labels if structure else {}), **{k: tuple(v) for k, v in labels.items()}}
+    fit = Fit(model, out, {}, names=names)
     if structure is not None:
         _check_params(structure, out)
     return fit if structure is not None else _Deferred(model, out, {}, names=fit.names)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import numpyro
+from numpyro.primitives import Messenger
 
 if TYPE_CHECKING:
     import networkx
@@ -185,10 +186,10 @@ class Model:
     re-traces and re-compiles nothing.
     """
 
-    def __init__(self, generative: Generative, settings: tuple):
-        self.generative, self.settings = generative, settings
+    def __init__(self, generative: Generative, settings: tuple, interventions: tuple = ()):
+        self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
-        self._hash = hash((generative.__module__, generative.__qualname__, settings, self.context))
+        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions, self.context))
 
     @property
     def name(self) -> str:
@@ -196,9 +197,15 @@ class Model:
         return self.generative.__name__
 
     @property
+    def bound(self) -> dict[str, Any]:
+        """The settings by name, as they were given."""
+        return {name: thaw(value) for name, value in self.settings}
+
+    @property
     def identity(self) -> str:
         """The function's name and a digest of its settings, the same in every process."""
-        return f"{self.name}:{hashlib.sha256(repr(_stable(self.settings)).encode()).hexdigest()}"
+        parts = (self.settings, self.interventions) if self.interventions else self.settings
+        return f"{self.name}:{hashlib.sha256(repr(_stable(parts)).encode()).hexdigest()}"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -212,10 +219,12 @@ class Model:
     def __eq__(self, other):
         if not isinstance(other, Model) or self.generative.function is not other.generative.function:
             return False
-        return (self.settings, self.context) == (other.settings, other.context)
+        mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
+        return mine == theirs
 
     def __repr__(self):
-        return f"{self.name}({', '.join(f'{name}={_shown(value)}' for name, value in self.settings)})"
+        shown = f"{self.name}({', '.join(f'{name}={_shown(value)}' for name, value in self.settings)})"
+        return shown + (f".do({dict((name, thaw(value).tolist()) for name, value in self.interventions)})" if self.interventions else "")
 
     def __reduce__(self):
         if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
@@ -223,7 +232,7 @@ class Model:
                 f"model '{self.name}' is defined inside a function ({self.generative.__qualname__}), so pickle cannot find it again: "
                 "define it at the top level of a module"
             )
-        return Model, (self.generative, self.settings)
+        return Model, (self.generative, self.settings, self.interventions)
 
     def __call__(self, rows: int | None = None, **inputs: Any) -> Any:
         """Run the plain generative function, inside any NumPyro handlers.
@@ -239,8 +248,8 @@ class Model:
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
             rows = next(iter(lengths.values()), None)
-        with _scope(rows):
-            return self.generative.function(**{name: thaw(value) for name, value in self.settings}, **inputs)
+        with _scope(rows), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
+            return self.generative.function(**self.bound, **inputs)
 
     def _know(self, inputs: Mapping[str, Any]) -> None:
         missing = [name for name in self.inputs if name not in inputs]
@@ -292,6 +301,19 @@ class Model:
 
         return simulate_prior(self, rows, steps, seed, inputs)
 
+    def do(self, values: Mapping[str, Any]) -> "Model":
+        """The model after an intervention (Pearl 2009): the named sites no longer depend on anything, they are these values in every row.
+
+        Args:
+            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do` takes labels).
+
+        Raises:
+            ModelError: a site is unknown or lies outside rows(), a value has another shape or lies outside the site's support.
+        """
+        from probml.structure import intervened
+
+        return Model(self.generative, self.settings, intervened(self, values))
+
     def log_density(self, data: Any, params: Mapping[str, Any]):
         """log p(data, params), the unseen discrete sites summed out: one number, in nats."""
         from probml.fit import known
@@ -316,6 +338,20 @@ class Model:
         """The sites inside rows() as a networkx DAG."""
         whole = self.structure
         return whole.subgraph([name for name, data in whole.nodes(data=True) if data["rows"]]).copy()
+
+
+class _Intervene(Messenger):
+    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of them."""
+
+    def __init__(self, interventions: tuple):
+        super().__init__()
+        self.values = {name: thaw(value) for name, value in interventions}
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.values:
+            shape = msg["fn"].batch_shape + msg["fn"].event_shape
+            msg["value"] = jax.numpy.broadcast_to(jax.numpy.asarray(self.values[msg["name"]]), shape)
+            msg["type"] = "deterministic"
 
 
 @contextlib.contextmanager

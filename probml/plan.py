@@ -17,6 +17,8 @@ from probml.structure import Site, Structure
 
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
+TABLES = 32  # bytes that an entry takes while its gradient is made
+CENTRED = ("Normal", "MultivariateNormal")
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
 
 
@@ -52,6 +54,7 @@ class Plan:
     global_order: tuple[str, ...]
     clique: tuple[str, ...]
     entries: int
+    work: int  # entries of all tables a row
     width: int  # numbers a row touches
 
     @functools.cached_property
@@ -88,6 +91,26 @@ class Plan:
         """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated out."""
         return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
 
+    @functools.cached_property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """The pooled sites in groups that are evaluated as one: the same program and the same kind of use."""
+        groups: dict = {}
+        for name in self.pooled:
+            key, parents = self.structure.likeness(name), self.discrete_parents(name)
+            variable, spread = name in self.variables, tuple(p for p in parents if p in self.variables)
+            plain = all(self.variables[p].states == self.structure.sites[p].states for p in (*spread, *(name,) * variable))
+            if key is None or not plain or name in self.centred:
+                key = name
+            else:
+                key = (key, variable, tuple(p in self.variables for p in parents))
+            groups.setdefault(key, []).append(name)
+        return tuple(map(tuple, groups.values()))
+
+    @functools.cached_property
+    def centred(self) -> tuple[str, ...]:
+        """The pooled sites whose data are centred on their column means."""
+        return tuple(name for name in self.observed if self.structure.sites[name].kind in CENTRED and name in self.pooled)
+
     @property
     def complete(self) -> bool:
         """Nothing inside rows is summed or integrated out: pooled statistics are then the same at every parameter value."""
@@ -111,7 +134,8 @@ class Plan:
 
     def chunk_rows(self, copies: int = 1) -> int:
         """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches stays in cache."""
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), 16, min(8192, max(2**15 // copies, 128))))
+        fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
+        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting), min(8192, max(2**15 // copies, 128))))
 
 
 def make(
@@ -120,20 +144,22 @@ def make(
     given: tuple[str, ...] = (),
     targets: tuple[str, ...] = (),
     merge_globals: bool = False,
+    joints: tuple[tuple[str, ...], ...] = (),
 ) -> Plan:
     """Decide the plan; cached by value.
 
     Args:
         merge_globals: for queries on single rows: global variables are eliminated with the row's own.
+        joints: targets that a query asks for together.
 
     Raises:
         Refusal: an unseen continuous site feeds another, a summed-out site has no finite support, a table exceeds the budget.
     """
-    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals)
+    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals, tuple(joints))
 
 
 @functools.lru_cache(maxsize=512)
-def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], targets: tuple[str, ...], merge_globals: bool) -> Plan:
+def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple, merge_globals: bool, joints: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active = _active(structure, pattern, targets)
     variables: dict[str, Variable] = {}
@@ -166,11 +192,11 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], ta
     pooled, rowwise = [], []
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
-    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), 1, 1)
+    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), 1, 1, 1)
     local = [v for v in variables if sites[v].rows or merge_globals]
     outer = [v for v in variables if v not in local]
     sizes = {v: variable.states for v, variable in variables.items()}
-    scopes = [draft.scope(name) for name in (*pooled, *rowwise)]
+    scopes = [draft.scope(name) for name in (*pooled, *rowwise)] + list(joints)
     if merge_globals:
         scopes += [tuple(draft.globals)] * bool(draft.globals)
     order = elimination.min_fill(scopes, sizes, local)
@@ -203,6 +229,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple[str, ...], ta
         tuple(global_order),
         clique,
         entries,
+        elimination.work(scopes, sizes, order),
         width,
     )
 

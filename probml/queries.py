@@ -35,29 +35,43 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[Facto
     return factors + global_factors(plan, belief.params, known)
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows, key) -> tuple[jax.Array, dict]:
+def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one parameter value."""
     factors, size = _factors(plan, belief, known, rows), len(rows.weights)
+    scopes = {site: _asked(plan, site) for _, site in ask}
+    wanted, taps, untapped = set(scopes.values()), {}, []
+    for factor in factors:
+        if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
+            taps[factor.names] = factor.log  # evidence on a site is a factor over it, whose gradient is the site's posterior
+        else:
+            untapped.append(factor)
+    blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope))) for scope in wanted - taps.keys()}
+    taps = sorted((taps | blank).items(), key=lambda item: item[0])
 
-    def evidence(extra):
-        return jnp.broadcast_to(elimination.evidence([*factors, *extra], plan.order), (size,))
-
-    scopes = {site: (site,) if site in plan.variables else plan.scope(site) for question, site in ask if question != "decode"}
-    zeros = [jnp.zeros((size, *(plan.variables[v].states for v in scope))) for scope in scopes.values()]
-
-    def total(zeros):
-        log = evidence([Factor(z, scope) for z, scope in zip(zeros, scopes.values(), strict=True)])
+    def total(logs):
+        tapped = [Factor(log, scope) for log, (scope, _) in zip(logs, taps, strict=True)]
+        log = jnp.broadcast_to(elimination.evidence([*untapped, *tapped], plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
-    (_, log), tables = jax.value_and_grad(total, has_aux=True)(zeros)
-    q = dict(zip(scopes, tables, strict=True))
+    (_, log), tables = jax.value_and_grad(total, has_aux=True)([log for _, log in taps])
+    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
+    q = {site: found[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
-        if question == "probability":
+        if question == "joint":
+            out[question, site] = q[site]
+        elif question == "probability":
             out[question, site] = _probability(plan, belief, known, rows, site, q[site])
         elif question == "mean":
             out[question, site] = _average(q[site], conditional(plan, belief.params, known, rows, site, "mean"))
     return log, out
+
+
+def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The variables whose joint posterior answers for a site, or for several together."""
+    if isinstance(site, tuple):
+        return site
+    return (site,) if site in plan.variables else plan.scope(site)
 
 
 def _average(q: jax.Array, values: jax.Array) -> jax.Array:
@@ -113,8 +127,8 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
     def chunk(rows):
         if not averaged:
-            return _answer(plan, ask, belief, known, rows, None)
-        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows, None), belief.params)
+            return _answer(plan, ask, belief, known, rows)
+        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows), belief.params)
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
@@ -124,7 +138,8 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
 def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
-    """The jointly most probable states of the variables `sites`, all others summed out: name → (chunks, b) joint states.
+    """The jointly most probable states of the variables `sites`, all others summed out: the log of that maximum, up to a
+    constant, (chunks, b), and name → (chunks, b) joint states.
 
     Args:
         leaves: sites that are no variables, each cell of them maximised given its parents, which are among `sites`: (chunks, b, *cells).
@@ -144,26 +159,27 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
                 unseen = ~rows.seen[name].reshape(size, *(1,) * len(scope), -1)
                 best = jnp.where(unseen, best, 0.0)
             factors.append(Factor(best.sum(-1), scope))
-        states = elimination.maximise(elimination.remainder(factors, first), rest)[1] if plan.order else {}
+        best, states = elimination.maximise(elimination.remainder(factors, first), rest) if plan.order else (jnp.zeros(size), {})
         states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
         out = {name: states[name] for name in sites if name in states}
         for name, (p, scope) in peaks.items():
             chosen = p[(jnp.arange(size), *(states[parent] for parent in scope))] if all(v in states for v in scope) else p
             out[name] = chosen.argmax(-1)
-        return out
+        return jnp.broadcast_to(best, (size,)), out
 
     return jax.lax.map(chunk, chunks)
 
 
 @functools.partial(jit, static_argnames=("plan",))
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
-    """Joint draws of all variables given each row: name → (chunks, b) joint states."""
+    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b) joint states."""
 
     def chunk(pair):
         rows, key = pair
         factors = _factors(plan, belief, known, rows)
         size = len(rows.weights)
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names) for f in factors[:1]] + factors[1:]
-        return elimination.draw(whole, plan.order, key)
+        log, states = elimination.draw(whole, plan.order, key)
+        return jnp.broadcast_to(log, (size,)), states
 
     return jax.lax.map(chunk, (chunks, jax.random.split(key, chunks.weights.shape[0])))

@@ -37,6 +37,7 @@ class Site:
     parents: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
+    labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ arguments, to be vmapped over rows and over the states of discrete parents.
 
 import dataclasses
 import functools
+import math
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import exchange, families, levels
-from probml.language import Model, ModelError
+from probml.language import Model, ModelError, freeze
 from probml.site import Site
 
 if TYPE_CHECKING:
@@ -140,8 +141,17 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         tuple((frame.name, frame.size) for frame in frames),
         states,
         fn.support,
+        labels=_labels(where, msg, states),
     )
     return site, arguments
+
+
+def _labels(where: str, msg: dict, states: int | None) -> tuple | None:
+    """The labels of the states that the model declares in NumPyro's slot for such things."""
+    labels = (msg.get("infer") or {}).get("labels")
+    if labels is not None and len(labels) != states:
+        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(labels)} labels for {states or 'no'} states")
+    return None if labels is None else tuple(labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +173,28 @@ class Structure:
             *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
         )
         return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
+
+    def likeness(self, name: str) -> tuple | None:
+        """What two sites share whose arguments are the same program of different parameters and discrete parents; None: like no other.
+
+        Sites alike are evaluated as one, stacked: a network of 400 nodes is then no longer to compile than one of a few kinds.
+        """
+        if name not in self._likeness:
+            (program, takes), site = self.programs[name], self.sites[name]
+            plain = site.family is not None and all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows) for t in takes)
+            key = None
+            if plain:
+                kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states) for t in takes)
+                consts = tuple(np.asarray(c).tobytes() for c in program.consts)
+                layout = (site.family, site.arguments, site.batch, site.independent, site.event, site.axes, site.row_axis, site.rows)
+                order = tuple(takes.index(p) for p in site.parents)
+                key = (str(program.jaxpr), consts, kinds, layout, order)
+            self._likeness[name] = key
+        return self._likeness[name]
+
+    @functools.cached_property
+    def _likeness(self) -> dict[str, tuple | None]:
+        return {}
 
     def constant(self, name: str, argument: str | None) -> np.ndarray | None:
         """The value of an argument that the model states, where it depends on nothing; else None. Nothing is computed."""
@@ -196,8 +228,26 @@ class Structure:
         return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete)
 
     @functools.cached_property
+    def labels(self) -> dict[str, tuple]:
+        """Site → the labels of its states, where the model declares them."""
+        return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
+
+    @functools.cached_property
+    def network(self) -> tuple[str, ...]:
+        """The scalar sites inside rows with finitely many states, if two or more of them have children; else none.
+
+        What is seen of them may differ from row to row in more ways than could each have a program of its own.
+        """
+        found = tuple(s.name for s in self.sites.values() if s.rows and s.states and math.prod(s.cells) == 1)
+        return found if sum(bool(self.children[name]) for name in found) > 1 else ()
+
+    @functools.cached_property
     def children(self) -> dict[str, tuple[str, ...]]:
-        return {name: tuple(s.name for s in self.sites.values() if name in s.parents) for name in self.sites}
+        below: dict[str, list[str]] = {name: [] for name in self.sites}
+        for site in self.sites.values():
+            for parent in site.parents:
+                below[parent].append(site.name)
+        return {name: tuple(children) for name, children in below.items()}
 
     def graph(self) -> "networkx.DiGraph":
         import networkx  # late: 0.2 s that `import probml` need not take
@@ -270,8 +320,9 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     sites, programs = {}, {}
     for name, site in found.items():
         positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
-        needs = sorted(set().union(*(depends[i] for i in positions))) if positions else []
         program, takes = levels.restrict(closed, positions)
+        needs = set().union(*(depends[i] for i in positions))
+        needs = [i for i in _by_use(program, takes) if i in needs]
         programs[name] = (program, tuple(names[i] for i in takes))
         sites[name] = dataclasses.replace(
             site,
@@ -288,6 +339,34 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                 )
     _check_rows(model, found, inputs)
     return Structure(model, sites, programs)
+
+
+def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
+    """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row), checked."""
+    sites, out = trace(model).sites, dict(model.interventions)
+    for name, value in values.items():
+        where = f"do({{'{name}': ...}})"
+        if name not in sites or not sites[name].rows:
+            inside = [site.name for site in sites.values() if site.rows]
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it has {inside}")
+        site, array = sites[name], np.asarray(value)
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ModelError(f"{where}: expected a finite number, got {value!r}")
+        if array.shape not in (site.cells, ()):
+            raise ModelError(f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}")
+        if site.discrete and (array != np.floor(array)).any() or site.states and not ((array >= 0) & (array < site.states)).all():
+            raise ModelError(f"{where}: expected a state, a whole number in 0..{(site.states or 0) - 1}, got {value!r}")
+        array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
+        placed = np.asarray(site.place(array)) if array.ndim else array
+        out[name] = freeze(placed, name)
+    return tuple(sorted(out.items()))
+
+
+def _by_use(program, takes: tuple[int, ...]) -> list[int]:
+    """The inputs of a program in the order of their first use: parents stand as the user wrote them."""
+    number = dict(zip(program.jaxpr.invars, takes, strict=True))
+    used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
+    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, core.Literal) and atom in number))
 
 
 def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct]) -> None:

@@ -208,7 +208,7 @@ def _site(e, raw, known):
             return _checked(e, _whole(e, a) if e.discrete else _floats(e, a, seen), seen), None
         if any(isinstance(label, str) for label in known):
             look = np.ones(a.shape, bool) if seen is None else seen
-            _deny(look, what, a, f"one of the labels of the fit, {_list(known)}, not a code", e.rows)
+            _deny(look, what, a, f"one of its labels, {_list(known)}, not a code", e.rows)
         raw = _coded(a, np.zeros(a.shape, bool) if seen is None else ~seen)
     codes, own = _codes(e, raw, known)
     hidden = codes < 0
@@ -221,7 +221,7 @@ def _codes(e, raw, known):
     if known is not None:
         lookup = {label: code for code, label in enumerate(known)}
         codes = np.array([*(lookup.get(label, -2) for label in given), -1], np.int32)[raw.values]  # index -1 is the last
-        _deny(codes == -2, what, raw, f"a category of the fit, one of {_list(known)}", e.rows)
+        _deny(codes == -2, what, raw, f"a known category, one of {_list(known)}", e.rows)
         return codes, tuple(known)
     text = [isinstance(label, str) for label in given]
     if any(text) and not all(text) and not raw.categorical:

@@ -258,7 +258,8 @@ def test_an_impossible_row_is_minus_infinity_and_leaves_the_others_alone():
     data = {"a": [0, 0, 1, nan], "b": [0, 1, nan, nan]}  # b is a copy of a: the second row cannot be
     fit = model.at({})
     np.testing.assert_allclose(fit.log_prob(data), [np.log(0.5), -np.inf, np.log(0.5), 0.0], atol=EXACT)
-    got = fit.predict_proba(data, ["a", "b"])
+    with pytest.warns(RuntimeWarning, match="1 of 4 rows are impossible .* rows 1"):
+        got = fit.predict_proba(data, ["a", "b"])
     np.testing.assert_allclose(got["b"][[0, 2, 3]], [[1, 0], [0, 1], [0.5, 0.5]], atol=EXACT)
     assert all(np.isfinite(value).all() for value in got.values())
     assert np.isneginf(model.log_density(data, {}))

@@ -74,7 +74,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
                 raise
     table = _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows) if plan.globals else None
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return Fit.of(model, held.shapes, held.pattern, dict(held.table.labels), engine, outcome, jax.device_get(known.given), table, kept)
+    return Fit.of(model, held.shapes, held.pattern, held.labels, engine, outcome, jax.device_get(known.given), table, kept)
 
 
 def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict:
@@ -105,7 +105,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
         parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
         fits[size] = Fit.of(
-            models[size], held.shapes, held.pattern, dict(held.table.labels), engine, outcome, jax.device_get(known.given), None, None
+            models[size], held.shapes, held.pattern, held.labels, engine, outcome, jax.device_get(known.given), None, None
         )
     return fits
 

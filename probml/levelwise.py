@@ -1,0 +1,275 @@
+"""Variable elimination of hundreds of names: all buckets of one level of the elimination tree are one gather and one reduction.
+
+`elimination` unrolls an einsum for each name: the fastest to run, but a program that grows with the names (441 names: a minute of
+compiling). Here the buckets that need nothing of each other, those of one level, are laid out behind one another: an entry of a
+message is a sum of entries of flat pools, found by tables of indices, reduced over the states of the name that goes. The program
+grows with the levels (a few dozen), and with the buckets that are too wide for such tables. Messages are logs, so that there is no
+limit of range; rows are the last axis, so that a gather copies whole rows.
+
+Every factor and every message is met once, by one bucket: a pool holds what one level meets.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+WIDE = 2**14  # entries from which a bucket is worked on by itself, as tensors: a table of indices would be larger than its pool
+
+
+class _Read(NamedTuple):
+    """How the b buckets of a group read one pool: f sources each, a axes of the message."""
+
+    pool: int
+    offset: np.ndarray  # (b, f)
+    steps: np.ndarray  # (b, f, a) strides of the message's names
+    own: np.ndarray  # (b, f) stride of the name that goes
+
+
+class _Group(NamedTuple):
+    """Buckets of one level whose name has the same number of states; or one wide bucket."""
+
+    states: int
+    rows: bool  # a message for each row; else one for all
+    wide: bool
+    start: np.ndarray  # (b + 1,) where each bucket's message begins
+    divide: np.ndarray  # (b, a) entry // divide % size is the state of the message's a-th name
+    size: np.ndarray  # (b, a)
+    names: np.ndarray  # (b, a) which names these are, by number
+    own: np.ndarray  # (b,) the name that goes, by number
+    reads: tuple[_Read, ...]
+    parts: tuple[tuple[int, int], ...]  # (pool, entries) of consecutive parts of the messages
+
+
+class _Schedule(NamedTuple):
+    """Pools are numbered: 2 level + (0 shared, 1 by row), then one for each source of a wide bucket."""
+
+    base: tuple[tuple[int, ...], ...]  # pool → the factors it begins with
+    levels: tuple[tuple[_Group, ...], ...]
+    left: tuple[tuple[int, int, tuple[int, ...]], ...]  # messages over names that stay: (pool, entries, names by number)
+    names: tuple  # by number
+
+
+@functools.lru_cache(maxsize=128)
+def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Schedule:
+    """Lay out the elimination of `order`; on the host, once for each factor graph."""
+    names = tuple(dict.fromkeys((*order, *(u for scope in scopes for u in scope))))
+    number, turn = {u: i for i, u in enumerate(names)}, {u: i for i, u in enumerate(order)}
+    size = {u: k for scope, shape in zip(scopes, shapes, strict=True) for u, k in zip(scope, shape, strict=True)}
+    last = len(order)
+
+    def first(scope):
+        return min((turn[u] for u in scope if u in turn), default=last)
+
+    # 1. the tree: which bucket meets which factors and messages
+    meets: list[list] = [[] for _ in range(last + 1)]  # (is a message, factor or bucket, scope)
+    for i, scope in enumerate(scopes):
+        meets[first(scope)].append((False, i, scope))
+    others, level, rows, wide = [], [], [], []
+    for i, own in enumerate(order):
+        around = tuple(dict.fromkeys(u for _, _, scope in meets[i] for u in scope if u != own))
+        others.append(around)
+        level.append(1 + max((level[j] for message, j, _ in meets[i] if message), default=-1))
+        rows.append(any(rows[j] if message else not shared[j] for message, j, _ in meets[i]))
+        wide.append(size[own] * math.prod(size[u] for u in around) >= WIDE)
+        meets[first(around)].append((True, i, around))
+    depth = 1 + max(level, default=-1)
+    level, wide = [*level, depth], [*wide, False]  # the last bucket: what is left
+    length = [math.prod(size[u] for u in around) for around in others]
+
+    # 2. where every factor and message goes: a pool, filled by factors first, then by messages as the groups make them
+    pool: dict = {}
+    count = 2 * (depth + 1)
+    for i, bucket in enumerate(meets):
+        for message, j, _ in bucket:
+            by_row = rows[j] if message else not shared[j]
+            pool[message, j] = count if wide[i] else 2 * level[i] + by_row
+            count += wide[i]
+    kinds: list[dict] = [{} for _ in range(depth)]
+    for i, own in enumerate(order):
+        few = max(len(meets[i]) - 1, 1).bit_length()  # buckets with many sources apart: the others need no padding
+        kinds[level[i]].setdefault((size[own], rows[i], wide[i] and i, few), []).append(i)
+    for groups in kinds:
+        for members in groups.values():
+            members.sort(key=lambda i: pool[True, i])
+    base: list[list[int]] = [[] for _ in range(count)]
+    height, place = [int(p < 2 * (depth + 1)) for p in range(count)], {}  # a shared pool's entry 0 is a neutral 0, for padding
+    for i, scope in enumerate(scopes):
+        if first(scope) < last:
+            base[pool[False, i]].append(i)
+            place[False, i] = height[pool[False, i]]
+            height[pool[False, i]] += math.prod(size[u] for u in scope)
+    for groups in kinds:
+        for members in groups.values():
+            for i in members:
+                place[True, i] = height[pool[True, i]]
+                height[pool[True, i]] += length[i]
+
+    # 3. the index arithmetic of each group
+    def group(members):
+        axes = max(len(others[i]) for i in members)
+        divide, sizes, which = (np.ones((len(members), axes), np.int32) for _ in range(3))
+        found: dict[int, list[list]] = {}
+        for b, i in enumerate(members):
+            below = [size[u] for u in others[i]]
+            divide[b, : len(below)] = np.cumprod([1, *below[::-1]])[:-1][::-1]
+            sizes[b, : len(below)] = below
+            which[b] = 0
+            which[b, : len(below)] = [number[u] for u in others[i]]
+            for message, j, scope in meets[i]:
+                stride = dict(zip(scope, np.cumprod([1, *(size[u] for u in scope[:0:-1])])[::-1].tolist(), strict=True))
+                steps = [stride.get(u, 0) for u in others[i]] + [0] * (axes - len(below))
+                lists = found.setdefault(pool[message, j], [[] for _ in members])
+                lists[b].append((place[message, j], steps, stride[order[i]]))
+        reads = []
+        for where, lists in sorted(found.items()):
+            many = max(map(len, lists))
+            padded = [row + [(0, [0] * axes, 0)] * (many - len(row)) for row in lists]
+            shape = (len(members), many)
+            columns = [np.array([[source[c] for source in row] for row in padded], np.int32) for c in range(3)]
+            reads.append(_Read(where, columns[0].reshape(shape), columns[1].reshape(*shape, axes), columns[2].reshape(shape)))
+        parts: dict[int, int] = {}
+        for i in members:
+            parts[pool[True, i]] = parts.get(pool[True, i], 0) + length[i]
+        start = np.concatenate([[0], np.cumsum([length[i] for i in members])]).astype(np.int32)
+        own = np.array([turn[order[i]] for i in members], np.int32)
+        one = members[0]
+        return _Group(size[order[one]], rows[one], wide[one], start, divide, sizes, which, own, tuple(reads), tuple(parts.items()))
+
+    levels = tuple(tuple(group(members) for members in groups.values()) for groups in kinds)
+    made = [i for groups in kinds for members in groups.values() for i in members]
+    left = tuple((pool[True, i], length[i], tuple(number[u] for u in others[i])) for i in made if first(others[i]) == last)
+    return _Schedule(tuple(map(tuple, base)), levels, left, names)
+
+
+def _indices(group: _Group, read: _Read) -> np.ndarray:
+    """(entries, states, sources) into a pool."""
+    bucket = np.repeat(np.arange(len(read.offset)), np.diff(group.start))
+    local = np.arange(group.start[-1], dtype=np.int32) - group.start[bucket]
+    digit = (local[:, None] // group.divide[bucket]) % group.size[bucket]
+    index = read.offset[bucket] + (read.steps[bucket] * digit[:, None, :]).sum(-1, dtype=np.int32)
+    return index[:, None, :] + read.own[bucket][:, None, :] * np.arange(group.states, dtype=np.int32)[:, None]
+
+
+def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
+    """The one source of a wide bucket over (names of the message, name that goes, rows), size 1 where it lacks one."""
+    sizes = [*group.size[0].tolist(), group.states]
+    steps = [*read.steps[0, 0].tolist(), int(read.own[0, 0])]
+    held = sorted((axis for axis, step in enumerate(steps) if step), key=lambda axis: -steps[axis])
+    values = values.reshape(*(sizes[axis] for axis in held), -1)
+    values = jnp.transpose(values, (*np.argsort(held).tolist(), len(held)))
+    return jnp.expand_dims(values, [axis for axis, step in enumerate(steps) if not step])
+
+
+def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
+    """The log of the product of a bucket's factors, (entries, states, rows)."""
+    total = None
+    for read in sorted(group.reads, key=lambda read: pools[read.pool].shape[1]):  # what all rows share first
+        values = pools[read.pool]
+        if group.wide:
+            part = _tensor(group, read, values)
+        else:
+            part = values.at[_indices(group, read)].get(mode="promise_in_bounds").sum(2)
+        total = part if total is None else total + part
+    return total.reshape(-1, group.states, total.shape[-1])
+
+
+def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable, capped: Callable) -> dict[int, jax.Array]:
+    """Every pool, (entries, 1) or (entries, rows); `reduce` turns totals into messages (entries, rows)."""
+    height, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
+    waiting: list[list] = []
+    for number, factors in enumerate(schedule.base):
+        high = height if (number % 2 if number < levels else any(logs[i].shape[0] > 1 for i in factors)) else 1
+        flat = [jnp.zeros((high, 1), logs[0].dtype)] * (number < levels) + [logs[i].reshape(high, -1) for i in factors]
+        waiting.append([capped(jnp.concatenate(flat, 1).T)] if flat else [])
+    pools: dict[int, jax.Array] = {}
+
+    def fill(number):
+        pools[number] = jnp.concatenate(waiting[number]) if len(waiting[number]) > 1 else waiting[number][0]
+
+    for level, groups in enumerate((*schedule.levels, ())):
+        fill(2 * level)
+        fill(2 * level + 1)
+        for group in groups:
+            for read in group.reads if group.wide else ():
+                fill(read.pool)
+            message = reduce(_totals(group, pools))
+            cuts = np.cumsum([n for _, n in group.parts])[:-1].tolist()
+            for (to, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message], strict=True):
+                waiting[to].append(part)
+    return pools
+
+
+def groups(logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence) -> int:
+    """The number of steps that eliminating `order` takes."""
+    return sum(map(len, _plan(logs, scopes, order).levels))
+
+
+def _plan(logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence) -> _Schedule:
+    shapes, shared = tuple(log.shape[1:] for log in logs), tuple(log.shape[0] == 1 for log in logs)
+    return _schedule(tuple(map(tuple, scopes)), shapes, shared, tuple(order))
+
+
+def sweep(
+    logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence, reduce: Callable, capped: Callable
+) -> tuple[list[tuple], dict, _Schedule]:
+    """Eliminate `order`: what is left as (log (rows, *sizes), names), every level's pools, and the schedule.
+
+    Args:
+        logs: tables of log values: (rows or 1, *sizes).
+        reduce: (entries, states, rows) → (entries, rows), over the states.
+        capped: what log values are passed through once, before anything is added.
+
+    Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
+    """
+    sizes = {u: k for log, scope in zip(logs, scopes, strict=True) for u, k in zip(scope, log.shape[1:], strict=True)}
+    schedule, turn = _plan(logs, scopes, order), set(order)
+    left = [(log, scope) for log, scope in zip(logs, scopes, strict=True) if turn.isdisjoint(scope)]
+    pools = _upwards(schedule, logs, reduce, capped)
+    for number in sorted({number for number, _, _ in schedule.left}):
+        ends = [(n, names) for pool, n, names in schedule.left if pool == number]
+        parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in ends])[:-1].tolist())
+        scalars = [part for part, (_, names) in zip(parts, ends, strict=True) if not names]
+        if scalars:
+            left.append((jnp.concatenate(scalars).sum(0), ()))
+        for part, (_, numbers) in zip(parts, ends, strict=True):
+            names = tuple(schedule.names[i] for i in numbers)
+            if names:
+                left.append((part.T.reshape(-1, *(sizes[u] for u in names)), names))
+    return left, pools, schedule
+
+
+def choices(schedule: _Schedule) -> int:
+    """The number of states over all eliminated names: what `backtrack` draws takes so many numbers a row."""
+    return sum(len(group.own) * group.states for groups in schedule.levels for group in groups)
+
+
+def backtrack(schedule: _Schedule, pools: Mapping[int, jax.Array], rows: int, noise: jax.Array | None = None) -> dict[Any, jax.Array]:
+    """A state of every eliminated name, last ones first: the best given those already chosen, or a draw where there is noise.
+
+    Args:
+        pools: of a sweep by maxima, or by sums for draws.
+        noise: Gumbel noise, (choices(schedule), rows).
+
+    Returns: name → (rows,) int32; ties go to the lowest index.
+    """
+    states = jnp.zeros((len(schedule.names), rows), jnp.int32)
+    row, gone = jnp.arange(rows, dtype=jnp.int32), 0
+    for groups in schedule.levels[::-1]:
+        for group in groups:
+            digit, total = states[group.names], 0.0  # (b, a, rows)
+            for read in group.reads:
+                values = pools[read.pool]
+                index = read.offset[..., None] + jnp.einsum("bfa,bar->bfr", read.steps, digit)
+                index = index[:, None] + (read.own[:, None] * np.arange(group.states, dtype=np.int32)[:, None])[..., None]
+                at = row if values.shape[1] > 1 else jnp.zeros_like(row)
+                total += values.at[index, at].get(mode="promise_in_bounds").sum(2)  # (b, states, rows)
+            if noise is not None:
+                count = len(group.own) * group.states
+                total, gone = total + noise[gone : gone + count].reshape(len(group.own), group.states, -1), gone + count
+            states = states.at[group.own].set(jnp.argmax(total, 1).astype(jnp.int32))
+    return {schedule.names[int(i)]: states[int(i)] for groups in schedule.levels for group in groups for i in group.own}
