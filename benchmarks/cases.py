@@ -292,8 +292,13 @@ def imports(dtype, quick):
 CASES = {case.__name__: case for case in (mixture, unseen, restarts, choosing, memory, small, bayes, imports)}
 
 
-if __name__ == "__main__":  # python cases.py CASE PRECISION [--quick]: one JSON object a row of the table
+def tell(cases):
+    """python FILE CASE PRECISION [--quick]: one JSON object a row of the table."""
     warnings.simplefilter("ignore")
-    for record in CASES[sys.argv[1]](np.dtype(sys.argv[2]).type, "--quick" in sys.argv):
+    for record in cases[sys.argv[1]](np.dtype(sys.argv[2]).type, "--quick" in sys.argv):
         numbers = {key: value if value is None or isinstance(value, str) else float(value) for key, value in record.items()}
         print(json.dumps(numbers), flush=True)
+
+
+if __name__ == "__main__":
+    tell(CASES)

@@ -1,4 +1,4 @@
-"""Time probml against scikit-learn: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
+"""Time probml against its peers: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
 
 Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
 included; "warm" the median of later ones, which take turns with the peer on the same data.
@@ -11,8 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cases import CASES
+from cases import CASES as COMMON
+from network_cases import CASES as NETWORKS
 
+CASES = COMMON | NETWORKS
 PRECISIONS = {"mixture": ("float64", "float32"), "unseen": ("float64", "float32")}
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
@@ -21,7 +23,8 @@ HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of t
 def rows(case: str, precision: str, quick: bool):
     """The rows of a case, as they come from its process."""
     environment = os.environ | ENVIRONMENT | {"JAX_ENABLE_X64": str(precision == "float64").lower()}
-    command = [sys.executable, str(Path(__file__).with_name("cases.py")), case, precision, *["--quick"] * quick]
+    script = Path(__file__).with_name("cases.py" if case in COMMON else "network_cases.py")
+    command = [sys.executable, str(script), case, precision, *["--quick"] * quick]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:

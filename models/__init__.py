@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 from probml.models.bayesian_network import bayesian_network as bayesian_network
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
+from probml.models.learn_structure import learn_structure as learn_structure
+from probml.models.learn_structure import structure_score as structure_score
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
 
 if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
-    from probml.models.learn_structure import learn_structure, structure_score  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
 
 _LATE = {
     "read_bif": "bif",
     "write_bif": "bif",
-    "learn_structure": "learn_structure",
-    "structure_score": "learn_structure",
     "GaussianMixture": "mixture_faces",
     "LatentClass": "mixture_faces",
     "MixedMixture": "mixture_faces",
@@ -32,7 +31,7 @@ _LATE = {
     "MixtureDiscriminant": "classifier_faces",
     "NaiveBayes": "classifier_faces",
 }
-__all__ = ["bayesian_network", "gaussian_mixture", "mixture_of_mixtures", "naive_bayes", *_LATE]
+__all__ = ["bayesian_network", "gaussian_mixture", "learn_structure", "mixture_of_mixtures", "naive_bayes", "structure_score", *_LATE]
 
 
 def __getattr__(name: str):

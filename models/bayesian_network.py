@@ -101,14 +101,20 @@ def network(nodes, strength, mean_scale, scale):
             elif states is float:
                 at, continuous = tuple(values[p] for p in parents if sizes[p]), [values[p] for p in parents if not sizes[p]]
                 intercept, slope, precision = given
-                mean = intercept[at]
+                mean = _row(intercept, at)
                 if continuous:
-                    mean = mean + (slope[at] * jnp.stack(continuous, -1)).sum(-1)
-                fn = dist.Normal(mean, precision[at] ** -0.5)
+                    mean = mean + (_row(slope, at) * jnp.stack(continuous, -1)).sum(-1)
+                fn = dist.Normal(mean, _row(precision, at) ** -0.5)
             else:
-                fn = dist.Categorical(given[tuple(above.values())])
+                fn = dist.Categorical(_row(given, above.values()))
                 labels = states if isinstance(states, tuple) else None
             values[name] = sample(name, fn, infer={"labels": labels} if labels else None)
+
+
+def _row(table, states):
+    """table[states], states being what they are: none is negative or too large, and nothing is compiled for the case."""
+    states = tuple(states)
+    return table.at[states].get(mode="promise_in_bounds", wrap_negative_indices=False) if states else table
 
 
 def parents_of(model: probml.Model) -> dict[str, tuple[str, ...]]:

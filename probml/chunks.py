@@ -240,7 +240,11 @@ def load(
     used = {*plan.observed, *plan.variables, *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
     columns = {name: column for name, column in table.columns.items() if name in used}
     values, seen, unseen, likelihood, spread, spreads = {}, {}, {}, {}, [], {}
+    together = {name for names in plan.partly.values() for name in names}
+    codes = {states: ship(_codes([columns[name] for name in names])) for states, names in plan.partly.items()}
     for name, column in columns.items():
+        if name in together:
+            continue
         if column.likelihood is not None:
             likelihood[name] = ship(column.likelihood, dtype)
             continue
@@ -257,7 +261,15 @@ def load(
     inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in table.inputs.items()}
     given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
-    return Rows(values, seen, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+    return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+
+
+def _codes(columns: list[tables.Column]) -> np.ndarray:
+    """The states of scalar columns, (rows, columns); −1 where unseen."""
+    out = np.empty((len(columns[0].values), len(columns)), np.int32)
+    for i, column in enumerate(columns):
+        out[:, i] = np.where(column.seen, column.values, -1).reshape(-1)
+    return out
 
 
 def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:

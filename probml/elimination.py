@@ -145,8 +145,7 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     if _many(factors, order):
         left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _peak, _capped)
         value = _product([Factor(*pair) for pair in left]).log
-        states = levelwise.backtrack(schedule, pools, value.shape[0])
-        return value, {name: jnp.where(value > -jnp.inf, states[name], 0) for name in order}
+        return value, levelwise.backtrack(schedule, pools, value > -jnp.inf)
     (value, best), states = _max_out(factors, order), {}
     for name in reversed(order):
         others, arg = best[name]
@@ -175,8 +174,7 @@ def draw(
         left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _log_sum, _capped)
         total = _product([Factor(*pair) for pair in left]).log
         noise = jax.random.gumbel(key, (levelwise.choices(schedule), total.shape[0]), total.dtype)
-        states = levelwise.backtrack(schedule, pools, total.shape[0], noise)
-        return total, {name: jnp.where(total > -jnp.inf, states[name], 0) for name in order}
+        return total, levelwise.backtrack(schedule, pools, total > -jnp.inf, noise)
     total = _product(_eliminate(factors, order, log_space, seen)).log
     sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
     noise = jax.random.gumbel(key, (total.shape[0], sum(sizes.values())), total.dtype)  # one call: 1,000 would compile for minutes

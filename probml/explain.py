@@ -56,7 +56,7 @@ def _text(title: str, records) -> str:
 
 def explain(model: Model, data: Any = None) -> Explanation:
     """See Model.explain."""
-    held = chunks.read(model, data, rows=None if data else 1)
+    held = chunks.read(model, data, rows=1 if data is None or len(data) == 0 else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()

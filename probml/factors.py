@@ -27,6 +27,7 @@ class Rows(NamedTuple):
 
     values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
     seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
+    codes: dict[int, jax.Array]  # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
     unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
@@ -278,19 +279,19 @@ def row_factors(
         factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
     factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed]
-    indicators: dict[tuple, list[str]] = {}
     for name in plan.variables:
         site = plan.structure.sites[name]
         if name in rows.likelihood:
             weight = rows.likelihood[name]
             factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf), (name,)))
-        elif site.rows and name in rows.seen:
-            indicators.setdefault((site.cells, plan.variables[name].states), []).append(name)
-    for names in indicators.values():  # seen in part
-        states = jnp.asarray(plan.variables[names[0]].values)
-        values, seen = (jnp.stack([array[name] for name in names])[:, :, None] for array in (rows.values, rows.seen))
-        agrees = ((values == states) | ~seen).reshape(*values.shape[:2], len(states), -1).all(-1)
-        logs = unstacked(jnp.where(agrees, 0.0, -jnp.inf), len(names))
+        elif site.rows and name in rows.seen:  # seen in part: an indicator
+            states = jnp.asarray(plan.variables[name].values)
+            agrees = (rows.values[name][:, None] == states[None]) | ~rows.seen[name][:, None]
+            agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
+            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
+    for states, names in plan.partly.items():
+        codes = rows.codes[states].T[..., None]
+        logs = unstacked(jnp.where((codes == jnp.arange(states)) | (codes < 0), 0.0, -jnp.inf), len(names))
         factors += [Factor(log, (name,)) for log, name in zip(logs, names, strict=True)]
     return factors
 
@@ -332,6 +333,7 @@ class Expected(NamedTuple):
     taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
+    size: jax.Array  # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows with them
 
 
 def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False, natural: Mapping | None = None) -> Expected:
@@ -344,7 +346,7 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     """
     natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
-        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural))
+        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural), _size(chunks.statistics, natural))
     shape = tuple(plan.variables[name].states for name in plan.touching)
     size = chunks.weights.shape[1]
 
@@ -373,7 +375,11 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         share = share.reshape(-1)
         statistics = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), statistics)
         taps = jax.tree.map(lambda leaf: jnp.einsum("g,cbg...->cb...", share, leaf), taps)
-    return Expected(statistics, taps, posteriors, value)
+    return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
+
+
+def _size(statistics: Any, natural: Any) -> jax.Array:
+    return inner(jax.tree.map(jnp.abs, statistics), jax.tree.map(jnp.abs, natural))
 
 
 def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
@@ -422,6 +428,13 @@ def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Arr
     return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
 
 
+def each(function, chunks: Rows, *more):
+    """function(rows, ...) of every chunk, stacked."""
+    if chunks.weights.shape[0] > 1:
+        return jax.lax.map(lambda parts: function(*parts), (chunks, *more))
+    return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], (chunks, *more))))
+
+
 def accumulate(function, chunks: Rows):
     """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are passed over."""
     first = jax.tree.map(lambda leaf: leaf[0], chunks)
@@ -452,12 +465,6 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def magnitude(plan: Plan, expected: Expected, params: Mapping, known: Known) -> jax.Array:
-    """Σ |statistics × naturals|: the size of the terms whose sum is the pooled objective, for judging its rounding."""
-    natural = naturals(plan, params, known)
-    return inner(jax.tree.map(jnp.abs, expected.statistics), jax.tree.map(jnp.abs, natural))
-
-
 def outside(plan: Plan) -> tuple[str, ...]:
     """The sites outside rows with a value: the parameters, and discrete ones whose value is data."""
     sites = plan.structure.sites
@@ -471,11 +478,22 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
         mode: in the coordinates that are maximised, where that differs from a parameter's own.
     """
     env, total = _env(plan, params, known), jnp.zeros(())
-    for name in outside(plan) if names is None else names:
+    wanted = set(outside(plan) if names is None else names)
+
+    def one(name, env):
         site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
         role = families.prior(site.kind)
         log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else supported(distribution, env[name])
-        total += jnp.broadcast_to(log, site.lattice).sum()
+        return jnp.broadcast_to(log, site.lattice).sum()
+
+    for twins in plan.twins:
+        if wanted.issuperset(twins) and len(twins) > 1:
+            wanted -= set(twins)
+            takes = [(name, *plan.structure.sites[name].parents) for name in twins]
+            stacked = [jnp.stack([env[p] for p in column]) for column in zip(*takes, strict=True)]
+            total += jax.vmap(lambda values, own=takes[0]: one(own[0], dict(zip(own, values, strict=True))))(stacked).sum()
+    for name in (name for name in env if name in wanted):
+        total += one(name, env)
     return total
 
 

@@ -160,7 +160,8 @@ def thaw(value: Any) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
         return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
-    return repr(thaw(value))
+    text = repr(thaw(value))
+    return text if len(text) < 80 else f"{text[:60]} …"
 
 
 def _stable(value: Any) -> Any:

@@ -248,15 +248,19 @@ def choices(schedule: _Schedule) -> int:
     return sum(len(group.own) * group.states for groups in schedule.levels for group in groups)
 
 
-def backtrack(schedule: _Schedule, pools: Mapping[int, jax.Array], rows: int, noise: jax.Array | None = None) -> dict[Any, jax.Array]:
+def backtrack(
+    schedule: _Schedule, pools: Mapping[int, jax.Array], possible: jax.Array, noise: jax.Array | None = None
+) -> dict[Any, jax.Array]:
     """A state of every eliminated name, last ones first: the best given those already chosen, or a draw where there is noise.
 
     Args:
         pools: of a sweep by maxima, or by sums for draws.
+        possible: (rows,) bool; the others' states are all 0.
         noise: Gumbel noise, (choices(schedule), rows).
 
     Returns: name → (rows,) int32; ties go to the lowest index.
     """
+    rows = len(possible)
     states = jnp.zeros((len(schedule.names), rows), jnp.int32)
     row, gone = jnp.arange(rows, dtype=jnp.int32), 0
     for groups in schedule.levels[::-1]:
@@ -272,4 +276,6 @@ def backtrack(schedule: _Schedule, pools: Mapping[int, jax.Array], rows: int, no
                 count = len(group.own) * group.states
                 total, gone = total + noise[gone : gone + count].reshape(len(group.own), group.states, -1), gone + count
             states = states.at[group.own].set(jnp.argmax(total, 1).astype(jnp.int32))
-    return {schedule.names[int(i)]: states[int(i)] for groups in schedule.levels for group in groups for i in group.own}
+    count = sum(len(group.own) for groups in schedule.levels for group in groups)  # those of `order` are the first names
+    parts = jax.lax.split(jnp.where(possible, states, 0), [1] * count + [len(states) - count] * (len(states) > count))
+    return {name: part.reshape(rows) for name, part in zip(schedule.names, parts[:count], strict=False)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probml import elimination
+from probml.bundles import Bundle
 from probml.language import Refusal
 from probml.structure import Site, Structure
 
@@ -32,6 +33,9 @@ class Variable:
     @property
     def states(self) -> int:
         return len(self.values)
+
+
+EVENTS = {"real": 0, "positive": 0, "unit_interval": 0, "simplex": 1, "positive_definite": 2, "lower_cholesky": 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +96,15 @@ class Plan:
         return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
 
     @functools.cached_property
+    def partly(self) -> dict[int, tuple[str, ...]]:
+        """Scalar variables seen in some rows, by their number of states: what is seen of them travels as one array."""
+        groups: dict[int, list[str]] = {}
+        for name, variable in self.variables.items():
+            if self.pattern.get(name) == "part" and variable.values.size == variable.states:
+                groups.setdefault(variable.states, []).append(name)
+        return {states: tuple(names) for states, names in groups.items()}
+
+    @functools.cached_property
     def alike(self) -> tuple[tuple[str, ...], ...]:
         """The pooled sites in groups that are evaluated as one: the same program and the same kind of use."""
         groups: dict = {}
@@ -105,6 +118,30 @@ class Plan:
                 key = (key, variable, tuple(p in self.variables for p in parents))
             groups.setdefault(key, []).append(name)
         return tuple(map(tuple, groups.values()))
+
+    @functools.cached_property
+    def twins(self) -> tuple[tuple[str, ...], ...]:
+        """The free parameters in groups whose priors are evaluated as one: the same program, of parameters or of nothing."""
+        groups: dict = {}
+        for name in self.free:
+            key = self.structure.likeness(name)
+            site = self.structure.sites[name]  # an "other" support may depend on parents
+            plain = key is not None and site.domain != "other" and not any(self.structure.sites[p].discrete for p in site.parents)
+            groups.setdefault(key if plain else name, []).append(name)
+        return tuple(map(tuple, groups.values()))
+
+    @functools.cached_property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """The free parameters in groups of one support and one kind of value, to be moved and compared as one array."""
+        groups: dict = {}
+        for name in self.free:
+            site = self.structure.sites[name]
+            event = EVENTS.get(site.domain)
+            key = (site.domain, site.shape[len(site.shape) - event :]) if event is not None else name  # "other" may depend on parents
+            groups.setdefault(key, []).append(name)
+        shapes = {name: self.structure.sites[name].shape for name in self.free}
+        events = [key[1] if isinstance(key, tuple) else None for key in groups]
+        return tuple(Bundle(tuple(g), tuple(shapes[n] for n in g), e) for g, e in zip(groups.values(), events, strict=True))
 
     @functools.cached_property
     def centred(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 
 from probml import families
 from probml.blocks import Block, backward, blocks, forward, unpack
+from probml.bundles import Bundle
 from probml.compiling import jit
 from probml.factors import Known, argument_table
 from probml.levels import Level
@@ -134,11 +135,49 @@ class Marginals:
             return dist.MultivariateNormal(loc, covariance) if matrix else dist.Normal(loc, jnp.sqrt(covariance))
         hyper = self.aligned(scale, name)
         df, widen = hyper
+        if matrix and block.stacked and math.prod(self.plan.structure.sites[scale].shape) > 1:  # elements of several scales
+            covariance, matrix = jnp.diagonal(covariance), False
         if not matrix:
             return dist.StudentT(df, loc, jnp.sqrt(covariance * widen))
         if self.of[scale].form == "inverse_gamma":  # one scale for the whole vector
             df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
         return dist.MultivariateStudentT(df, loc, jnp.linalg.cholesky(covariance * widen[..., None, None]))
+
+    def _widened(self, block: Block, params: Mapping) -> jax.Array:
+        """Standard deviations at other scales ÷ those at the reference scales, for every element of a block of Normals.
+
+        Elements of different scales are independent given them, so that a covariance is scaled by rows and columns.
+        """
+        ratios = []
+        for name in block.names:
+            now, then = (_prior_spread(self.plan, self.known, p, name) for p in (params, self.posterior.params))
+            ratios.append(now / then)
+        return jnp.concatenate([r.reshape(-1) for r in ratios]) if block.stacked else ratios[0]
+
+    def _bundled(self) -> list[tuple[Bundle, dist.Distribution]]:
+        """The posteriors of all blocks but the gaussian ones, those of one kind and event as one."""
+        sites, groups = self.plan.structure.sites, {}
+        for block in self.blocks:
+            if block.form != "gaussian":
+                shape = sites[block.names[0]].shape
+                event = shape[len(shape) - block.event :]
+                groups.setdefault((sites[block.names[0]].kind, block.form, block.event, event), []).append(block.names[0])
+        out = []
+        for (kind, _, rank, event), names in groups.items():
+            bundle = Bundle(tuple(names), tuple(sites[name].shape for name in names), event)
+            leaves = self.natural[(names[0],)]
+            natural = {leaf: bundle.join({name: self.natural[(name,)][leaf] for name in names}) for leaf in leaves}
+            out.append((bundle, families.prior(kind).posterior(natural, rank)))
+        return out
+
+    def means(self) -> dict[str, jax.Array]:
+        """The posterior mean of every parameter."""
+        out = {}
+        for bundle, posterior in self._bundled():
+            out |= bundle.part(posterior.mean, jax.lax.split)
+        for block in (block for block in self.blocks if block.form == "gaussian"):
+            out |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape) for name in block.names}
+        return out
 
     def draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """One joint draw: scales and tables first, then the locations given the scales."""
@@ -157,12 +196,12 @@ class Marginals:
             wide = None
             if scale is not None:
                 first = block.names[0]
-                now, then = (_prior_spread(self.plan, self.known, p, first) for p in (drawn, self.posterior.params))
                 if self.plan.structure.sites[first].family.name == "MultivariateNormal":
+                    now, then = (_prior_spread(self.plan, self.known, p, first) for p in (drawn, self.posterior.params))
                     ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
                     covariance, wide = now * ratio[..., None, None], None
                 else:
-                    wide = (now / then).reshape(-1)[0] if block.stacked or block.event else now / then
+                    wide = self._widened(block, drawn)
             step = jnp.sqrt(covariance) * noise if block.event == 0 else (jnp.linalg.cholesky(covariance) @ noise[..., None])[..., 0]
             value = loc + (step if wide is None else wide * step)
             if block.stacked:
@@ -175,24 +214,18 @@ class Marginals:
     def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """log p(params | data) of the closed form."""
         total = jnp.zeros(())
-        for block in self.blocks:
+        for bundle, posterior in self._bundled():
+            total += posterior.log_prob(bundle.join(params)).sum()
+        for block in (block for block in self.blocks if block.form == "gaussian"):
             first = block.names[0]
-            if block.form != "gaussian":
-                total += (
-                    families.prior(self.plan.structure.sites[first].kind)
-                    .posterior(self.natural[block.names], block.event)
-                    .log_prob(params[first])
-                    .sum()
-                )
-                continue
             loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
             if self.scale_of(first) is not None:
-                now, then = (_prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
                 if self.plan.structure.sites[first].family.name == "MultivariateNormal":
+                    now, then = (_prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
                     covariance = now * (jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1))[..., None, None]
                 else:
-                    wide = (now / then) ** 2
-                    covariance = covariance * (wide.reshape(-1)[0] if block.stacked or block.event else wide)
+                    wide = self._widened(block, params)
+                    covariance = covariance * (wide**2 if block.event == 0 else wide[..., :, None] * wide[..., None, :])
             value = jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked else params[first]
             if block.event == 0:
                 total += dist.Normal(loc, jnp.sqrt(covariance)).log_prob(value).sum()
@@ -296,9 +329,7 @@ class Marginals:
         if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() != {"loc", "precision"}:
             return None
         columns, settings = self.columns(self.of[next(iter(centres))[0]]), {}
-        if columns is None or (
-            scales and (self.of[scales[0]].form != "inverse_gamma" or math.prod(self.natural[(scales[0],)]["A"].shape) != 1)
-        ):
+        if columns is None or (scales and self.of[scales[0]].form != "inverse_gamma"):
             return None
         for scale in scales:
             block, natural = self.of[scale], self.natural[(scale,)]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from probml import elimination
 from probml.compiling import jit
 from probml.elimination import Factor
-from probml.factors import Known, Rows, global_factors, naturals, over_states, row_environment, row_factors
+from probml.factors import Known, Rows, each, global_factors, naturals, over_states, row_environment, row_factors
 from probml.plan import Plan
 
 
@@ -133,7 +133,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
-    return jax.lax.map(chunk, chunks)
+    return each(chunk, chunks)
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
@@ -167,19 +167,18 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             out[name] = chosen.argmax(-1)
         return jnp.broadcast_to(best, (size,)), out
 
-    return jax.lax.map(chunk, chunks)
+    return each(chunk, chunks)
 
 
 @functools.partial(jit, static_argnames=("plan",))
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b) joint states."""
 
-    def chunk(pair):
-        rows, key = pair
+    def chunk(rows, key):
         factors = _factors(plan, belief, known, rows)
         size = len(rows.weights)
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names) for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)
         return jnp.broadcast_to(log, (size,)), states
 
-    return jax.lax.map(chunk, (chunks, jax.random.split(key, chunks.weights.shape[0])))
+    return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))

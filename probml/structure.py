@@ -181,12 +181,14 @@ class Structure:
         """
         if name not in self._likeness:
             (program, takes), site = self.programs[name], self.sites[name]
-            plain = site.family is not None and all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows) for t in takes)
+            plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows) for t in takes)
+            plain &= site.family is not None or not site.rows
             key = None
             if plain:
                 kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states) for t in takes)
                 consts = tuple(np.asarray(c).tobytes() for c in program.consts)
-                layout = (site.family, site.arguments, site.batch, site.independent, site.event, site.axes, site.row_axis, site.rows)
+                kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
+                layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
                 order = tuple(takes.index(p) for p in site.parents)
                 key = (str(program.jaxpr), consts, kinds, layout, order)
             self._likeness[name] = key

@@ -334,6 +334,11 @@ def _from_pandas(what, value, rows):
     if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
         codes = np.stack([column.cat.set_categories(kind.categories).cat.codes for column in columns], 1).astype(np.int32)
         return _Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
+    if isinstance(kind, pd.StringDtype) and value.ndim == 1:
+        codes, seen = pd.factorize(value)  # −1 unseen
+        order = np.argsort(np.asarray(seen, object).astype(str))
+        place = np.append(np.argsort(order), -1).astype(np.int32)
+        return _Raw(place[codes], tuple(str(label) for label in seen[order]))
     return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
 
 

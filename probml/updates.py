@@ -12,7 +12,8 @@ from numpyro.distributions import biject_to
 
 from probml import families
 from probml.ascent import lbfgs, newton
-from probml.blocks import KINKED, Block, blocks, pack, unpack
+from probml.blocks import KINKED, Block, backward, blocks, pack, unpack
+from probml.bundles import Bundle
 from probml.factors import Expected, Known, Rows, accumulate, log_prior, outside, row_surrogate, surrogate
 from probml.plan import Plan
 
@@ -145,35 +146,75 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
 
 def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[str, jax.Array]]:
     """Read the natural parameters of every block's form, all blocks of a stage with one differentiation."""
-    params, forms = objective.params, [families.FORMS[block.form] for block in stage]
+    params = objective.params
     rowwise = any(block.rowwise for block in stage)
 
+    groups = _alike(params, stage)
+
     def together(cs):
-        return {name: value for block, c in zip(stage, cs, strict=True) for name, value in unpack(params, block, c).items()}
+        return {name: value for alike, c in zip(groups, cs, strict=True) for name, value in _unpacked(params, alike, c).items()}
 
     def once(at):
-        points = [form.points(c, block.event) for form, c, block in zip(forms, at, stage, strict=True)]
+        points = [form.points(c, blocks[0].event) for form, c, (blocks, _) in zip(forms, at, groups, strict=True)]
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))]) for p in points]
         slopes = objective.gradients(together, padded, rowwise)
-        natural = [form.read(p, g[: len(p)], block.event) for form, p, g, block in zip(forms, points, slopes, stage, strict=True)]
-        return [form.mode(n, c, block.event) for form, n, c, block in zip(forms, natural, at, stage, strict=True)], natural
+        natural = [form.read(p, g[: len(p)], b[0].event) for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
+        return [form.mode(n, c, b[0].event) for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
-    at = [pack(params, block) for block in stage]
-    rounds = rounds or (1 if rowwise else ROUNDS)
+    forms = [families.FORMS[blocks[0].form] for blocks, _ in groups]
+    at = [_packed(params, alike) for alike in groups]
+    rounds = rounds or (1 if rowwise or all(getattr(form, "steady", False) for form in forms) else ROUNDS)
     if rounds == 1:
-        return once(at)[1]
-    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, at)[1])
-    return jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
+        natural = once(at)[1]
+    else:
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, at)[1])
+        natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
+    of: dict = {}
+    for (alike, bundle), found in zip(groups, natural, strict=True):
+        parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in found.items()}
+        of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()} for block in alike}
+    return [of[block.names] for block in stage]
 
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
     """The parameters at the modes of forms that were read."""
-    out = {}
-    for block, n in zip(stage, natural, strict=True):
-        present = pack(params, block)
-        out.update(unpack(params, block, families.FORMS[block.form].mode(n, present, block.event)))
+    out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
+    for alike in _alike(params, stage):
+        (first, *_), bundle = alike
+        leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
+        joined = {key: bundle.join(values) for key, values in leaves.items()}
+        out.update(_unpacked(params, alike, families.FORMS[first.form].mode(joined, _packed(params, alike), first.event)))
     return out
+
+
+def _alike(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
+    """Blocks of one form and one kind of value, to be treated as one."""
+    groups: dict = {}
+    for block in stage:
+        shape = params[block.names[0]].shape
+        key = block.names if block.form == "gaussian" else (block.form, block.steps, shape[len(shape) - block.event :])
+        groups.setdefault(key, []).append(block)
+    out = []
+    for key, alike in groups.items():
+        names = tuple(block.names[0] for block in alike)
+        event = None if key == alike[0].names else key[2]
+        out.append((alike, Bundle(names, tuple(params[name].shape for name in names), event)))
+    return out
+
+
+def _packed(params: Mapping, alike: tuple[list[Block], Bundle]) -> jax.Array:
+    """The quantities of blocks alike as one array."""
+    blocks, bundle = alike
+    return bundle.join({block.names[0]: pack(params, block) for block in blocks})
+
+
+def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array) -> dict[str, jax.Array]:
+    """Parameters of blocks alike from their quantities as one array."""
+    blocks, bundle = alike
+    if bundle.event is None:
+        return unpack(params, blocks[0], c)
+    return bundle.part(backward(c, blocks[0].steps), jax.lax.split)
 
 
 def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:

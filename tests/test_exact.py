@@ -389,3 +389,50 @@ def test_without_an_engine_the_first_that_can_is_taken():
     assert "Exact" in cases.coin().fit({"toss": [1, 0]}).engine
     assert "EM" in bayes_net().fit({"colour": [0, 1, 2, 0], "left": [1, 1, 0, 1]}).engine
     assert "MAP" in uncoupled("lognormal").fit({"x": [0.0, 1.0, 4.0]}).engine
+
+
+# A regression and a scale of its own for every class (conditional linear Gaussian)
+
+
+@probml.model
+def regressions(k: int, x):
+    """y | class j, x ~ N(a_j + b_j x, 1/P_j), a_j, b_j | P_j ~ N(0, 9/P_j), P_j ~ Gamma(2, 1)."""
+    precision = sample("precision", dist.Gamma(2.0, 1.0).expand([k]).to_event(1))
+    intercept = sample("intercept", dist.Normal(0.0, 3 * precision**-0.5).to_event(1))
+    slope = sample("slope", dist.Normal(0.0, 3 * precision**-0.5).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.full(k, 1 / k)))
+        sample("y", dist.Normal(intercept[z] + slope[z] * x, precision[z] ** -0.5))
+
+
+def class_evidence(x, y):
+    """Evidence of one class's rows, and its posterior (precision matrix, mean, shape, rate): Murphy (2012), section 7.6.3."""
+    design = np.stack([np.ones_like(x), x], 1)
+    matrix = np.eye(2) / 9 + design.T @ design
+    mean = np.linalg.solve(matrix, design.T @ y)
+    shape, rate = 2 + len(x) / 2, 1 + 0.5 * (y @ y - mean @ matrix @ mean)
+    evidence = -len(x) / 2 * np.log(2 * np.pi) - 0.5 * np.log(9**2 * np.linalg.det(matrix))
+    evidence += special.gammaln(shape) - special.gammaln(2) - shape * np.log(rate)
+    return evidence, matrix, mean, shape, rate
+
+
+def test_a_regression_and_scale_for_each_class_is_exact():
+    rng = np.random.default_rng(4)
+    z, x = np.repeat([0, 1, 2], [9, 6, 1]), rng.normal(size=16)
+    y = np.array([1.0, -2, 0.5])[z] + np.array([2.0, 0, 1])[z] * x + np.array([0.1, 1, 3])[z] * rng.normal(size=16)
+    fit = regressions(k=3).fit({"x": x, "y": y, "z": z}, probml.Exact())
+    parts = [class_evidence(x[z == j], y[z == j]) for j in range(3)]
+    np.testing.assert_allclose(fit.log_evidence, sum(part[0] for part in parts) + 16 * np.log(1 / 3), rtol=1e-11)
+    for j, (_, matrix, mean, shape, rate) in enumerate(parts):
+        np.testing.assert_allclose([fit.params["intercept"][j], fit.params["slope"][j]], mean, atol=1e-10)
+        np.testing.assert_allclose(fit.params["precision"][j], shape / rate, rtol=1e-9)
+        covariance = np.linalg.inv(matrix) * rate / (shape - 1)
+        np.testing.assert_allclose(fit.posterior("slope").variance[j], covariance[1, 1], rtol=1e-8)
+        row, h = {"x": [0.7], "y": [1.3], "z": [j]}, np.array([1, 0.7])
+        spread = np.sqrt(rate / shape * (1 + h @ np.linalg.solve(matrix, h)))
+        expected = stats.t(2 * shape, h @ mean, spread).logpdf(1.3) + np.log(1 / 3)
+        np.testing.assert_allclose(fit.log_prob(row), expected, rtol=1e-9)
+    draws = fit.draws(20_000, seed=1)
+    _, matrix, mean, shape, rate = parts[1]
+    np.testing.assert_allclose(draws["slope"][:, 1].mean(), mean[1], atol=0.03)
+    np.testing.assert_allclose(draws["slope"][:, 1].var(), np.linalg.inv(matrix)[1, 1] * rate / (shape - 1), rtol=0.1)

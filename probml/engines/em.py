@@ -15,13 +15,14 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, check_distinct, prior_point, starts
-from probml.factors import Expected, Known, Rows, collapsed, expect, log_prior, magnitude, naturals
+from probml.factors import Expected, Known, Rows, collapsed, expect, log_prior, naturals
 from probml.language import Refusal
 from probml.plan import Plan
 from probml.updates import maximise, transforms
 
 LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib uses its threads are 200,000
 READINGS = 3  # points at which the M-step reads a form, at the most
+HELD = 0.01  # share of the prior mean in first probabilities of 0
 LONG = 2.0  # seconds of a device call from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 
@@ -81,7 +82,7 @@ class EM:
         return outcome
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> Outcome:
-        return _outcome(*self._runs(plan, first, rows, known, closed))
+        return _outcome(plan, *self._runs(plan, first, rows, known, closed))
 
     def grid(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program for all, the largest's,
@@ -91,7 +92,7 @@ class EM:
         first = starts(data, plan, known, weights, len(size), seed, {}, self.prior, allowed=allowed)
         state, trail = self._runs(plan, first, rows, known, True)
         groups = [np.flatnonzero(size == k) for k in sizes]
-        return [_outcome(jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group]) for group in groups]
+        return [_outcome(plan, jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group]) for group in groups]
 
     def _runs(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> tuple["_State", np.ndarray]:
         """Every restart at its end, and its trail of objectives.
@@ -127,7 +128,10 @@ class EM:
 
 
 class _State(NamedTuple):
-    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step for the rest."""
+    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step for the rest.
+
+    Parameters are held in bundles, each under its first name.
+    """
 
     pending: dict
     params: dict
@@ -145,7 +149,7 @@ START = -1  # the first M-step takes the statistics of the labelled rows
 
 def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool) -> _State:
     """Host values only: nothing is compiled for it. `base` is written before it is read."""
-    params = {name: np.asarray(value) for name, value in params.items()}
+    params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np) for bundle in plan.bundles}
     restarts = next(iter(params.values())).shape[0] if params else 1
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, jnp.result_type(float))
@@ -159,16 +163,25 @@ def _free_shapes(plan: Plan) -> tuple:
 
     def free():
         point = prior_point(plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {}))
-        return _free(plan, point, Known({}, {}, {}))
+        return _free(plan, _bundled(plan, point), Known({}, {}, {}))
 
     return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())
 
 
-def _free(plan: Plan, params: Mapping, known: Known) -> dict:
-    """Unconstrained coordinates, a boundary value held at a large finite one."""
-    maps = transforms(plan, params, known, list(params))
-    out = {}
-    for name, value in params.items():
+def _loose(plan: Plan, bundles: Mapping) -> dict:
+    """Bundles → the parameters by name."""
+    parts = (bundle.part(bundles[bundle.names[0]], jax.lax.split) for bundle in plan.bundles)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _bundled(plan: Plan, params: Mapping) -> dict:
+    return {bundle.names[0]: bundle.join(params) for bundle in plan.bundles}
+
+
+def _free(plan: Plan, bundles: Mapping, known: Known) -> dict:
+    """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
+    maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
+    for name, value in bundles.items():  # one support: its map takes any leading axes
         inside = jnp.maximum(value, 1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
         out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
     return out
@@ -204,7 +217,7 @@ def _each(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
     hard, restarts = static[1], state.value.shape[0]
 
     def expected(state, first, natural=None):
-        return expect(plan, state.pending, known._replace(allowed=first.allowed), rows, hard, natural)
+        return expect(plan, _loose(plan, state.pending), known._replace(allowed=first.allowed), rows, hard, natural)
 
     def step(state, first, expected):
         return _step(plan, static, state, first, expected, known, rows, gain)
@@ -214,7 +227,7 @@ def _each(plan: Plan, static: tuple, state: _State, first: Start, known: Known, 
         return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
     if READINGS * restarts * plan.factorising < LAPACK:
         return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state, first)
-    natural = jax.lax.map(lambda pending: naturals(plan, pending, known), state.pending)
+    natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known), state.pending)
     return jax.lax.map(lambda each: step(*each), (state, first, jax.vmap(expected)(state, first, natural)))
 
 
@@ -224,21 +237,28 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
     A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
     """
     prior, _, accelerate, closed = static
-    starting = state.phase == START
+    starting, point = state.phase == START, _loose(plan, state.pending)
 
     def choose(flag, a, b):
         return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
 
-    value = expected.log_evidence + (log_prior(plan, state.pending, known, mode=True) if prior else 0.0)
+    value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
     if first.expected is not None:
         expected = choose(starting, first.expected, expected)
-    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, state.pending, known))
-    size = jnp.abs(value) + magnitude(plan, expected, state.pending, known)  # far clusters cancel: rounding grows with the terms
+    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, point, known))
+    size = jnp.abs(value) + expected.size  # far clusters cancel: rounding grows with the terms
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
     rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
     fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, state.pending, known, rows, prior, closed=closed) if plan.free else {}
-    improved = {name: jnp.where(starting, first.fixed[name], v) if name in first.fixed else v for name, v in improved.items()}
+    improved = maximise(plan, expected, point, known, rows, prior, closed=closed) if plan.free else {}
+    for name, found in improved.items():
+        if name in first.fixed:
+            improved[name] = jnp.where(starting, first.fixed[name], found)
+        elif first.expected is not None and not first.allowed and plan.structure.sites[name].domain in ("simplex", "unit_interval"):
+            edge = jnp.any((found <= 0) | (found >= 1))  # what a few rows never showed is not therefore impossible
+            improved[name] = jnp.where(starting & edge, (1 - HELD) * found + HELD * point[name], found)
+
+    improved = _bundled(plan, improved)
 
     pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
     if accelerate:
@@ -273,7 +293,7 @@ def _leap(plan: Plan, state: _State, here: Mapping, after: Mapping, known: Known
     bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
     length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
     length = jnp.clip(length, -256.0, -1.0)
-    maps = transforms(plan, state.pending, known, list(state.pending))
+    maps = transforms(plan, _loose(plan, state.pending), known, list(state.pending))
     leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
     return {name: maps[name](u) for name, u in leap.items()}
 
@@ -289,7 +309,11 @@ def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
     return out
 
 
-def _outcome(state: _State, trail: np.ndarray) -> Outcome:
+def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     best = int(np.argmax(np.where(alive, value, -np.inf)))
@@ -297,7 +321,7 @@ def _outcome(state: _State, trail: np.ndarray) -> Outcome:
     notes = [f"{int((~alive).sum())} of {len(value)} restarts collapsed and were discarded"] if alive.any() and not alive.all() else []
     final = Status(int(status[best])) if alive[best] else Status.COLLAPSED
     return Outcome(
-        {name: np.asarray(leaf)[best] for name, leaf in state.params.items()},
+        {n: v for bundle in plan.bundles for n, v in bundle.part(np.asarray(state.params[bundle.names[0]])[best], _cut).items()},
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),

@@ -164,10 +164,5 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
 
 
 def _means(plan: Plan, marginals: Marginals, params):
-    out = {}
-    for name in plan.free:
-        mean = jnp.broadcast_to(marginals.distribution(name).mean, params[name].shape)
-        if marginals.of[name].form == "gaussian":
-            mean = marginals.location(name)[0].reshape(params[name].shape)
-        out[name] = jnp.where(jnp.isfinite(mean), mean, params[name])
-    return out
+    means = marginals.means()
+    return {name: jnp.where(jnp.isfinite(means[name]), means[name], params[name]) for name in plan.free}

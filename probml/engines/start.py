@@ -256,6 +256,9 @@ def starts(
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels, seeded, others = seeds(data, plan, weights, restarts, seed)
+    if not labels and restarts == 1 and not allowed:  # what is seen in part tells states apart: the first E-step needs no help
+        point = _near_prior(plan, prior, 1, known, jax.random.key(seed))
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     rows = _start_rows(data, plan, labels, seeded, others, seed, allowed)
     if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
         point = first_step(plan, prior, known, rows)

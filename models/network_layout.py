@@ -1,0 +1,134 @@
+"""Places for a directed acyclic graph in layers: arrows point down, are short, cross seldom and pass no box.
+
+layers     those of the shortest arrows in all, by linear programming (Gansner, Koutsofios, North & Vo 1993)
+waypoints  an arrow that skips a layer keeps a narrow place free in it; arrows from one node share theirs
+order      in a layer: by the mean place of the neighbours above, then below, and so on; the order of fewest crossings is kept
+           (Sugiyama, Tagawa & Toda 1981)
+places     near the mean of the neighbours, no two boxes nearer than a gap: isotonic regression, layer by layer
+"""
+
+import bisect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BESIDE, BETWEEN, WAYPOINT = 0.28, 0.42, 0.1  # inches: gap beside a box, least gap of layers, width kept free for an arrow
+
+
+class Layout(NamedTuple):
+    """Centres of nodes and waypoints, the latter named (node that the arrow leaves, layer); tops and heights of layers; hops."""
+
+    x: dict[Any, float]
+    layer: dict[Any, int]
+    top: list[float]
+    height: list[float]
+    hops: list[tuple[Any, Any]]  # from one layer to the next
+
+
+def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
+    """Places for boxes of the given (width, height): no two overlap, and no hop passes a box."""
+    layer = _layers(dag)
+    hops: dict = {}  # ordered, each once: arrows from one node share their waypoints
+    for node, child in dag.edges:
+        via = [node, *((node, level) for level in range(layer[node] + 1, layer[child])), child]
+        layer.update({point: point[1] for point in via[1:-1]})
+        hops.update(dict.fromkeys(zip(via, via[1:], strict=False)))
+    above: dict = {point: [] for point in layer}
+    below: dict = {point: [] for point in layer}
+    for a, b in hops:
+        below[a].append(b)
+        above[b].append(a)
+    rows = _ordered(layer, above, below)
+    x = _placed(rows, {p: size[p][0] if p in size else WAYPOINT for p in layer}, above, below, size)
+    height = [max((size[p][1] for p in row if p in size), default=0.0) for row in rows]
+    top, y = [], 0.0
+    for level, row in enumerate(rows):
+        top.append(y)
+        widest = max((abs(x[a] - x[b]) for a in row for b in below[a]), default=0.0)
+        y -= height[level] + BETWEEN + min(0.09 * widest, 1.2)  # long arrows need room to turn
+    return Layout(x, layer, top, height, list(hops))
+
+
+def _layers(dag) -> dict:
+    """Node → layer: the shortest arrows in all, none shorter than one; the constraints are totally unimodular, so the optimum is whole."""
+    from scipy.optimize import linprog  # scipy comes with jax
+    from scipy.sparse import coo_array
+
+    nodes, edges = list(dag), list(dag.edges)
+    if not edges:
+        return dict.fromkeys(nodes, 0)
+    place = {node: i for i, node in enumerate(nodes)}
+    # each node is also drawn to the top, too weakly to stretch an arrow: where nothing else decides
+    cost = np.array([dag.in_degree(node) - dag.out_degree(node) for node in nodes]) + 0.1 / len(nodes)
+    ends = np.array([(place[a], place[b]) for a, b in edges])
+    index = np.arange(len(edges))
+    sign = np.repeat([1.0, -1.0], len(edges))
+    differences = coo_array((sign, (np.tile(index, 2), ends.T.ravel())), shape=(len(edges), len(nodes)))
+    found = linprog(cost, A_ub=differences.tocsr(), b_ub=-np.ones(len(edges)), method="highs-ds")
+    return dict(zip(nodes, np.rint(found.x).astype(int).tolist(), strict=True))
+
+
+def _ordered(layer, above, below) -> list[list]:
+    """Layers in an order of few crossings: by the mean place of the neighbours in the layer above, then below, and so on."""
+    rows: list[list] = [[] for _ in range(max(layer.values()) + 1)]
+    for point, level in layer.items():
+        rows[level].append(point)
+    best, fewest, stale = [list(row) for row in rows], _crossings(rows, below), 0
+    for sweep in range(40):
+        down = sweep % 2 == 0
+        near = above if down else below
+        for level in range(1, len(rows)) if down else range(len(rows) - 2, -1, -1):
+            place = {}  # shares of the width, in this layer and the one that it is ordered by
+            for row in (rows[level], rows[level - 1 if down else level + 1]):
+                place.update((p, i / max(len(row) - 1, 1)) for i, p in enumerate(row))
+            rows[level].sort(key=lambda p: np.mean([place[q] for q in near[p]]) if near[p] else place[p])  # noqa: B023
+        crossings = _crossings(rows, below)
+        if crossings < fewest:
+            best, fewest, stale = [list(row) for row in rows], crossings, 0
+        elif (stale := stale + 1) > 8:
+            break
+    return best
+
+
+def _crossings(rows, below) -> int:
+    count = 0
+    for row, after in zip(rows, rows[1:], strict=False):
+        place, passed = {p: i for i, p in enumerate(after)}, []
+        for p in row:
+            ends = [place[q] for q in below[p]]
+            count += sum(len(passed) - bisect.bisect_right(passed, end) for end in ends)
+            for end in ends:
+                bisect.insort(passed, end)
+    return count
+
+
+def _placed(rows, width, above, below, size) -> dict:
+    """Each near the mean of its neighbours, as the order and the widths allow; arrows through waypoints are pulled straight."""
+    x = {}
+    shift = []  # of every layer: how far each point is from the first at the least
+    for row in rows:
+        steps = [(width[a] + width[b]) / 2 + BESIDE * (1.0 if a in size and b in size else 0.5) for a, b in zip(row, row[1:], strict=False)]
+        shift.append(np.concatenate([[0.0], np.cumsum(steps)]))
+        x.update(zip(row, shift[-1] - shift[-1][-1] / 2, strict=True))
+    for sweep in range(60):
+        for level in range(len(rows)) if sweep % 2 == 0 else range(len(rows) - 1, -1, -1):
+            wish = []
+            for p in rows[level]:
+                near = [(x[q], 1.0 if p in size and q in size else 4.0) for q in (*above[p], *below[p])]
+                wish.append(sum(v * w for v, w in near) / sum(w for _, w in near) if near else x[p])
+            x.update(zip(rows[level], _rising(np.array(wish) - shift[level]) + shift[level], strict=True))
+    return {p: float(v) for p, v in x.items()}
+
+
+def _rising(values) -> np.ndarray:
+    """The nearest sequence that never falls: isotonic regression, by pooling neighbours that fall."""
+    means, counts = [], []
+    for value in values:
+        means.append(value)
+        counts.append(1)
+        while len(means) > 1 and means[-2] >= means[-1]:
+            total = counts[-2] + counts[-1]
+            means[-2:] = [(means[-2] * counts[-2] + means[-1] * counts[-1]) / total]
+            counts[-2:] = [total]
+    return np.repeat(means, counts)
