@@ -4,6 +4,7 @@ All arrows point down, and none crosses a box: see `network_layout.py`. Colours 
 of colour vision tells apart; what is seen has a thicker frame as well. Needs matplotlib: probml[plot].
 """
 
+import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -195,17 +196,45 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
     if ax is None:
         shrink = min(1.0, LARGEST / max(right - left, top - bottom))
         ax = Figure(figsize=(shrink * (right - left), shrink * (top - bottom))).add_axes((0, 0, 1, 1))
-    ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
+    ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", anchor="N")
     ax.set_axis_off()
-    ax.figure.figure.draw_without_rendering()  # only now are the places of the axes known
-    corners = ax.transData.transform([(0.0, 0.0), (1.0, 0.0)])
-    scale = float(corners[1, 0] - corners[0, 0]) / ax.figure.figure.dpi  # inches a unit: letters shrink with the boxes
+    scale = _scale(ax)
     _arrows(ax, layout, size, shown, scale, detailed)
     for name, node in shown.items():
         level, (width, height) = layout.layer[name], size[name]
         at = layout.x[name] - width / 2, layout.top[level] - _drop(layout.height[level], height, detailed)
         (_draw_box if detailed else _draw_dot)(ax, node, at, width, height, scale)
     return ax
+
+
+def _scale(ax) -> float:
+    """Inches a unit of the axes, as they stand now."""
+    ax.apply_aspect()
+    corners = ax.transData.transform([(0.0, 0.0), (1.0, 0.0)])
+    return float(corners[1, 0] - corners[0, 0]) / ax.figure.figure.dpi
+
+
+@functools.cache
+def _letters():
+    from matplotlib.text import Text
+
+    class Letters(Text):
+        """Text that grows and shrinks with its axes, whose place is known only when they are drawn."""
+
+        def __init__(self, *args, points, **style):
+            super().__init__(*args, parse_math=False, verticalalignment="center", zorder=5, clip_on=False, **style)
+            self.points = points
+            self.set_in_layout(False)
+
+        def draw(self, renderer):
+            self.set_fontsize(max(self.points * _scale(self.axes), 72 / self.axes.figure.figure.dpi))  # no font is below a pixel
+            super().draw(renderer)
+
+    return Letters
+
+
+def _write(ax, x, y, text, points, **style) -> None:
+    ax.add_artist(_letters()(x, y, text, points=points, fontsize=points * _scale(ax), **style))
 
 
 def _drop(room: float, height: float, detailed: bool) -> float:
@@ -242,18 +271,17 @@ def _draw_box(ax, node: Shown, at, width, height, scale) -> None:
     frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=face, edgecolor=edge, linewidth=heavy, zorder=3)
     frame.set_gid(node.name)
     ax.add_patch(frame)
-    style = {"va": "center", "zorder": 5, "parse_math": False, "color": "black"}
     line = y - PAD - LINE / 2
-    ax.text(x + width / 2, line, node.name, ha="center", fontsize=NAME * scale, fontweight="bold", **style)
+    _write(ax, x + width / 2, line, node.name, NAME, ha="center", fontweight="bold")
     line -= 1.15 * LINE
     if not node.bars:
-        ax.text(x + width / 2, line, node.note, ha="center", fontsize=TEXT * scale, **style)
+        _write(ax, x + width / 2, line, node.note, TEXT, ha="center")
         return
     end = x + width - PAD
     start = end - PERCENT - BAR
     for label, chance in node.bars:
-        ax.text(start - PAD, line, label, ha="right", fontsize=TEXT * scale, **style)
-        ax.text(end, line, _percent(chance), ha="right", fontsize=TEXT * scale, **style)
+        _write(ax, start - PAD, line, label, TEXT, ha="right")
+        _write(ax, end, line, _percent(chance), TEXT, ha="right")
         ax.add_patch(Rectangle((start, line - 0.3 * LINE), BAR, 0.6 * LINE, facecolor="#e6e6e6", linewidth=0, zorder=4))
         bar = Rectangle((start, line - 0.3 * LINE), BAR * chance, 0.6 * LINE, facecolor=colour, linewidth=0, zorder=4.5)
         bar.set_gid(f"{node.name}={label}")
@@ -275,8 +303,8 @@ def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
     ax.add_patch(circle)
     back = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for i, text in enumerate([node.name, *([node.note] if node.note else [])]):
-        style = {"ha": "center", "va": "center", "zorder": 5, "parse_math": False, "bbox": back}
-        ax.text(x + width / 2, y - DOT - 0.03 - 0.14 * (i + 0.5), text, fontsize=TEXT * scale, color=edge if i else "black", **style)
+        where = x + width / 2, y - DOT - 0.03 - 0.14 * (i + 0.5)
+        _write(ax, *where, text, TEXT, ha="center", bbox=back, color=edge if i else "black")
 
 
 def _arrows(ax, layout: Layout, size, shown, scale, detailed) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of fitted mixtures and classifiers: densities, ellipses, responsibilities, profiles, confusions, choosing k.
+"""Pictures of fitted mixtures, classifiers and networks: densities, ellipses, responsibilities, profiles, confusions, choosing k.
 
 Each function takes a face, or a probml Fit with its data as a mapping, draws on `ax` (by default on a new figure, without
 pyplot) and returns the Axes; `returned.figure` shows or saves it. Colours are those of Okabe & Ito (2008), which every kind
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.models.network_pictures import draw_network as draw_network
 from probml.models.pictured import Asked, ask, column_of, normals, tables
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")

@@ -202,7 +202,7 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
 
 
 def load(
-    data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None, copies: int = 1
+    data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None, copies: int = 1, least: int = 1
 ) -> tuple[Rows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
@@ -210,6 +210,7 @@ def load(
         weights: one a row; None = 1.
         keep: indices of the rows to take, in this order; all by default.
         copies: how many parameter values the rows will be met with at once.
+        least: fewer rows are padded to so many, so that one program serves them all.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
     """
@@ -217,7 +218,7 @@ def load(
     dtype = jnp.result_type(float)
     index = None if keep is None else np.asarray(keep)
     rows = table.rows if index is None else len(index)
-    total = bucket(rows)
+    total = bucket(max(rows, least))
     chunks = max(1, round(total / plan.chunk_rows(copies)))
     size = -(-total // chunks)
     centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred}

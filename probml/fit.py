@@ -29,6 +29,8 @@ from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
 
 WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
+LEAST = 32  # rows to which a question to a network is padded, where that costs less than compiling for another number
+SMALL = 2**20  # entries of all tables for that many rows
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 
@@ -183,6 +185,8 @@ class Fit:
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.sites
+        if name in dict(self.model.interventions):
+            raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to ask of it")
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are {list(sites)}")
         if discrete and sites[name].states is None:
@@ -200,7 +204,8 @@ class Fit:
         singles = tuple(dict.fromkeys(name for target in targets for name in (target if target in joints else (target,))))
         merged, plan = self._planned(merged, singles, joints)
         order = chunks.order(merged, plan)
-        rows, known = chunks.load(merged, plan, keep=order)
+        least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if merged.structure.network else 1
+        rows, known = chunks.load(merged, plan, keep=order, least=least)
         back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
         return plan, rows, known, *self._belief(plan, known, plug_in), back
 

@@ -145,7 +145,7 @@ def _items(data, expected, model):
 def _check_name(name, frame, expected, inputs, model):
     vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
     if name not in expected:
-        known = [*expected, *(i for i in inputs if i not in expected)]
+        known = sorted(expected, key=lambda n: not expected[n].rows) + [i for i in inputs if i not in expected]  # those in rows first
         hint = "Drop it or rename it."
         if near := difflib.get_close_matches(str(name), known, 1):
             hint = f"Did you mean '{near[0]}'?"
