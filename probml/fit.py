@@ -1,6 +1,5 @@
 """What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
 
-import contextlib
 import functools
 import math
 import os
@@ -14,24 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import chunks, queries, tables
+from probml import asking, chunks, queries, tables
 from probml import plan as planning
 from probml.blocks import blocks
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
-from probml.factors import Known, log_evidence, log_prior
+from probml.factors import Known, log_prior
 from probml.language import Model, ModelError, Refusal, thaw
 from probml.merging import Kept
-from probml.posterior import Marginals, Posterior, draw_params, predictives
-from probml.queries import Belief
+from probml.passes import log_evidence
+from probml.posterior import Marginals, Posterior, draw_params
 from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
-
-WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
-LEAST = 32  # rows to which a question to a network is padded, where that costs less than compiling for another number
-SMALL = 2**20  # entries of all tables for that many rows
-DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,72 +192,13 @@ class Fit:
     def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
         return chunks.read(self.model, data, self.names, rows, self.shapes)
 
-    def _prepare(self, data: chunks.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool):
-        merged = data._replace(table=replace(data.table, values={**self.given, **data.table.values}))
-        joints = tuple(target for target in targets if isinstance(target, tuple))
-        singles = tuple(dict.fromkeys(name for target in targets for name in (target if target in joints else (target,))))
-        merged, plan = self._planned(merged, singles, joints)
-        order = chunks.order(merged, plan)
-        least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if merged.structure.network else 1
-        rows, known = chunks.load(merged, plan, keep=order, least=least)
-        back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
-        return plan, rows, known, *self._belief(plan, known, plug_in), back
-
-    def _planned(self, data: chunks.Data, targets: tuple[str, ...], joints: tuple) -> tuple[chunks.Data, planning.Plan]:
-        """The plan of a question. Few rows of a network are asked through one program, whatever is seen and whatever is asked."""
-        network = data.structure.network
-        if network and data.small():
-            with contextlib.suppress(Refusal):  # too wide where nothing is known to be seen: each pattern by itself then
-                loose = data.loosened(network)
-                plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True, joints=joints)
-                if plan.work <= WORK:
-                    return loose, plan
-        data = data.loosened({name for joint in joints for name in joint})
-        return data, data.plan(targets, merge_globals=True, joints=joints)
-
-    def _belief(self, plan: planning.Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
-        """What queries condition on, and whether it is a stack of draws to average over."""
-        params = {n: jnp.asarray(v) for n, v in self.params.items()}
-        table = self.states
-        if plug_in and table is not None:
-            best = jnp.unravel_index(jnp.argmax(table), table.shape)
-            table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
-        if plug_in or self.closed is None:
-            return Belief(params, table, {}), False
-        predictive = predictives(self._plan, plan, self.closed, self._known())
-        if predictive is not None:
-            return Belief(params, table, predictive), False
-        return Belief(self._draws(DRAWS, 0), table, {}), True
-
-    def _ask(self, data: Any, ask: Sequence[tuple[str, str]], plug_in: bool, rows: int | None = None):
-        held = data if isinstance(data, chunks.Data) else self._read(data, rows)
-        plan, loaded, known, belief, averaged, back = self._prepare(held, [site for _, site in ask], plug_in)
-        every = [("probability", name) for name in plan.targets if name in self.structure.network] if ask else []
-        log, out = queries.answer(plan, tuple(dict.fromkeys((*every, *ask))), averaged, belief, known, loaded)
-        log = back(log)
-        if ask:
-            self._warn(log)
-        return log, {k: back(out[k]) for k in ask}, held
-
-    def _warn(self, log: np.ndarray) -> None:
-        """Say which rows are impossible: their answers are no probabilities."""
-        rows = np.flatnonzero(np.isneginf(log))
-        if len(rows):
-            shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
-            warnings.warn(
-                f"model '{self.model.name}': {len(rows)} of {len(log)} rows are impossible given what was fitted (log_prob −∞), "
-                f"so their probabilities are 0 and their states the first: rows {shown}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-
     def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
 
         Args:
             plug_in: at the point `params`; by default averaged over the posterior, where the engine has one.
         """
-        return self._ask(data, (), plug_in)[0]
+        return asking.answer(self, self._read(data), (), plug_in)[0]
 
     def score(self, data: Any, plug_in: bool = False) -> float:
         """The mean of log_prob."""
@@ -278,11 +213,11 @@ class Fit:
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
-            out = self._ask(data, [("probability", name) for name in site], plug_in)[1]
+            out = asking.answer(self, self._read(data), [("probability", name) for name in site], plug_in)[1]
             return {name: out["probability", name] for name in site}
         held = self._read(data)
         name = self._inside(site or self._unseen(held))
-        return self._ask(held, [("probability", name)], plug_in)[1]["probability", name]
+        return asking.answer(self, held, [("probability", name)], plug_in)[1]["probability", name]
 
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the sites, in their order).
@@ -294,7 +229,7 @@ class Fit:
         for name in sites:
             if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask predict_proba for each cell's own")
-        return self._ask(data, [("joint", sites)], plug_in)[1]["joint", sites]
+        return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     def _inside(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
@@ -315,7 +250,7 @@ class Fit:
         name = site or self._unseen(held, continuous=True)
         if self._site(name).states is not None:
             return tables.to_labels(self.predict_proba(data, name, plug_in).argmax(-1), self.names.get(name))
-        return self._ask(held, [("mean", name)], plug_in)[1]["mean", name]
+        return asking.answer(self, held, [("mean", name)], plug_in)[1]["mean", name]
 
     def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
@@ -326,9 +261,8 @@ class Fit:
             self._inside(name)
         if sites is not None and isinstance(sites, str):
             raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
-        plan, loaded, known, belief, averaged, back = self._prepare(held, wanted, plug_in)
-        if averaged:
-            belief = self._belief(plan, known, True)[0]
+        question = asking.prepare(self, held, wanted, plug_in).at_point(self)
+        plan, back = question.plan, question.back
         variables = tuple(v for v in plan.variables if v in wanted or sites is None and self.structure.sites[v].rows)
         leaves = tuple(
             name
@@ -337,8 +271,8 @@ class Fit:
             and held.pattern.get(name) != "seen"
             and all(parent in variables for parent in self.structure.sites[name].parents if parent in plan.variables)
         )
-        log, states = queries.decode(plan, variables, leaves, belief, known, loaded)
-        self._warn(back(log))
+        log, states = queries.decode(plan, variables, leaves, question.belief, question.known, question.rows)
+        asking.warn(self, back(log))
         out = {}
         for name in wanted:
             if name in variables:
@@ -350,7 +284,7 @@ class Fit:
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:
-                codes = self._ask(held, [("probability", name)], True)[1]["probability", name].argmax(-1)
+                codes = asking.answer(self, held, [("probability", name)], True)[1]["probability", name].argmax(-1)
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
@@ -362,7 +296,7 @@ class Fit:
         for site in self.structure.sites.values():
             if site.rows and held.pattern.get(site.name) != "seen" and (site.states or not site.discrete):
                 ask.append(("probability" if site.states else "mean", site.name))
-        answers = self._ask(held, ask, plug_in)[1] if ask else {}
+        answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
         for site in self.structure.sites.values():
             if not site.rows:
                 continue
@@ -437,13 +371,12 @@ class Fit:
         else:
             held = self._read(given)
         key = jax.random.key(seed)
-        plan, loaded, known, belief, averaged, back = self._prepare(held, (), plug_in)
-        n, sites = held.table.rows, self.structure.sites
-        if averaged:
-            belief = self._belief(plan, known, True)[0]
-        log, states = queries.draw(plan, belief, known, loaded, key) if plan.variables else (None, {})
-        if log is not None:
-            self._warn(back(log))
+        question = asking.prepare(self, held, (), plug_in).at_point(self)
+        plan, back = question.plan, question.back
+        n, sites, states = held.table.rows, self.structure.sites, {}
+        if plan.variables:
+            log, states = queries.draw(plan, question.belief, question.known, question.rows, key)
+            asking.warn(self, back(log))
         fixed = {name: plan.variables[name].values[back(states[name])] for name in plan.variables}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         if any(site.rows and site.name not in fixed for site in sites.values()):

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from probml import elimination
 from probml.compiling import jit
 from probml.elimination import Factor
-from probml.factors import Known, Rows, each, global_factors, naturals, over_states, row_environment, row_factors
+from probml.factors import Known, Rows, global_factors, naturals, over_states, row_environment, row_factors
+from probml.passes import each
 from probml.plan import Plan
 
 

@@ -14,7 +14,8 @@ from probml import families
 from probml.ascent import lbfgs, newton
 from probml.blocks import KINKED, Block, backward, blocks, pack, unpack
 from probml.bundles import Bundle
-from probml.factors import Expected, Known, Rows, accumulate, log_prior, outside, row_surrogate, surrogate
+from probml.factors import Known, Rows, log_prior, outside, row_surrogate, surrogate
+from probml.passes import Expected, accumulate
 from probml.plan import Plan
 
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation

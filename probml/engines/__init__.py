@@ -15,9 +15,10 @@ from probml.engines.exact import Exact as Exact
 from probml.engines.map import MAP as MAP
 from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
-from probml.factors import Summary, global_posterior, summarise
+from probml.factors import Summary
 from probml.language import Model, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
+from probml.passes import global_posterior, summarise
 from probml.plan import Plan
 from probml.structure import trace
 

@@ -15,8 +15,9 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, check_distinct, prior_point, starts
-from probml.factors import Expected, Known, Rows, collapsed, expect, log_prior, naturals
+from probml.factors import Known, Rows, collapsed, log_prior, naturals
 from probml.language import Refusal
+from probml.passes import Expected, expect
 from probml.plan import Plan
 from probml.updates import maximise, transforms
 

@@ -14,8 +14,9 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import prior_point
-from probml.factors import Known, Rows, expect, log_evidence, log_prior
+from probml.factors import Known, Rows, log_prior
 from probml.language import Refusal
+from probml.passes import expect, log_evidence
 from probml.plan import Plan
 from probml.posterior import Marginals, Posterior, coupling
 from probml.updates import Objective, modes, read

@@ -15,21 +15,9 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct, starts
-from probml.factors import (
-    Known,
-    Rows,
-    Summary,
-    accumulate,
-    expect,
-    global_factors,
-    log_prior,
-    naturals,
-    row_evidence,
-    row_totals,
-    total_evidence,
-    weigh,
-)
+from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
 from probml.language import ModelError
+from probml.passes import accumulate, expect, row_totals, total_evidence, weigh
 from probml.plan import Plan
 from probml.updates import maximise, transforms
 

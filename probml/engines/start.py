@@ -12,8 +12,9 @@ from numpyro.distributions import biject_to
 from probml.blocks import blocks
 from probml.chunks import Data, bucket, load
 from probml.compiling import jit
-from probml.factors import Expected, Known, Rows, expect
+from probml.factors import Known, Rows
 from probml.language import ModelError
+from probml.passes import Expected, expect
 from probml.plan import Plan
 from probml.structure import Site
 from probml.tables import DataError

@@ -1,0 +1,113 @@
+"""From a question to its answer: the plan for what was seen, the rows, what the fit believes, one compiled call."""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from probml import chunks, queries
+from probml.factors import Known, Rows
+from probml.language import Refusal
+from probml.plan import Plan
+from probml.posterior import predictives
+from probml.queries import Belief
+
+if TYPE_CHECKING:
+    from probml.fit import Fit
+
+WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
+LEAST = 32  # rows to which a question to a network is padded, where that costs less than compiling for another number
+SMALL = 2**20  # entries of all tables for that many rows
+DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
+
+
+class Question(NamedTuple):
+    """All that a compiled question takes, and the way back to the user's rows."""
+
+    plan: Plan
+    belief: Belief
+    known: Known
+    rows: Rows
+    averaged: bool  # the belief's parameters are draws, to be averaged over
+    back: Callable
+
+    def at_point(self, fit: "Fit") -> "Question":
+        """The same about one parameter value, for what cannot be averaged."""
+        return self._replace(belief=_belief(fit, self.plan, self.known, True)[0], averaged=False) if self.averaged else self
+
+
+def prepare(fit: "Fit", data: chunks.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool) -> Question:
+    """Plan a question about sites, or about some together, and load its rows.
+
+    Raises:
+        Refusal: a continuous cell that others depend on is unseen, or a table would be above the budget.
+    """
+    data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
+    joints = tuple(target for target in targets if isinstance(target, tuple))
+    singles = tuple(dict.fromkeys(name for target in targets for name in (target if target in joints else (target,))))
+    data, plan = _planned(data, singles, joints)
+    order = chunks.order(data, plan)
+    least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if data.structure.network else 1
+    rows, known = chunks.load(data, plan, keep=order, least=least)
+    back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
+    belief, averaged = _belief(fit, plan, known, plug_in)
+    return Question(plan, belief, known, rows, averaged, back)
+
+
+def _planned(data: chunks.Data, targets: tuple[str, ...], joints: tuple) -> tuple[chunks.Data, Plan]:
+    """The plan of a question. Few rows of a network are asked through one program, whatever is seen and whatever is asked."""
+    network = data.structure.network
+    if network and data.small():
+        with contextlib.suppress(Refusal):  # too wide where nothing is known to be seen: each pattern by itself then
+            loose = data.loosened(network)
+            plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True, joints=joints)
+            if plan.work <= WORK:
+                return loose, plan
+    data = data.loosened({name for joint in joints for name in joint})
+    return data, data.plan(targets, merge_globals=True, joints=joints)
+
+
+def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
+    """What queries condition on, and whether it is a stack of draws to average over."""
+    params = {n: jnp.asarray(v) for n, v in fit.params.items()}
+    table = fit.states
+    if plug_in and table is not None:
+        best = jnp.unravel_index(jnp.argmax(table), table.shape)
+        table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
+    if plug_in or fit.closed is None:
+        return Belief(params, table, {}), False
+    predictive = predictives(fit._plan, plan, fit.closed, fit._known())
+    if predictive is not None:
+        return Belief(params, table, predictive), False
+    return Belief(fit._draws(DRAWS, 0), table, {}), True
+
+
+def answer(fit: "Fit", data: chunks.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool) -> tuple[np.ndarray, dict]:
+    """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible."""
+    question = prepare(fit, data, [site for _, site in ask], plug_in)
+    plan, network = question.plan, data.structure.network
+    every = [("probability", name) for name in plan.targets if name in network] if ask else []  # the same program for every site
+    wanted = tuple(dict.fromkeys((*every, *ask)))
+    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known, question.rows)
+    log = question.back(log)
+    if ask:
+        warn(fit, log)
+    return log, {k: question.back(out[k]) for k in ask}
+
+
+def warn(fit: "Fit", log: np.ndarray) -> None:
+    """Say which rows are impossible: their answers are no probabilities."""
+    rows = np.flatnonzero(np.isneginf(log))
+    if len(rows):
+        shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
+        warnings.warn(
+            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible given what was fitted (log_prob −∞), "
+            f"so their probabilities are 0 and their states the first: rows {shown}",
+            RuntimeWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,152 @@
+"""Passes over rows: chunks are added, and the gradient of their evidence with respect to the naturals is the expected statistics."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml import elimination, families
+from probml.elimination import Factor
+from probml.factors import Known, Rows, Summary, global_factors, inner, naturals, row_evidence
+from probml.plan import Plan
+
+
+def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
+    """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are impossible."""
+    weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
+    return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
+
+
+class Expected(NamedTuple):
+    """An E-step: what the M-step needs of the rows, and the log evidence."""
+
+    statistics: dict[str, Any]  # like naturals: Σ q T(x)
+    taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
+    outer: list[jax.Array]  # posterior tables of the global factors
+    log_evidence: jax.Array
+    size: jax.Array  # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows with them
+
+
+def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False, natural: Mapping | None = None) -> Expected:
+    """One pass over the rows: expected statistics and log evidence, chunk by chunk.
+
+    Args:
+        natural: the naturals at params, where they are known.
+
+    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data.
+    """
+    natural = naturals(plan, params, known) if natural is None else natural
+    if isinstance(chunks, Summary):
+        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural), _size(chunks.statistics, natural))
+    shape = tuple(plan.variables[name].states for name in plan.touching)
+    size = chunks.weights.shape[1]
+
+    def chunk(rows: Rows):
+        taps = {name: jnp.zeros((size, *(plan.variables[v].states for v in plan.scope(name)))) for name in plan.rowwise}
+
+        def total(natural, taps):
+            return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
+
+        if not shape:
+            value, (statistics, taps) = jax.value_and_grad(total, (0, 1))(natural, taps)
+            return (value, statistics), taps
+        value, back = jax.vjp(total, natural, taps)
+        statistics, taps = jax.vmap(back)(jnp.eye(math.prod(shape), dtype=value.dtype).reshape(-1, *shape))
+        return (value, statistics), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taps)
+
+    (total, statistics), taps = accumulate(chunk, chunks)
+    outer = global_factors(plan, params, known)
+    logs = [factor.log for factor in outer]
+
+    def whole(logs, total):
+        return total_evidence(plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total)
+
+    value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+    if shape:
+        share = share.reshape(-1)
+        statistics = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), statistics)
+        taps = jax.tree.map(lambda leaf: jnp.einsum("g,cbg...->cb...", share, leaf), taps)
+    return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
+
+
+def _size(statistics: Any, natural: Any) -> jax.Array:
+    return inner(jax.tree.map(jnp.abs, statistics), jax.tree.map(jnp.abs, natural))
+
+
+def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
+    """The rows of an additive plan, passed over once.
+
+    A log density linear in its natural parameters is its base measure where they are 0, and its slope there the statistics.
+
+    Args:
+        params: any; their naturals give the shapes.
+    """
+    sites = plan.structure.sites
+    blank = {name: families.zero(sites[name].family, leaf) for name, leaf in naturals(plan, params, known).items()}
+
+    def chunk(rows):
+        return jax.value_and_grad(lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights))(blank), ()
+
+    (base, statistics), _ = accumulate(chunk, chunks)
+    return Summary(statistics, base, chunks.weights.sum())
+
+
+def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no gradient is made."""
+    natural = naturals(plan, params, known)
+    if isinstance(chunks, Summary):
+        return chunks.base + inner(chunks.statistics, natural)
+    return accumulate(lambda rows: (weigh(row_evidence(plan, params, known, natural, rows), rows.weights), ()), chunks)[0]
+
+
+def log_evidence(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """log p(data | params), everything discrete and unseen summed out."""
+    return total_evidence(plan, global_factors(plan, params, known), row_totals(plan, params, known, chunks))
+
+
+def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """log p(global discrete sites | data, params), one axis a site in the order of plan.globals."""
+    total = Factor(row_totals(plan, params, known, chunks)[None], plan.touching)
+    joint = elimination.sum_out([*global_factors(plan, params, known), total], ())
+    log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
+    return log - jax.scipy.special.logsumexp(log)
+
+
+def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Array:
+    """log evidence of everything, from the global sites' log tables and the rows' total over what they touch."""
+    if not plan.globals:
+        return total
+    return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
+
+
+def each(function, chunks: Rows, *more):
+    """function(rows, ...) of every chunk, stacked."""
+    if chunks.weights.shape[0] > 1:
+        return jax.lax.map(lambda parts: function(*parts), (chunks, *more))
+    return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], (chunks, *more))))
+
+
+def accumulate(function, chunks: Rows):
+    """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are passed over."""
+    first = jax.tree.map(lambda leaf: leaf[0], chunks)
+    if chunks.weights.shape[0] == 1:
+        total, extra = function(first)
+        return total, jax.tree.map(lambda leaf: leaf[None], extra)
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, first)[0])
+
+    def step(carry, rows):
+        more, extra = function(rows)
+        return _compensated(*carry, more), extra
+
+    (total, _), extra = jax.lax.scan(step, (zero, zero), chunks)
+    return total, extra
+
+
+def _compensated(total, lost, more):
+    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their digits over many chunks."""
+    term = jax.tree.map(jnp.subtract, more, lost)
+    new = jax.tree.map(jnp.add, total, term)
+    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total, term)
+    return new, finite
