@@ -22,6 +22,8 @@ from probml.posterior import Posterior
 
 def save(fit: Fit, path: str | os.PathLike) -> None:
     """See Fit.save."""
+    if fit.model.interventions:
+        raise ModelError("save: this fit stands after do(); save the one before, and call do() on what is loaded: it costs nothing")
     leaves, _ = jax.tree.flatten(fit.closed)
     meta = {
         "format": 1, "model": repr(fit.model),

@@ -14,6 +14,7 @@ from probml import families
 from probml.compiling import jit
 from probml.language import Model, ModelError
 from probml.structure import peel, trace
+from probml.tables import to_labels
 
 
 class _Fill(Messenger):
@@ -81,7 +82,7 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
     arrays, rows = input_rows(model, inputs, rows)
     structure = trace(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
     values = _simulate_whole(structure, arrays, jax.random.key(seed), rows)
-    return {name: np.asarray(value) for name, value in values.items()}
+    return {name: to_labels(np.asarray(values[name]), structure.labels.get(name)) for name in structure.sites if name in values}
 
 
 @functools.partial(jit, static_argnums=(0, 3))
