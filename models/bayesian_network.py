@@ -161,10 +161,14 @@ def _node(dag, name: str, known: Mapping) -> tuple:
         raise probml.ModelError(
             f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or float for a Gaussian node"
         )
-    if isinstance(states, str) or not (states is float or isinstance(states, int | Sequence)) and not hasattr(states, "__iter__"):
+    if hasattr(states, "__index__") and not isinstance(states, bool):
+        states = int(states)
+    if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int) or hasattr(states, "__iter__")):
         raise probml.ModelError(f"{where}: states are {states!r}; expected a list of labels, their number, or float")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
+        if any(label is None or label != label for label in states):
+            raise probml.ModelError(f"{where} has the state None or NaN, which mean unseen: {states!r}; call it 'none' or 'missing'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
             raise probml.ModelError(f"{where} has the state {twice!r} twice")

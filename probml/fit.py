@@ -226,6 +226,8 @@ class Fit:
             ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has several cells.
         """
         sites = (sites,) if isinstance(sites, str) else tuple(sites)
+        if not sites or len(set(sites)) < len(sites):
+            raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:
             if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask predict_proba for each cell's own")
@@ -441,6 +443,7 @@ def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     fit = Fit(model, out, {}, names=names)
     if structure is not None:
         _check_params(structure, out)
+        _check_labels(structure, fit.names)
     return fit if structure is not None else _Deferred(model, out, {}, names=fit.names)
 
 
@@ -452,6 +455,7 @@ class _Deferred(Fit):
         held = chunks.read(self.model, data, self.names, rows, self.shapes)
         if not self.shapes:
             _check_params(held.structure, self.params)
+            _check_labels(held.structure, self.names)
             self.shapes.update(held.shapes)
         return held
 
@@ -462,12 +466,35 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
             raise ModelError(f"at(params) lacks '{name}'; the parameters are {list(structure.parameters)}")
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
+        if structure.sites[name].domain == "simplex":
+            _check_rows(name, params[name])
         if not np.isfinite(params[name]).all() or not inside(structure.sites[name], params[name]):
             domain = structure.sites[name].domain.replace("_", " ")
             raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not finite: got {params[name].tolist()}")
     for name in params:
         if name not in structure.parameters:
             raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
+
+
+def _check_rows(name: str, table: np.ndarray) -> None:
+    """Refuse the first row of a table that is no distribution."""
+    wrong = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= 1e-4))
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ModelError(
+            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is no distribution: {table[where].tolist()} sums to "
+            f"{table[where].sum():.6g}; expected probabilities >= 0 that sum to 1"
+        )
+
+
+def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
+    for name, given in labels.items():
+        site = structure.sites.get(name)
+        if site is None or not site.states:
+            finite = [s.name for s in structure.sites.values() if s.states]
+            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states; those are {finite}")
+        if len(given) != site.states or len(set(given)) < len(given):
+            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many different labels, got {list(given)}")
 
 
 @functools.partial(jit, static_argnums=0)

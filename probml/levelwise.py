@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-WIDE = 2**14  # entries from which a bucket is worked on by itself, as tensors: a table of indices would be larger than its pool
+WIDE = 2**16  # entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but long to compile
 
 
 class _Read(NamedTuple):

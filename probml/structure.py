@@ -345,7 +345,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
 
 def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
     """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row), checked."""
-    sites, out = trace(model).sites, dict(model.interventions)
+    sites, out = trace(Model(model.generative, model.settings)).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
