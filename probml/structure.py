@@ -186,7 +186,7 @@ class Structure:
             key = None
             if plain:
                 kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states) for t in takes)
-                consts = tuple(np.asarray(c).tobytes() for c in program.consts)
+                consts = tuple(np.asarray(c).tobytes() for c in program.consts if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
                 kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
                 layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
                 order = tuple(takes.index(p) for p in site.parents)
