@@ -64,7 +64,7 @@ def bayesian_network(
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; the nodes are {_list(dag)}")
+        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; the nodes are {named(dag)}")
     if strength is not None and not (math.isfinite(strength) and strength > 0):
         raise probml.ModelError(f"bayesian_network(strength={strength!r}): expected pseudo-rows above 0, or None for one a cell")
     nodes = tuple(_node(dag, name, known) for name in nx.lexicographical_topological_sort(dag, list(dag).index))
@@ -194,6 +194,7 @@ def _check_parents(nodes) -> None:
                 )
 
 
-def _list(names) -> str:
-    names = list(names)
-    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+def named(names) -> str:
+    """Names for a message, the first twelve and how many there are."""
+    names = list(map(repr, names))
+    return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")

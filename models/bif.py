@@ -33,7 +33,7 @@ import networkx as nx
 import numpy as np
 
 import probml
-from probml.models.bayesian_network import bayesian_network, parents_of
+from probml.models.bayesian_network import bayesian_network, named, parents_of
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
 KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete", "default", "table"}
@@ -271,9 +271,9 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
         read.expect(";", inside)
         twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
-            read.fail(f"{inside} has the state '{twice}' twice: {_list(labels)}", start)
+            read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
         if count not in (None, [str(len(labels))]):
-            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: {_list(labels)}", start)
+            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: {named(labels)}", start)
     return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ no, yes }};", at)
 
 
@@ -319,7 +319,7 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
         if len(listed) != k * len(found):
             read.numbers(node, start, listed)  # a word among them, as where a semicolon is missing, explains the count
             what = f"the table of '{node}'" if whole else name(found[0])
-            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states are {_list(states[node])}", place)
+            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states are {named(states[node])}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
             read.fail(f"{name(twice)} stands there twice, first on line {read.line(places[twice])}: drop one", place)
@@ -355,11 +355,11 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
 def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...], codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
-        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents are {_list(parents) or 'none'}", at)
+        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents are {named(parents) or 'none'}", at)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are {_list(code)}", at)
+            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are {named(code)}", at)
         index = index * len(code) + code[label]
     return index
 
@@ -391,8 +391,3 @@ def _quoted(name: str) -> str:
 
 def _shown(token: str) -> str:
     return ODD.get(token) or repr(token[:40])
-
-
-def _list(names) -> str:
-    names = list(map(repr, names))
-    return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")

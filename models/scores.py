@@ -31,6 +31,7 @@ from jax import lax
 from scipy.special import gammaln, xlogy
 
 from probml import DataError, ModelError
+from probml.models.bayesian_network import named
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 LEAST = 1e-10  # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that counts
@@ -56,8 +57,7 @@ class Variables:
 def shown(names, wrong=None) -> str:
     """The known names for a message, and the nearest to a wrong one."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
-    return f"known: {', '.join(map(repr, names[:12]))}{more}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None) -> Variables:
