@@ -407,7 +407,7 @@ def predictives(fitted, plan, closed, known):
         return None
     continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
     continuous += tuple(name for name in plan.rowwise if touched[name])
-    return _predictive_arguments(fitted, plan, continuous, closed, known)
+    return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2))
