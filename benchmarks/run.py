@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 
 from cases import CASES as COMMON
+from chain_cases import CASES as CHAINS
 from network_cases import CASES as NETWORKS
 
-CASES = COMMON | NETWORKS
-PRECISIONS = {"mixture": ("float64", "float32"), "unseen": ("float64", "float32")}
+# case -> the file that runs it
+CASES = dict.fromkeys(COMMON, "cases.py") | dict.fromkeys(NETWORKS, "network_cases.py") | dict.fromkeys(CHAINS, "chain_cases.py")
+PRECISIONS = dict.fromkeys(("mixture", "unseen", *CHAINS), ("float64", "float32"))
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
 
@@ -23,7 +25,7 @@ HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of t
 def rows(case: str, precision: str, quick: bool):
     """The rows of a case, as they come from its process."""
     environment = os.environ | ENVIRONMENT | {"JAX_ENABLE_X64": str(precision == "float64").lower()}
-    script = Path(__file__).with_name("cases.py" if case in COMMON else "network_cases.py")
+    script = Path(__file__).with_name(CASES[case])
     command = [sys.executable, str(script), case, precision, *["--quick"] * quick]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)

@@ -9,7 +9,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 from probml.models.bayesian_network import bayesian_network as bayesian_network
+from probml.models.casino import dishonest_casino as dishonest_casino
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
+from probml.models.hidden_markov import hidden_markov as hidden_markov
+from probml.models.hidden_markov import markov_chain as markov_chain
 from probml.models.learn_structure import learn_structure as learn_structure
 from probml.models.learn_structure import structure_score as structure_score
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
@@ -18,6 +21,7 @@ from probml.models.naive_bayes import naive_bayes as naive_bayes
 if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
+    from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
 
 _LATE = {
@@ -30,8 +34,20 @@ _LATE = {
     "GaussianDiscriminant": "classifier_faces",
     "MixtureDiscriminant": "classifier_faces",
     "NaiveBayes": "classifier_faces",
+    "HiddenMarkov": "hidden_markov_face",
 }
-__all__ = ["bayesian_network", "gaussian_mixture", "learn_structure", "mixture_of_mixtures", "naive_bayes", "structure_score", *_LATE]
+__all__ = [
+    "bayesian_network",
+    "dishonest_casino",
+    "gaussian_mixture",
+    "hidden_markov",
+    "learn_structure",
+    "markov_chain",
+    "mixture_of_mixtures",
+    "naive_bayes",
+    "structure_score",
+    *_LATE,
+]
 
 
 def __getattr__(name: str):

@@ -9,6 +9,8 @@ from probml.language import ModelError as ModelError
 from probml.language import Refusal as Refusal
 from probml.language import model as model
 from probml.language import rows as rows
+from probml.markov_chain import MarkovChain as MarkovChain
+from probml.markov_chain import stationary as stationary
 from probml.saving import load as load
 from probml.tables import DataError as DataError
 

@@ -34,7 +34,7 @@ class Question(NamedTuple):
     known: Known
     rows: Rows
     averaged: bool  # the belief's parameters are draws, to be averaged over
-    back: Callable
+    back: Callable  # (array, site) → the user's rows and steps
 
     def at_point(self, fit: "Fit") -> "Question":
         """The same about one parameter value, for what cannot be averaged."""
@@ -53,10 +53,20 @@ def prepare(fit: "Fit", data: chunks.Data, targets: Sequence[str | tuple[str, ..
     data, plan = _planned(data, singles, joints)
     order = chunks.order(data, plan)
     least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if data.structure.network else 1
-    rows, known = chunks.load(data, plan, keep=order, least=least)
-    back = functools.partial(chunks.unload, rows=data.table.rows, order=order)
+    rows, known = chunks.load(data, plan, keep=order, least=least, params=fit.params)
+    back = functools.partial(_back, data, order)
     belief, averaged = _belief(fit, plan, known, plug_in)
     return Question(plan, belief, known, rows, averaged, back)
+
+
+def _back(data: chunks.Data, order: np.ndarray | None, array, site: str | tuple[str, ...] | None = None) -> np.ndarray:
+    """Answers in the user's rows, without padding; about a site along time, in its steps."""
+    out = chunks.unload(array, data.table.rows, order)
+    found = data.structure.sites[site[0] if isinstance(site, tuple) else site] if site is not None else None
+    if found is None or found.time is None:
+        return out
+    axis = 1 if isinstance(site, tuple) else 1 + found.time
+    return out[(slice(None),) * axis + (slice(data.steps),)]
 
 
 def _planned(data: chunks.Data, targets: tuple[str, ...], joints: tuple) -> tuple[chunks.Data, Plan]:
@@ -87,17 +97,24 @@ def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief
     return Belief(fit._draws(DRAWS, 0), table, {}), True
 
 
-def answer(fit: "Fit", data: chunks.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool) -> tuple[np.ndarray, dict]:
-    """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible."""
+def answer(
+    fit: "Fit", data: chunks.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool, view: str = queries.ALL
+) -> tuple[np.ndarray, dict]:
+    """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible.
+
+    Args:
+        view: what an answer about a step looks at: "all" of the row, "filtered" (the steps up to it) or "predicted" (those before it).
+    """
+    data = data if ask else data.trimmed()
     question = prepare(fit, data, [site for _, site in ask], plug_in)
     plan, network = question.plan, data.structure.network
     every = [("probability", name) for name in plan.targets if name in network] if ask else []  # the same program for every site
     wanted = tuple(dict.fromkeys((*every, *ask)))
-    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known, question.rows)
+    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known, question.rows, view)
     log = question.back(log)
     if ask:
         warn(fit, log)
-    return log, {k: question.back(out[k]) for k in ask}
+    return log, {k: question.back(out[k], k[1]) for k in ask}
 
 
 def warn(fit: "Fit", log: np.ndarray) -> None:

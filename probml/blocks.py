@@ -119,9 +119,9 @@ def _domain(form: str, steps) -> str:
     )
 
 
-def _argument_shape(site, rank: int) -> tuple[int, ...]:
-    """The trailing axes of a probability table or a scatter matrix of a site."""
-    return (site.states or site.event[-1],) if rank == 1 else (site.event[-1],) * 2
+def _own_axes(site, form: str) -> tuple[int, ...]:
+    """The trailing axes of one value of a probability table or a scatter matrix of a site."""
+    return (site.states or site.event[-1],) if form == "dirichlet" else (site.event[-1],) * 2
 
 
 def _read_uses(plan: Plan, name: str):
@@ -141,8 +141,7 @@ def _read_uses(plan: Plan, name: str):
         if argument not in site.family.canonical:
             return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]
-        rank = site.family.argument_event[argument]
-        if its_form in ("dirichlet", "inverse_wishart") and sites[name].shape[-rank:] != _argument_shape(site, rank):
+        if its_form in ("dirichlet", "inverse_wishart") and not _ends(sites[name].shape, _own_axes(site, its_form)):
             return None, None, places, moved, f"its last axes are not those of the {argument} of '{user}'"
         if its_form == "gaussian":
             if use.level > Level.AFFINE or any(step not in ("times", "complement") for step, _ in use.coordinate):
@@ -170,6 +169,10 @@ def _read_uses(plan: Plan, name: str):
         own = (role.form, role.steps) if role is not None else (None, None)
         return *own, places, False, "" if role else "the data do not depend on it"
     return form, steps, places, moved, ""
+
+
+def _ends(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+    return shape[len(shape) - len(tail) :] == tail
 
 
 @functools.lru_cache(maxsize=512)

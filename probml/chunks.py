@@ -1,7 +1,7 @@
 """Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import plan as planning
-from probml import tables
+from probml import ragged, tables
 from probml.factors import Known, Rows
 from probml.families.unseen import Unseen, locate
-from probml.language import Model, Refusal
-from probml.plan import Plan
-from probml.structure import Site, Structure, trace
+from probml.lanes import Lanes, fitting_rows
+from probml.language import Model, ModelError, Refusal
+from probml.plan import Plan, bucket
+from probml.structure import Site, Structure, structure_of
 
 FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
 HELD = 2**23  # numbers that the evidence of such a question may take
@@ -27,6 +28,9 @@ class Data(NamedTuple):
     model: Model
     structure: Structure
     table: tables.Table
+    steps: int | None = None  # of sites along chains
+    lengths: np.ndarray | None = None  # (rows,) how many of them count; None: all
+    given: np.ndarray | None = None  # (rows,) how many each sequence of a list had
 
     @property
     def pattern(self) -> dict[str, str]:
@@ -47,13 +51,91 @@ class Data(NamedTuple):
     @property
     def shapes(self) -> dict[str, tuple]:
         """Input → (trailing shape, dtype kind): what the structure was traced for."""
-        return {name: (tuple(value.shape[1:]), value.dtype.kind) for name, value in self.table.inputs.items()}
+        timed = self.structure.timed
+        shapes = {name: (None, *value.shape[2:]) if name in timed else value.shape[1:] for name, value in self.table.inputs.items()}
+        return {name: (tuple(shapes[name]), value.dtype.kind) for name, value in self.table.inputs.items()}
+
+    def trimmed(self) -> "Data":
+        """The same data without the steps behind the last that shows anything: they sum to one, whatever the parameters are."""
+        sites, shown = self.structure.sites, self.shown()
+        lengths = None if shown is None else ragged.count_steps(shown)
+        if lengths is None:
+            return self
+        dead, columns = np.arange(self.steps) >= lengths[:, None], dict(self.table.columns)
+        for name, column in columns.items():
+            if sites[name].time is None:
+                continue
+            beyond = np.expand_dims(dead, [1 + i for i in range(column.seen.ndim - 1) if i != sites[name].time])
+            seen = column.seen | beyond
+            columns[name] = replace(column, seen=None if seen.all() else seen)
+        return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
+
+    def shown(self) -> np.ndarray | None:
+        """The steps at which anything is seen, bool (rows, steps); None where some site along time is seen whole."""
+        along = [name for name in self.table.columns if self.structure.sites[name].time is not None]
+        if not along or any(self.table.columns[name].seen is None for name in along):
+            return None
+        return np.logical_or.reduce([self._units(name).any(-1) for name in along])
+
+    def extended(self, last: np.ndarray, more: int, read: Callable, inputs: Mapping[str, Any]) -> "Data":
+        """The same rows with `more` steps behind the `last` of each, in which nothing is seen.
+
+        Args:
+            read: from a mapping name → array to Data.
+            inputs: those with an axis of time, at the steps that follow.
+        """
+        table, sites, timed = self.table, self.structure.sites, self.structure.timed
+        missing = [name for name in timed if np.shape(inputs.get(name))[:2] != (table.rows, more)]
+        if missing:
+            shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
+            got = np.shape(inputs.get(missing[0]))
+            raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, {shape}, got {got}")
+        out: dict[str, Any] = dict(table.values)
+        at = last[:, None] + np.arange(more)
+        for name, array in table.inputs.items():
+            if name in timed:
+                array = np.concatenate([array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1)
+                array[np.arange(table.rows)[:, None], at] = inputs[name]
+            out[name] = array
+        for name, column in table.columns.items():
+            time = sites[name].time
+            value = column.values.astype(float) if column.seen is not None or time is not None else column.values
+            if column.likelihood is not None:
+                out[name] = column.likelihood
+                continue
+            if column.seen is not None:
+                value = np.where(column.seen, value, np.nan)
+            if time is not None:
+                pad = [(0, more if axis == 1 + time else 0) for axis in range(value.ndim)]
+                value = np.pad(value, pad, constant_values=np.nan)
+            labels = table.labels.get(name)
+            out[name] = value if labels is None else np.array([*labels, None], object)[np.where(np.isnan(value), -1, value).astype(int)]
+        return read(out)
+
+    def unrolled(self, picks: np.ndarray) -> "Data":
+        """Single steps as rows: `picks` number them, row by row."""
+        table, sites, t = self.table, self.structure.sites, self.steps
+        rows = picks // t
+
+        def cut(name, array, axis):
+            if axis is None:
+                return array[rows]
+            flat = np.moveaxis(array, 1 + axis, 1)
+            return np.expand_dims(flat.reshape(-1, *flat.shape[2:])[picks], 1 + axis)
+
+        def column(name, c):
+            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time) for leaf in (c.values, c.seen, c.likelihood))
+            return tables.Column(*parts, c.torn)
+
+        inputs = {name: cut(name, array, 0 if name in self.structure.timed else None) for name, array in table.inputs.items()}
+        columns = {name: column(name, c) for name, c in table.columns.items()}
+        return self._replace(table=replace(table, rows=len(picks), columns=columns, inputs=inputs, index=None), steps=1, lengths=None)
 
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern of evidence, the same program."""
         columns = dict(self.table.columns)
         for name in names:
-            column, shape = columns.get(name), (self.table.rows, *self.structure.sites[name].cells)
+            column, shape = columns.get(name), (self.table.rows, *self.structure.sites[name].along(self.steps))
             if column is None:
                 columns[name] = tables.Column(np.zeros(shape, np.int32), np.zeros(shape, bool))
             elif column.likelihood is None and column.seen is None:
@@ -85,21 +167,27 @@ class Data(NamedTuple):
                     f"Drop such rows, or give independent coordinates with {'Poisson' if site.discrete else 'Normal'}(...).to_event(1), "
                     "where unseen cells are exact"
                 )
-            hole = ~column.seen.reshape(self.table.rows, -1).all(1)
+            hole = ~self._units(name).all(-1)
             for child in self._below(name):
                 if child in plan.targets:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables):
                     seen = columns[child].seen
-                    hurt = hole & (True if seen is None else seen.reshape(len(hole), -1).any(1))
+                    hurt = hole & (True if seen is None else self._units(child).any(-1))
                 else:
                     continue
                 if hurt.any():
                     raise Refusal(
-                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argmax(hurt))}, where '{child}' depends "
+                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argwhere(hurt)[0, 0])}, where '{child}' depends "
                         "on it: only discrete sites "
                         f"are summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
                     )
+
+    def _units(self, name: str) -> np.ndarray:
+        """What is seen of a site, (rows, steps or 1, cells)."""
+        seen, time = self.table.columns[name].seen, self.structure.sites[name].time
+        n = self.table.rows
+        return seen.reshape(n, 1, -1) if time is None else np.moveaxis(seen, 1 + time, 1).reshape(n, self.steps, -1)
 
     def _below(self, name: str) -> list[str]:
         found, stack = [], list(self.structure.children[name])
@@ -112,13 +200,19 @@ class Data(NamedTuple):
 
 
 def read(
-    model: Model, data: Any, labels: Mapping[str, tuple] | None = None, rows: int | None = None, shapes: Mapping | None = None
+    model: Model,
+    data: Any,
+    labels: Mapping[str, tuple] | None = None,
+    rows: int | None = None,
+    shapes: Mapping | None = None,
+    steps: int | None = None,
 ) -> Data:
     """Check data against a model, before any compile.
 
     Args:
         labels: site → labels of its states, from a fit.
         shapes: input → (trailing shape, dtype kind) that a fit had.
+        steps: the length of chains, where the data do not tell it.
 
     Raises:
         DataError: see tables.read.
@@ -130,8 +224,10 @@ def read(
     specs = {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            array = np.asarray(known[name])
+            array = np.asarray(ragged.padded(name, known[name], unseen=False))
             specs[name] = (array.shape[1:], array.dtype.kind)
+            if shapes and shapes[name][0][:1] == (None,) and array.ndim > 1:
+                specs[name] = ((None, *array.shape[2:]), array.dtype.kind)
             if shapes and specs[name][0] != tuple(shapes[name][0]):
                 wanted = ("n", *shapes[name][0])
                 raise tables.DataError(
@@ -139,13 +235,20 @@ def read(
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = trace(model, specs)
-    expected = {site.name: _expected(site, structure) for site in structure.sites.values()}
+    structure = structure_of(model, specs)
+    length = given = None
+    if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
+        if not isinstance(known, Mapping):
+            tables.read(known, {}, model=model.name)  # raises
+        known, length, given = ragged.along_time(structure, known, steps)
+    elif structure.chains:
+        raise tables.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a mapping name -> array (rows, steps, ...)")
+    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values()}
     labels = {**structure.labels, **(labels or {})}
-    return Data(model, structure, tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows))
+    return Data(model, structure, tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows), length, given=given)
 
 
-def _expected(site: Site, structure: Structure) -> tables.Expected:
+def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
     words, valid = "real", None
     support = site.support
     while hasattr(support, "base_constraint"):
@@ -173,7 +276,8 @@ def _expected(site: Site, structure: Structure) -> tables.Expected:
         def valid(values):
             return np.asarray(support(values))
 
-    return tables.Expected(site.name, site.discrete, site.states, site.cells, site.rows, words, valid, len(site.event))
+    event = 0 if site.chain else len(site.event)  # a chain may be seen in part
+    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event)
 
 
 def _words(support: Any, site: Site) -> str:
@@ -185,24 +289,22 @@ def _words(support: Any, site: Site) -> str:
     return f"{'a whole number ' if site.discrete else ''}in {low} … {'∞' if high is None else high}"
 
 
-def bucket(count: int) -> int:
-    """The next size of which only sixteen lie between a power of two and the next: few shapes, little padding."""
-    if count <= 16:
-        return 1 << max(count - 1, 0).bit_length()
-    step = 1 << ((count - 1).bit_length() - 5)
-    return -(-count // step) * step
-
-
 def order(data: Data, plan: Plan) -> np.ndarray | None:
     """The order of rows in which the work of a chunk is even: torn vectors by how much of them is unseen; None = as they are."""
-    torn = [data.table.columns[name] for name in plan.torn]
+    torn = [data.table.columns[name] for name in plan.torn if name not in plan.steps]
     if not torn:
         return None
     return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
 
 
 def load(
-    data: Data, plan: Plan, weights: np.ndarray | None = None, keep: np.ndarray | None = None, copies: int = 1, least: int = 1
+    data: Data,
+    plan: Plan,
+    weights: np.ndarray | None = None,
+    keep: np.ndarray | None = None,
+    copies: int = 1,
+    least: int = 1,
+    params: Mapping[str, Any] | None = None,
 ) -> tuple[Rows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
@@ -211,6 +313,7 @@ def load(
         keep: indices of the rows to take, in this order; all by default.
         copies: how many parameter values the rows will be met with at once.
         least: fewer rows are padded to so many, so that one program serves them all.
+        params: where the rows will be met, or begin to be, as far as known: chains with improbable moves are treated with more care.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
     """
@@ -219,9 +322,10 @@ def load(
     index = None if keep is None else np.asarray(keep)
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
-    chunks = max(1, round(total / plan.chunk_rows(copies)))
+    fitting = fitting_rows(plan.width * bucket(data.steps), copies) if data.steps else plan.chunk_rows(copies)
+    chunks = max(1, round(total / fitting))
     size = -(-total // chunks)
-    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred}
+    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred if sites[name].time is None}
 
     weight = np.zeros(chunks * size)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
@@ -244,7 +348,7 @@ def load(
     together = {name for names in plan.partly.values() for name in names}
     codes = {states: ship(_codes([columns[name] for name in names])) for states, names in plan.partly.items()}
     for name, column in columns.items():
-        if name in together:
+        if name in together or sites[name].time is not None:
             continue
         if column.likelihood is not None:
             likelihood[name] = ship(column.likelihood, dtype)
@@ -259,10 +363,14 @@ def load(
             if name in plan.torn:
                 found = locate(column.seen.reshape(table.rows, math.prod(site.lattice), *site.event), chunks > 1)
                 unseen[name] = Unseen(*(leaf if leaf is None else ship(leaf) for leaf in found))
-    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in table.inputs.items()}
+    own = {name: array for name, array in table.inputs.items() if name not in data.structure.timed}
+    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in own.items()}
     given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
+    steps = None
+    if data.steps:
+        steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre, spreads)
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
-    return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype)), known
+    return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

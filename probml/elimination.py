@@ -146,11 +146,17 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
         left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _peak, _capped)
         value = _product([Factor(*pair) for pair in left]).log
         return value, levelwise.backtrack(schedule, pools, value > -jnp.inf)
-    (value, best), states = _max_out(factors, order), {}
+    (left, best), states = _max_out(factors, order), {}
+    value = _product(left).log
     for name in reversed(order):
         others, arg = best[name]
         states[name] = _look_up(arg, tuple(states[u] for u in others))
     return value, {name: jnp.where(value > -jnp.inf, states[name], 0) for name in order}
+
+
+def peak(factors: Iterable[Factor], order: Sequence[str]) -> Factor:
+    """Maximises every name of `order` out; the product of all that is left, over the remaining names."""
+    return _product(_max_out(_checked(factors, order), order)[0])
 
 
 def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
@@ -158,7 +164,7 @@ def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array
     factors = _checked(factors, order, complete=True)
     if _many(factors, order):
         return _product([Factor(*pair) for pair in levelwise.sweep(*zip(*factors, strict=True), order, _peak, _capped)[0]]).log
-    return _max_out(factors, order)[0]
+    return _product(_max_out(factors, order)[0]).log
 
 
 def draw(
@@ -246,8 +252,8 @@ def _eliminate(factors: list[Factor], order: Sequence[str], log_space: bool, see
     return left + [Factor(jnp.sum(jnp.stack(parts), 0), ()) for parts in scales.values()]
 
 
-def _max_out(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array, dict]:
-    """The log of the maximum, and name -> (the names its best state depends on, that state)."""
+def _max_out(factors: list[Factor], order: Sequence[str]) -> tuple[list[Factor], dict]:
+    """The factors left, and name -> (the names its best state depends on, that state)."""
     best = {}
 
     def step(name: str, others: tuple, arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, bool]:
@@ -255,7 +261,7 @@ def _max_out(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
         best[name] = others, arg
         return value, True
 
-    return _product(_buckets(_checked(factors, order, complete=True), order, step)).log, best
+    return _buckets(factors, order, step), best
 
 
 def _product(factors: list[Factor]) -> Factor:

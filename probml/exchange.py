@@ -2,23 +2,32 @@
 
 from typing import Any
 
+import numpy as np
 from jax.extend import core
 
+NUMBER = "iota"  # stands for a dependence on a row's number
 
-def mixes(closed: core.ClosedJaxpr, varies: list[bool], rows: int) -> list[str]:
+
+def mixes(closed: core.ClosedJaxpr, varies: list[bool], rows: int, numbered: bool = False) -> list[str]:
     """For each output, the primitive through which one row comes to depend on another, or ''.
 
     Args:
         closed: traced with `rows` rows.
         varies: which inputs differ from row to row.
         rows: a size that only row axes have.
+        numbered: a constant with a row axis depends on the row's number, and so mixes too.
     """
     flags = [(bool(v), "") for v in varies]
-    return [mixed for _, mixed in _walk(closed.jaxpr, flags, rows)]
+    held = {}
+    for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        axes = [i for i, size in enumerate(np.shape(value)) if size == rows]
+        if numbered and axes and (np.asarray(value) != np.take(np.asarray(value), [0], axes[0])).any():
+            held[var] = (True, NUMBER)
+    return [mixed for _, mixed in _walk(closed.jaxpr, flags, rows, held, numbered)]
 
 
-def _walk(jaxpr: Any, inputs: list[tuple[bool, str]], rows: int) -> list[tuple[bool, str]]:
-    env: dict[Any, tuple[bool, str]] = dict(zip(jaxpr.invars, inputs, strict=True))
+def _walk(jaxpr: Any, inputs: list[tuple[bool, str]], rows: int, held: dict, numbered: bool) -> list[tuple[bool, str]]:
+    env: dict[Any, tuple[bool, str]] = held | dict(zip(jaxpr.invars, inputs, strict=True))
 
     def look(atom):
         return (False, "") if isinstance(atom, core.Literal) else env.get(atom, (False, ""))
@@ -29,8 +38,10 @@ def _walk(jaxpr: Any, inputs: list[tuple[bool, str]], rows: int) -> list[tuple[b
         inner = next((eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None)
         body = getattr(inner, "jaxpr", inner)
         if body is not None and eqn.primitive.name not in ("scan", "while", "cond") and len(body.invars) == len(read):
-            results = _walk(body, read, rows)
+            results = _walk(body, read, rows, {}, numbered)
         else:
+            if numbered and eqn.primitive.name == "iota" and eqn.params["shape"][eqn.params["dimension"]] == rows:
+                varying, mixed = True, NUMBER
             if varying and not mixed and _mixing(eqn, [v for v, _ in read], rows):
                 mixed = eqn.primitive.name
             results = [(varying, mixed)] * len(eqn.outvars)

@@ -56,7 +56,8 @@ def _text(title: str, records) -> str:
 
 def explain(model: Model, data: Any = None) -> Explanation:
     """See Model.explain."""
-    held = chunks.read(model, data, rows=1 if data is None or len(data) == 0 else None)
+    nothing = data is None or len(data) == 0
+    held = chunks.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()
@@ -104,7 +105,7 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             {
                 "site": site.name,
                 "distribution": site.kind,
-                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.cells)) or "scalar",
+                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar",
                 "parents": ", ".join((*site.parents, *site.inputs)),
                 "role": role,
                 "evaluated": how,
@@ -117,10 +118,12 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
     if not plan.variables:
         return ()
     itemsize = jnp.dtype(jnp.result_type(float)).itemsize
-    rows = plan.chunk_rows()
-    order = " → ".join((*plan.order, *plan.global_order))
-    table = f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} bytes a row"
-    return ({"order": order, "largest table": table, "rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"},)
+    rows, along = plan.chunk_rows(), (f"{' and '.join(plan.chains)} along time",) if plan.chains else ()
+    order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
+    each = "step" if along else "row"
+    table = f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} bytes a {each}"
+    chunk = {} if along else {"rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}  # of sequences: by their length
+    return ({"order": order, "largest table": table, **chunk},)
 
 
 def _updates(plan: Plan) -> tuple[dict[str, str], ...]:

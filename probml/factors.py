@@ -5,18 +5,21 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax import lax
 
-from probml import elimination, families
+from probml import elimination, families, sequences
 from probml.elimination import Factor
+from probml.families import chain
 from probml.families.unseen import Unseen
 from probml.families.unseen import log_density as unseen_density
 from probml.plan import Plan
+from probml.sequences import Moves, Steps
 
 if TYPE_CHECKING:
     from probml.passes import Expected
@@ -34,6 +37,7 @@ class Rows(NamedTuple):
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
     weights: jax.Array  # (b,), 0 for padding
+    steps: Steps | None = None  # of sites along chains: every step as a row
 
 
 class Summary(NamedTuple):
@@ -82,7 +86,7 @@ def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: K
     """Natural parameters; for a variable, the log table of its own joint states on a last axis."""
     site = plan.structure.sites[name]
     natural = site.family.natural(arguments, known.centre.get(name, 0.0))
-    if name not in plan.variables:
+    if name not in plan.variables or site.chain:
         return natural
     values = plan.variables[name].values.reshape(plan.variables[name].states, -1)
     lead = jax.tree.leaves(natural)[0].shape[: len(plan.discrete_parents(name))]
@@ -122,6 +126,11 @@ def _cells(site, array: jax.Array) -> jax.Array:
 
 def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:
     return _cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
+
+
+def at_level(plan: Plan, rows: Rows, name: str) -> Rows:
+    """The rows that a site's own factor has: those of the data, or their steps."""
+    return rows.steps.rows if name in plan.steps else rows
 
 
 def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
@@ -206,6 +215,66 @@ def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str
     return env
 
 
+def _counted_factor(plan: Plan, natural: Any, rows: Rows, name: str, predictive: Mapping) -> Factor:
+    """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations are integrated out."""
+    site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.steps
+    states = steps.folded(steps.rows.values[name].reshape(-1))
+    alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
+    sliced = [p for p in parents if p not in plan.variables]
+    tables = _sliced({a: _uncelled(leaf, len(parents)) for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
+    counted = chain.counts(states, alive, site.states)
+    logs = [(chain.predictive if a in predictive else chain.log_density)(table, counted[a]) for a, table in tables.items()]
+    return Factor(sum(logs), plan.scope(name))
+
+
+def _uncelled(leaf: jax.Array, parents: int) -> jax.Array:
+    """A chain's table without the axis of its one cell."""
+    return jnp.squeeze(leaf, parents)
+
+
+def _sliced(tables: Mapping, parents: tuple[str, ...], sliced: list[str], rows: Rows) -> dict[str, jax.Array]:
+    """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents' states, ...)."""
+    if not sliced:
+        return {a: leaf[None] for a, leaf in tables.items()}
+    where, codes = [parents.index(p) for p in sliced], tuple(rows.values[p].reshape(-1) for p in sliced)
+    return {a: jnp.moveaxis(leaf, where, range(len(where)))[codes] for a, leaf in tables.items()}
+
+
+def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, name: str, taps: Mapping | None = None) -> Moves:
+    """The tables of a chain that is summed out."""
+    parents = plan.discrete_parents(name)
+    if name in plan.pooled:
+        sliced = [p for p in parents if p not in plan.variables]
+        own = {a: _uncelled(leaf, len(parents)) for a, leaf in natural.items()}
+        timed = any(plan.structure.sites[p].time is not None for p in sliced)
+        tables = _sliced(own, parents, sliced, rows.steps.rows if timed else rows)
+    else:
+        tables = rowwise_logs(plan, params, known, rows, name)
+        if taps:
+            tables = jax.tree.map(jnp.add, tables, taps[name])
+    return Moves(tables["initial"], tables["transition"], tuple(p for p in parents if p in plan.variables), name)
+
+
+def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> Any:
+    """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for every row, or every step where they
+    vary along time."""
+    if name not in plan.chains:
+        return _rowwise_factor(plan, params, known, at_level(plan, rows, name), name).log
+    site, parents = plan.structure.sites[name], plan.discrete_parents(name)
+    timed = any(i in plan.structure.timed for i in site.inputs) or any(plan.structure.sites[p].time is not None for p in site.parents)
+    at, fixed = rows.steps.rows if timed else rows, _env(plan, params, known)
+
+    def one(varying):
+        def tables(*states):
+            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            return site.family.natural(plan.structure.cells(name, env), 0.0)
+
+        return over_states(plan, tables, parents)
+
+    logs = jax.vmap(one)(row_environment(plan, known, at, name))
+    return {a: _uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
+
+
 def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = _env(plan, params, known)
@@ -266,32 +335,103 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, 
 
 
 def row_factors(
-    plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None, predictive: Mapping | None = None
+    plan: Plan,
+    params: Mapping,
+    known: Known,
+    natural: Mapping,
+    rows: Rows,
+    taps: Mapping | None = None,
+    predictive: Mapping | None = None,
+    hard: bool = False,
 ) -> list[Factor]:
-    """The factor graph of a chunk of rows.
+    """The factor graph of a chunk of rows; what is along time is one factor of each row.
 
     Args:
         taps: site -> zeros added to a row-wise factor, so that the gradient with respect to them is its posterior.
         predictive: site -> arguments of its family's predictive over its table, to stand in for its kernel.
+        hard: what is hidden along time at its joint maximum instead of summed out.
+    """
+    factors = level_factors(plan, params, known, natural, rows, False, taps, predictive)
+    if not plan.steps:
+        return factors
+    moves = chain_moves(plan, params, known, natural, rows, taps)
+
+    def inside(rows, taps):
+        return sequences.within(plan, level_factors(plan, params, known, natural, rows, True, taps, predictive), hard)
+
+    return [*factors, sequences.factor(plan, [in_pieces(plan, inside, rows, taps)], moves, rows.steps, len(rows.weights), hard)]
+
+
+def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None = None) -> Factor:
+    """function(rows, taps) → the factor of their steps, for all; where what it passes through is large, a piece of the steps at a time.
+
+    Backwards a piece is passed through again, so that no more than one is held.
+    """
+    steps = rows.steps
+    count = sequences.pieces(plan, steps, len(rows.weights))
+    own = {n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains} if taps else None
+    if count == 1:
+        return function(rows, own)
+
+    def cut(leaf):
+        return leaf.reshape(count, -1, *leaf.shape[1:])
+
+    def piece(parts):
+        found.append(function(rows._replace(steps=parts[0]), parts[1]))
+        return found[-1].log
+
+    found: list[Factor] = []
+    logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
+    return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
+
+
+def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None) -> list[Moves]:
+    """The tables of the chains that are summed out."""
+    return [_moves(plan, params, known, natural.get(name), rows, name, taps) for name in plan.chains]
+
+
+def level_factors(
+    plan: Plan,
+    params: Mapping,
+    known: Known,
+    natural: Mapping,
+    whole: Rows,
+    steps: bool,
+    taps: Mapping | None = None,
+    predictive: Mapping | None = None,
+    evidence: bool = True,
+) -> list[Factor]:
+    """The factors of rows by themselves, or those of their steps by themselves, but for the chains' own.
+
+    Args:
+        evidence: with what is seen; else only what the hidden variables are to one another.
     """
     predictive = predictive or {}
-    factors = [_pooled_factor(plan, natural[name], rows, name) for name in plan.pooled if name not in predictive]
-    factors += [_predictive_factor(plan, known, rows, name, predictive[name]) for name in plan.pooled if name in predictive]
-    for name in plan.rowwise:
+    rows = whole.steps.rows if steps else whole
+    own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps and n not in plan.chains and n not in plan.counted]
+    own = [n for n in own if evidence or n in plan.variables]
+    names = [name for name in plan.pooled if name in own]
+    factors = [_counted_factor(plan, natural[name], rows, name, predictive.get(name, {})) for name in plan.counted if not steps]
+    factors += [_pooled_factor(plan, natural[name], rows, name) for name in names if name not in predictive]
+    factors += [_predictive_factor(plan, known, rows, name, predictive[name]) for name in names if name in predictive]
+    for name in (name for name in plan.rowwise if name in own):
         factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
-    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed]
-    for name in plan.variables:
+    variables = [name for name in plan.variables if (plan.structure.sites[name].time is not None) == steps]
+    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed if name in variables]
+    for name in variables if evidence else ():
         site = plan.structure.sites[name]
         if name in rows.likelihood:
             weight = rows.likelihood[name]
             factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf), (name,)))
-        elif site.rows and name in rows.seen:  # seen in part: an indicator
+        elif site.rows and name in rows.values:  # seen in part: an indicator
             states = jnp.asarray(plan.variables[name].values)
-            agrees = (rows.values[name][:, None] == states[None]) | ~rows.seen[name][:, None]
+            agrees = rows.values[name][:, None] == states[None]
+            if name in rows.seen:
+                agrees |= ~rows.seen[name][:, None]
             agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
             factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
-    for states, names in plan.partly.items():
+    for states, names in plan.partly.items() if not steps else ():
         codes = rows.codes[states].T[..., None]
         logs = unstacked(jnp.where((codes == jnp.arange(states)) | (codes < 0), 0.0, -jnp.inf), len(names))
         factors += [Factor(log, (name,)) for log, name in zip(logs, names, strict=True)]
@@ -319,7 +459,7 @@ def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.A
 
 def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps=None, hard: bool = False) -> jax.Array:
     """log p(row | params [, touching global variables]): (rows, *global states), in nats."""
-    return _evidence(plan, row_factors(plan, params, known, natural, rows, taps), len(rows.weights), hard)
+    return _evidence(plan, row_factors(plan, params, known, natural, rows, taps, hard=hard), len(rows.weights), hard)
 
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
@@ -377,7 +517,7 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
 def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk."""
     return sum(
-        (inner(taps[name], _rowwise_factor(plan, params, known, rows, name).log) for name in plan.rowwise),
+        (inner(taps[name], rowwise_logs(plan, params, known, rows, name)) for name in plan.rowwise),
         start=jnp.zeros(()),
     )
 

@@ -20,7 +20,7 @@ from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_prior
-from probml.language import Model, ModelError, Refusal, thaw
+from probml.language import Model, ModelError, Refusal, thaw, whole_steps
 from probml.merging import Kept
 from probml.passes import log_evidence
 from probml.posterior import Marginals, Posterior, draw_params
@@ -189,8 +189,8 @@ class Fit:
             )
         return sites[name]
 
-    def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
-        return chunks.read(self.model, data, self.names, rows, self.shapes)
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None) -> chunks.Data:
+        return chunks.read(self.model, data, self.names, rows, self.shapes, steps)
 
     def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
@@ -204,20 +204,77 @@ class Fit:
         """The mean of log_prob."""
         return float(self.log_prob(data, plug_in).mean())
 
-    def predict_proba(self, data: Any, site: str | Sequence[str] | None = None, plug_in: bool = False) -> Any:
+    def predict_proba(self, data: Any, site: str | Sequence[str] | None = None, plug_in: bool = False, given: str = queries.ALL) -> Any:
         """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is one-hot.
 
         Args:
             site: by default the one discrete site that is not seen; several names give a dict.
+            given: what of the row an answer about a step of a chain looks at: "all" of it (smoothing), "filtered" (the steps up to
+                that step) or "predicted" (the steps before it).
         """
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
-            out = asking.answer(self, self._read(data), [("probability", name) for name in site], plug_in)[1]
+            out = asking.answer(self, self._read(data), [("probability", name) for name in site], plug_in, self._view(given))[1]
             return {name: out["probability", name] for name in site}
         held = self._read(data)
         name = self._inside(site or self._unseen(held))
-        return asking.answer(self, held, [("probability", name)], plug_in)[1]["probability", name]
+        return asking.answer(self, held, [("probability", name)], plug_in, self._view(given))[1]["probability", name]
+
+    def _view(self, given: str) -> str:
+        views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
+        if given not in views:
+            raise ModelError(f"given={given!r}: expected one of {list(views)}")
+        if given != queries.ALL and not self.structure.chains:
+            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along which time would run")
+        return given
+
+    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair marginals.
+
+        Raises:
+            ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint states of all chains.
+        """
+        found = self.structure.chains
+        name = site or (found[0] if len(found) == 1 else None)
+        if name not in found:
+            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model '{self.model.name}' has {list(found)}")
+        held = self._read(data).loosened([name])
+        return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
+
+    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
+        """The steps that follow each row: site along time → the most probable states, or means, (n, steps, ...), given the row.
+
+        For their distribution pad the data with NaN: predict_proba for probabilities, simulate(given=...) for joint draws.
+
+        Args:
+            steps: h, how many. They follow the last step that was given, seen or not; in a list of sequences, the end of each.
+            **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
+
+        Raises:
+            ModelError: no chain, chains of a stated length, steps below 1.
+        """
+        whole_steps(steps, "forecast")
+        held = self._read(data)
+        structure = held.structure
+        unknown = [name for name in inputs if name not in structure.timed]
+        if unknown:
+            timed = list(structure.timed)
+            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model '{self.model.name}' has {timed}")
+        if not structure.chains or structure.declared:
+            raise ModelError(
+                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a stated length; "
+                f"it has the chains {list(structure.chains)}, steps={structure.declared}"
+            )
+        last = np.full(held.table.rows, held.steps) if held.given is None else held.given
+        longer = held.extended(last, steps, self._read, inputs)
+        filled = self._imputed(longer, plug_in)
+        at = last[:, None] + np.arange(steps)
+        out = {}
+        for site in (s for s in structure.sites.values() if s.time is not None and s.name in filled):
+            value = np.moveaxis(filled[site.name], 1 + site.time, 1)
+            out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
+        return out
 
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the sites, in their order).
@@ -231,6 +288,8 @@ class Fit:
         for name in sites:
             if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask predict_proba for each cell's own")
+        if len({self.structure.sites[name].time for name in sites}) > 1:
+            raise ModelError(f"joint(sites={sites}): some of them run along time, others belong to the row; ask of one kind at once")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     def _inside(self, name: str) -> str:
@@ -246,13 +305,17 @@ class Fit:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
         return (wholly or candidates)[0]
 
-    def predict(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
-        """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells)."""
+    def predict(self, data: Any, site: str | None = None, plug_in: bool = False, given: str = queries.ALL) -> np.ndarray:
+        """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells).
+
+        Args:
+            given: as in predict_proba; "predicted" is the forecast of each step from those before it.
+        """
         held = self._read(data)
         name = site or self._unseen(held, continuous=True)
         if self._site(name).states is not None:
-            return tables.to_labels(self.predict_proba(data, name, plug_in).argmax(-1), self.names.get(name))
-        return asking.answer(self, held, [("mean", name)], plug_in)[1]["mean", name]
+            return tables.to_labels(self.predict_proba(data, name, plug_in, given).argmax(-1), self.names.get(name))
+        return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
 
     def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
@@ -265,6 +328,8 @@ class Fit:
             raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
         question = asking.prepare(self, held, wanted, plug_in).at_point(self)
         plan, back = question.plan, question.back
+        if sites is not None:
+            self._one_path(plan, wanted)
         variables = tuple(v for v in plan.variables if v in wanted or sites is None and self.structure.sites[v].rows)
         leaves = tuple(
             name
@@ -278,9 +343,9 @@ class Fit:
         out = {}
         for name in wanted:
             if name in variables:
-                codes = plan.variables[name].values[back(states[name])]
+                codes = plan.cells(name, back(states[name], name))
             elif name in leaves:
-                codes = back(states[name])
+                codes = back(states[name], name)
                 column = held.table.columns.get(name)
                 codes = codes if column is None else np.where(column.seen, column.values, codes)
             elif held.pattern.get(name) == "seen":
@@ -290,13 +355,26 @@ class Fit:
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
+    def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
+        """Refuse a maximum along time over some of what is hidden there, the rest summed out: it has no recursion."""
+        inner = [name for name in wanted if name in (*plan.chains, *plan.step_order)]
+        needed = (*plan.chains, *plan.along) if inner and plan.chains else ()
+        lacking = [name for name in needed if name not in wanted and plan.pattern.get(name) != "seen"]
+        if lacking:
+            raise Refusal(
+                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with '{lacking[0]}' summed out has no recursion "
+                f"along time; decode them together, sites={[*wanted, *lacking]}, or ask predict_proba for each step's own"
+            )
+
     def impute(self, data: Any, plug_in: bool = False) -> dict[str, np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the most probable state, continuous
         by the conditional mean given the row's seen cells."""
-        held, out = self._read(data), {}
-        ask = []
+        return self._imputed(self._read(data), plug_in)
+
+    def _imputed(self, held: chunks.Data, plug_in: bool) -> dict[str, np.ndarray]:
+        out, ask = {}, []
         for site in self.structure.sites.values():
-            if site.rows and held.pattern.get(site.name) != "seen" and (site.states or not site.discrete):
+            if site.rows and held.pattern.get(site.name) != "seen" and not hasattr(site.family, "ancillary"):
                 ask.append(("probability" if site.states else "mean", site.name))
         answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
         for site in self.structure.sites.values():
@@ -315,9 +393,9 @@ class Fit:
     def log_joint(self, data: Any) -> float:
         """log p(data, params), unseen discrete sites summed out, those outside rows over all rows together."""
         held = self._read(data)
-        held = held._replace(table=replace(held.table, values={**self.given, **held.table.values}))
+        held = held._replace(table=replace(held.table, values={**self.given, **held.table.values})).trimmed()
         plan = held.plan()
-        rows, known = chunks.load(held, plan)
+        rows, known = chunks.load(held, plan, params=self.params)
         return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, known, rows))
 
     def do(self, values: Mapping[str, Any]) -> "Fit":
@@ -339,7 +417,8 @@ class Fit:
         return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model, kept=None)
 
     def table(self, site: str):
-        """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns."""
+        """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns; of a
+        MarkovChain its transition, the state before in rows too."""
         import pandas as pd
 
         from probml.factors import argument_table
@@ -350,26 +429,37 @@ class Fit:
         plan = planning.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
             raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on continuous sites, or have several cells")
-        p = found.family.probabilities(argument_table(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, self._known(), site))
+        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, self._known(), site)
+        p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
         values = np.asarray(p).reshape(-1, found.states)
-        if not parents:
+        above = {parent: self.labels(parent) for parent in plan.discrete_parents(site)}
+        above |= {f"{site} before": self.labels(site)} if found.chain else {}
+        if not above:
             return pd.DataFrame(values, columns=columns)
-        index = pd.MultiIndex.from_product([self.labels(p) for p in plan.discrete_parents(site)], names=plan.discrete_parents(site))
-        return pd.DataFrame(values, index=index if len(parents) > 1 else index.get_level_values(0), columns=columns)
+        index = pd.MultiIndex.from_product(above.values(), names=list(above))
+        return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0), columns=columns)
 
     def simulate(
-        self, rows: int | None = None, seed: int = 0, given: Any = None, plug_in: bool = False, **inputs: Any
+        self,
+        rows: int | None = None,
+        seed: int = 0,
+        given: Any = None,
+        plug_in: bool = False,
+        steps: int | None = None,
+        **inputs: Any,
     ) -> dict[str, np.ndarray]:
         """New rows from what was fitted, name → (rows, ...), each row with its own draw of the parameters where there is a posterior.
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
             given: data; its seen cells stay, its unseen cells are drawn jointly given them.
+            steps: the length of chains, where neither the model nor the data tell it.
         """
+        steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
-            held = self._read(dict(inputs), rows)
+            held = self._read(dict(inputs), rows, steps)
         else:
             held = self._read(given)
         key = jax.random.key(seed)
@@ -379,7 +469,7 @@ class Fit:
         if plan.variables:
             log, states = queries.draw(plan, question.belief, question.known, question.rows, key)
             asking.warn(self, back(log))
-        fixed = {name: plan.variables[name].values[back(states[name])] for name in plan.variables}
+        fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         if any(site.rows and site.name not in fixed for site in sites.values()):
             if self.closed is not None and not plug_in:
@@ -388,7 +478,7 @@ class Fit:
                 params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
             given, last = self._known().given, jax.random.fold_in(key, 1)
-            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n)
+            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n, held.steps)
         values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in sites if name in values}
         for name, value in self.model.interventions:
             done = np.asarray(thaw(value))
@@ -444,6 +534,7 @@ def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     if structure is not None:
         _check_params(structure, out)
         _check_labels(structure, fit.names)
+        structure.check_chains(out)
     return fit if structure is not None else _Deferred(model, out, {}, names=fit.names)
 
 
@@ -451,8 +542,8 @@ def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
 class _Deferred(Fit):
     """A Fit at known parameters of a model with inputs, whose shapes the first data tell."""
 
-    def _read(self, data: Any, rows: int | None = None) -> chunks.Data:
-        held = chunks.read(self.model, data, self.names, rows, self.shapes)
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None) -> chunks.Data:
+        held = chunks.read(self.model, data, self.names, rows, self.shapes, steps)
         if not self.shapes:
             _check_params(held.structure, self.params)
             _check_labels(held.structure, self.names)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import networkx
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
+_STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar("steps", default=(None, False))
 
 
 class ModelError(ValueError):
@@ -47,6 +48,37 @@ def rows() -> numpyro.plate:
             "fit and simulate do so"
         )
     return numpyro.plate("rows", size)
+
+
+def whole_steps(steps: Any, where: str) -> int | None:
+    """A number of steps, checked; None stays None."""
+    if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool) and steps >= 1):
+        return None if steps is None else int(steps)
+    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
+
+
+def chain_steps(own: int | None) -> int:
+    """The number of steps of a chain that states `own`: that, or what its surroundings tell.
+
+    Raises:
+        ModelError: nobody says.
+    """
+    found, overrules = _STEPS.get()
+    if found is not None and (own is None or overrules):
+        return found
+    if own is None:
+        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., steps=...), or model.simulate(rows, steps=...)")
+    return int(own)
+
+
+@contextlib.contextmanager
+def chains_of(steps: int | None, overrule: bool = False):
+    """Within it, chains that state no length have `steps`; with `overrule`, all chains."""
+    token = _STEPS.set((steps, overrule))
+    try:
+        yield
+    finally:
+        _STEPS.reset(token)
 
 
 def model(function: Callable) -> "Generative":

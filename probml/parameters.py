@@ -56,6 +56,12 @@ def numbers(low: float) -> Rule:
     return ("numbers" if low == -np.inf else f"numbers above {low:g}"), valid
 
 
+def optional(rule: Rule) -> Rule:
+    """What a rule allows, or None."""
+    words, valid = rule
+    return f"{words}, or None", lambda value: value is None or valid(value)
+
+
 def one_of(*names: Any) -> Rule:
     """One of a few values."""
     return f"one of {', '.join(map(repr, names))}", lambda value: isinstance(value, str) and value in names

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from probml import elimination, families
 from probml.elimination import Factor
-from probml.factors import Known, Rows, Summary, global_factors, inner, naturals, row_evidence
+from probml.factors import Known, Rows, Summary, global_factors, inner, naturals, row_evidence, rowwise_logs
 from probml.plan import Plan
 
 
@@ -41,10 +41,10 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     if isinstance(chunks, Summary):
         return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural), _size(chunks.statistics, natural))
     shape = tuple(plan.variables[name].states for name in plan.touching)
-    size = chunks.weights.shape[1]
 
     def chunk(rows: Rows):
-        taps = {name: jnp.zeros((size, *(plan.variables[v].states for v in plan.scope(name)))) for name in plan.rowwise}
+        shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise})
+        taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)

@@ -56,6 +56,7 @@ class Plan:
     rowwise: tuple[str, ...]
     order: tuple[str, ...]
     global_order: tuple[str, ...]
+    step_order: tuple[str, ...]  # the variables inside a step, but for the chains
     clique: tuple[str, ...]
     entries: int
     work: int  # entries of all tables a row
@@ -91,6 +92,34 @@ class Plan:
         return (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
 
     @functools.cached_property
+    def chains(self) -> tuple[str, ...]:
+        """The chains that are summed out, along time."""
+        return tuple(name for name in self.variables if self.structure.sites[name].chain)
+
+    @functools.cached_property
+    def counted(self) -> tuple[str, ...]:
+        """The chains that are seen whole: their pairs are counted."""
+        return tuple(name for name in self.observed if self.structure.sites[name].chain)
+
+    @functools.cached_property
+    def steps(self) -> frozenset[str]:
+        """The sites whose factors are those of single steps."""
+        sites = self.structure.sites
+        return frozenset(n for n in (*self.pooled, *self.rowwise) if sites[n].time is not None and n not in self.counted)
+
+    @functools.cached_property
+    def along(self) -> tuple[str, ...]:
+        """The row's own variables on which steps depend."""
+        asked = tuple(name for name in self.targets if self.structure.sites[name].time is not None)
+        used = {p for name in (*self.steps, *asked) for p in self.scope(name)}
+        return tuple(v for v in self.variables if v in used and self.structure.sites[v].time is None)
+
+    def cells(self, name: str, states: np.ndarray) -> np.ndarray:
+        """The user's cells of a variable in its joint states: (rows,), or (rows, steps) along a chain → (rows, *cells)."""
+        values, time = self.variables[name].values[states], self.structure.sites[name].time
+        return values if time is None else np.moveaxis(np.squeeze(values, 2 + time), 1, 1 + time)
+
+    @functools.cached_property
     def torn(self) -> tuple[str, ...]:
         """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated out."""
         return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
@@ -100,7 +129,8 @@ class Plan:
         """Scalar variables seen in some rows, by their number of states: what is seen of them travels as one array."""
         groups: dict[int, list[str]] = {}
         for name, variable in self.variables.items():
-            if self.pattern.get(name) == "part" and variable.values.size == variable.states:
+            scalar = variable.values.size == variable.states and self.structure.sites[name].time is None
+            if self.pattern.get(name) == "part" and scalar:
                 groups.setdefault(variable.states, []).append(name)
         return {states: tuple(names) for states, names in groups.items()}
 
@@ -175,6 +205,14 @@ class Plan:
         return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting), min(8192, max(2**15 // copies, 128))))
 
 
+def bucket(count: int) -> int:
+    """The next size of which only sixteen lie between a power of two and the next: few shapes, little padding."""
+    if count <= 16:
+        return 1 << max(count - 1, 0).bit_length()
+    step = 1 << ((count - 1).bit_length() - 5)
+    return -(-count // step) * step
+
+
 def make(
     structure: Structure,
     pattern: Mapping[str, str],
@@ -217,10 +255,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
-        summed = not site.rows or (state != "seen" and (has_children or site.name in targets or state == "likelihood"))
+        clamped = site.chain and state == "seen" and not _countable(structure, site)
+        hidden = has_children or site.name in targets or state == "likelihood" or site.chain
+        summed = not site.rows or clamped or (state != "seen" and hidden)
         if summed and site.rows and site.name in targets and not has_children and state is None and math.prod(site.cells) > 1:
             summed = False  # a vector leaf is predicted from its parents, cell by cell
-        if summed and site.rows and site.states is None and not has_children and state is None:
+        if summed and site.rows and site.states is None and not has_children:
             summed = False  # a count asked for its mean
         if summed:
             variables[site.name] = _variable(structure, site)
@@ -229,11 +269,15 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     pooled, rowwise = [], []
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
-    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), 1, 1, 1)
-    local = [v for v in variables if sites[v].rows or merge_globals]
-    outer = [v for v in variables if v not in local]
+    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1)
+    local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
+    inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
+    outer = [v for v in variables if v not in local and sites[v].time is None]
     sizes = {v: variable.states for v, variable in variables.items()}
-    scopes = [draft.scope(name) for name in (*pooled, *rowwise)] + list(joints)
+    scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(joints)
+    scopes += [draft.along] if draft.along else []
+    inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
+    step_order = elimination.min_fill(inside, sizes, inner)
     if merge_globals:
         scopes += [tuple(draft.globals)] * bool(draft.globals)
     order = elimination.min_fill(scopes, sizes, local)
@@ -241,7 +285,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
     global_order = elimination.min_fill(outer_scopes, sizes, outer)
     wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
-    for names, count in ((clique, entries), (wide, many)):
+    step, step_entries = elimination.widest(inside, sizes, step_order) if inside else ((), 1)
+    joint = (*draft.along, *draft.chains)  # a chain moves between all pairs of its joint states
+    moves = math.prod(sizes[v] for v in joint) * math.prod(sizes[v] for v in draft.chains)
+    if moves >= step_entries:
+        step, step_entries = (*joint, *draft.chains), moves
+    for names, count in ((clique, entries), (wide, many), (step, step_entries)):
         if count * 8 > BUDGET:
             raise Refusal(
                 f"model '{name_of}': summing out needs a table over {', '.join(repr(n) for n in names)} with {count:.3g} entries, "
@@ -249,6 +298,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             )
     width = max(
         entries,
+        step_entries if not draft.chains else math.prod(sizes[v] for v in joint),
         max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in (*pooled, *rowwise)), default=1),
         max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n)) for n in draft.torn), default=1),
@@ -264,8 +314,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         tuple(rowwise),
         tuple(order),
         tuple(global_order),
-        clique,
-        entries,
+        tuple(step_order),
+        clique if entries >= step_entries else tuple(step),
+        max(entries, step_entries),
         elimination.work(scopes, sizes, order),
         width,
     )
@@ -280,6 +331,14 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
             active.add(name)
             stack += [p for p in structure.sites[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
     return active
+
+
+def _countable(structure: Structure, site: Site) -> bool:
+    """Whether a chain that is seen whole is its pair counts: its tables are the same at every step, and no other chain looks at it."""
+    sites = structure.sites
+    parents = [sites[p] for p in site.parents if sites[p].rows]
+    plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1 for p in parents)
+    return plain and not site.inputs and not any(sites[c].chain for c in structure.children[site.name])
 
 
 def _variable(structure: Structure, site: Site) -> Variable:

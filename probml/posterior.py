@@ -259,6 +259,8 @@ class Marginals:
         """The posterior predictive of a pooled site, one row at a time: arguments of its family's `predictive` over its table,
         (*parent states, lattice cells, ...), or None without closed form."""
         plan, site, sure = self.plan, self.plan.structure.sites[name], self.posterior.params
+        if site.chain:
+            return self._counted(name)
         if not hasattr(site.family, "predictive"):
             return None
         if not hasattr(site.family, "scatter"):
@@ -285,6 +287,25 @@ class Marginals:
             a: jnp.broadcast_to(v, shape + v.shape[v.ndim - {"scale_tril": 2, "loc": int(vector)}.get(a, 0) :]) if a != "loc" else v
             for a, v in out.items()
         }
+
+    def _counted(self, name: str) -> dict[str, jax.Array] | None:
+        """Of a chain that is counted: its tables' Dirichlet concentrations, where every cell of a table is a parameter's own."""
+        plan, site, found = self.plan, self.plan.structure.sites[name], {}
+        for argument, own in (("initial", 1), ("transition", 2)):
+            unknown = [p for p in site.uses.get(argument, {}) if p in self.of]
+            if not unknown:
+                continue
+            block, use = self.of[unknown[0]], site.uses[argument][unknown[0]]
+            copied = block.form == "dirichlet" and use.level == Level.MOVED and not use.coordinate
+            if len(unknown) > 1 or not copied or plan.structure.sites[unknown[0]].shape[-own:] != (site.states,) * own:
+                return None
+
+            def move(values, argument=argument, parameter=unknown[0]):
+                return argument_table(plan, {**self.posterior.params, parameter: values}, self.known, name)[argument]
+
+            role = families.prior(plan.structure.sites[unknown[0]].kind)
+            found[argument] = families.FORMS["dirichlet"].moved(self.natural[block.names], role, move)["concentration"]
+        return found
 
     def _moved(self, name: str) -> dict[str, jax.Array] | None:
         """A site's arguments over its table, the one that is a copy of a parameter by the posterior of that parameter."""
@@ -394,6 +415,8 @@ def predictives(fitted, plan, closed, known):
     for name in (*plan.pooled, *plan.rowwise):
         uses = plan.structure.sites[name].uses.values()
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    if any(touched[name] for name in plan.steps):
+        return None  # a row uses a parameter of its steps many times
     used = [p for names in touched.values() for p in names]
     if len(used) != len(set(used)):
         return None
@@ -403,9 +426,10 @@ def predictives(fitted, plan, closed, known):
     wanted = [name for name in plan.pooled if touched[name]]
     if any(marginals.shares(name) for name in wanted):
         return None
-    if not all(marginals.integrable(name) for name in wanted if plan.structure.sites[name].states is not None):
+    tables = [name for name in wanted if plan.structure.sites[name].states is not None and name not in plan.counted]
+    if not all(marginals.integrable(name) for name in tables):
         return None
-    continuous = tuple(name for name in wanted if plan.structure.sites[name].states is None)
+    continuous = tuple(name for name in wanted if name not in tables)
     continuous += tuple(name for name in plan.rowwise if touched[name])
     return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
 

@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml import elimination
+from probml import chains, elimination, sequences
 from probml.compiling import jit
 from probml.elimination import Factor
-from probml.factors import Known, Rows, global_factors, naturals, over_states, row_environment, row_factors
+from probml.factors import Known, Rows, chain_moves, global_factors, in_pieces, level_factors, naturals, over_states, row_environment
 from probml.passes import each
 from probml.plan import Plan
+from probml.sequences import Moves
+
+ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"  # what an answer about a step looks at: all, the steps up to it, those before
 
 
 class Belief(NamedTuple):
@@ -28,44 +31,145 @@ class Belief(NamedTuple):
     predictive: dict[str, Any]  # pooled continuous site → arguments of its predictive (posterior.Marginals)
 
 
-def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[Factor]:
+class _Parts(NamedTuple):
+    """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of the chains."""
+
+    rows: list[Factor]
+    steps: list[Factor]
+    moves: list[Moves]
+
+    def whole(self, plan: Plan, rows: Rows, pairs: Any = None) -> list[Factor]:
+        """One graph; what is hidden along time is summed out."""
+        if not (self.steps or self.moves):
+            return self.rows
+        return [*self.rows, sequences.factor(plan, self.steps, self.moves, rows.steps, len(rows.weights), pairs=pairs)]
+
+
+def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
     natural = naturals(plan, belief.params, known)
-    factors = row_factors(plan, belief.params, known, natural, rows, predictive=belief.predictive)
+    args = (plan, belief.params, known, natural, rows)
+    factors = level_factors(*args, False, predictive=belief.predictive)
     if belief.table is not None:
-        return [*factors, Factor(belief.table[None], plan.globals)]
-    return factors + global_factors(plan, belief.params, known)
+        factors.append(Factor(belief.table[None], plan.globals))
+    else:
+        factors += global_factors(plan, belief.params, known)
+
+    def inside(rows, taps=None):
+        return level_factors(plan, belief.params, known, natural, rows, True, predictive=belief.predictive)
+
+    steps = inside(rows) if plan.step_order else []
+    if plan.steps and not plan.step_order:  # nothing to eliminate: whatever else is asked of a step is added to its product
+        steps = [in_pieces(plan, lambda rows, _: sequences.within(plan, inside(rows)), rows)]
+    return _Parts(factors, steps, chain_moves(*args))
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows) -> tuple[jax.Array, dict]:
+def _level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
+    """The rows that answers about a site have, and their number: those of the data, or their steps."""
+    if plan.structure.sites[name].time is None:
+        return rows, len(rows.weights)
+    steps = rows.steps
+    return steps.rows, len(rows.weights) * steps.blocks * steps.length
+
+
+def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows, view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one parameter value."""
-    factors, size = _factors(plan, belief, known, rows), len(rows.weights)
+    size = len(rows.weights)
     scopes = {site: _asked(plan, site) for _, site in ask}
-    wanted, taps, untapped = set(scopes.values()), {}, []
-    for factor in factors:
+    timed = {site: plan.structure.sites[site[0] if isinstance(site, tuple) else site].time is not None for site in scopes}
+    inside = {scopes[site] for site in scopes if timed[site]}
+    wanted = {scopes[site] for site in scopes if not timed[site]}
+    parts, taps, untapped = _parts(plan, belief, known, rows), {}, []
+    for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
             taps[factor.names] = factor.log  # evidence on a site is a factor over it, whose gradient is the site's posterior
         else:
             untapped.append(factor)
     blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope))) for scope in wanted - taps.keys()}
     taps = sorted((taps | blank).items(), key=lambda item: item[0])
+    count = _level(plan, rows, plan.structure.chains[0])[1] if inside else 0
+    inner = {scope: jnp.zeros((count, *(plan.variables[v].states for v in scope))) for scope in inside}
+    states = math.prod(plan.variables[n].states for n in plan.chains)
+    pairs = jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks)) if any(q == "pairs" for q, _ in ask) else None
 
-    def total(logs):
+    def total(logs, inner, pairs):
         tapped = [Factor(log, scope) for log, (scope, _) in zip(logs, taps, strict=True)]
-        log = jnp.broadcast_to(elimination.evidence([*untapped, *tapped], plan.order), (size,))
+        steps = [*parts.steps, *(Factor(log, scope) for scope, log in inner.items())]
+        whole = parts._replace(rows=[*untapped, *tapped], steps=steps).whole(plan, rows, pairs)
+        log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
-    (_, log), tables = jax.value_and_grad(total, has_aux=True)([log for _, log in taps])
-    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
+    (_, log), (tables, inner, pairs) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)([log for _, log in taps], inner, pairs)
+    if view != ALL and inside:
+        inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
+    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)} | inner
     q = {site: found[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
+        at, count = _level(plan, rows, site[0] if isinstance(site, tuple) else site)
+        if view == PREDICTED:
+            at = _hidden(at, site)
         if question == "joint":
-            out[question, site] = q[site]
+            answer = q[site]
         elif question == "probability":
-            out[question, site] = _probability(plan, belief, known, rows, site, q[site])
+            answer = _probability(plan, belief, known, at, site, q[site], count)
         elif question == "mean":
-            out[question, site] = _average(q[site], conditional(plan, belief.params, known, rows, site, "mean"))
+            answer = _average(q[site], conditional(plan, belief.params, known, at, site, "mean", count))
+        elif question == "pairs":
+            answer = _pairs(plan, site, pairs)
+        if timed[site]:
+            answer = sequences.fold(plan, rows.steps, site, answer) if question in ("probability", "mean") else rows.steps.folded(answer)
+        out[question, site] = answer
     return log, out
+
+
+def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
+    """(L, 1, K, K, M) of the joint states → (N, k, k) of one chain: the pair that leads into each step."""
+    sizes, i = [plan.variables[n].states for n in plan.chains], plan.chains.index(name)
+    table = jnp.moveaxis(pairs[:, 0], -1, 1).reshape(-1, *sizes, *sizes)
+    return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
+
+
+def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts, scopes: list, view: str) -> dict:
+    """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it, and what is seen of the row itself."""
+    steps, size = rows.steps, len(rows.weights)
+    apart = [n for n in plan.order if n not in plan.along]
+    left = elimination.sum_out(parts.rows, apart)
+    names = (*plan.along, *plan.chains)
+    log = sequences.spread(left.log, left.names, plan.along)
+    outer = [plan.variables[n].states for n in plan.along]
+    log = jnp.broadcast_to(log, (size, *outer)).reshape(size, -1)
+    if plan.chains:
+        chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
+        predicted, _, before = chains.filtered(chain, steps.blocks, steps.parallel, steps.wide)
+        prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
+        top = prior.max(1, keepdims=True)
+        prior = jnp.exp(prior - jnp.where(jnp.isneginf(top), 0.0, top))[:, :, None] * predicted
+        prior = jnp.moveaxis(jnp.broadcast_to(prior, (len(prior), math.prod(outer), *prior.shape[2:])), -1, 1)
+        prior = jnp.where(prior > 0, jnp.log(jnp.where(prior > 0, prior, 1.0)), -jnp.inf)
+        prior = prior.reshape(-1, *outer, *(plan.variables[n].states for n in plan.chains))
+    else:
+        prior = jnp.broadcast_to(jnp.repeat(log, steps.blocks, 0)[None], (steps.length, size * steps.blocks, log.shape[1]))
+        prior = prior.reshape(-1, *outer)
+    inside = parts.steps
+    if view == PREDICTED:
+        natural = naturals(plan, belief.params, known)
+        inside = level_factors(plan, belief.params, known, natural, rows, True, predictive=belief.predictive, evidence=False)
+
+    def total(taps):
+        graph = [Factor(prior, names), *inside, *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
+        present = {n for f in graph for n in f.names}
+        log = elimination.evidence(graph, [n for n in (*plan.step_order, *names) if n in present])
+        return jnp.where(jnp.isfinite(log), log, 0.0).sum()
+
+    blank = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope))) for scope in scopes]
+    return dict(zip(scopes, jax.grad(total)(blank), strict=True))
+
+
+def _hidden(rows: Rows, site: str) -> Rows:
+    """The same rows, in which a site is not seen."""
+    return rows._replace(
+        values={n: v for n, v in rows.values.items() if n != site}, seen={n: v for n, v in rows.seen.items() if n != site}
+    )
 
 
 def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -81,7 +185,7 @@ def _average(q: jax.Array, values: jax.Array) -> jax.Array:
     return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
 
 
-def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array) -> jax.Array:
+def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array, size: int) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
@@ -90,14 +194,14 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
             return q.reshape(len(q), *site.cells, site.states)
         hot = jax.nn.one_hot(values, site.states)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
-    p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities"))
+    p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.states)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
     return p
 
 
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str) -> jax.Array:
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str, size: int) -> jax.Array:
     """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states]); of a vector seen in
     part, the mean given its seen coordinates."""
     site, parents = plan.structure.sites[name], tuple(p for p in plan.structure.sites[name].parents if p in plan.variables)
@@ -119,17 +223,17 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
 
         return over_states(plan, at, parents)
 
-    return jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows, name), parts)
+    return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
 
 
-@functools.partial(jit, static_argnames=("plan", "ask", "averaged"))
-def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows):
+@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
+def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows, view: str = ALL):
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are weighed by each draw's p(row)."""
 
     def chunk(rows):
         if not averaged:
-            return _answer(plan, ask, belief, known, rows)
-        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows), belief.params)
+            return _answer(plan, ask, belief, known, rows, view)
+        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows, view), belief.params)
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
@@ -147,25 +251,44 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
     """
 
     def chunk(rows):
-        size = len(rows.weights)
+        size, steps = len(rows.weights), rows.steps
         first = tuple(v for v in plan.order if v not in sites)
         rest = tuple(v for v in plan.order if v in sites)
-        factors, peaks = _factors(plan, belief, known, rows), {}
+        parts, peaks = _parts(plan, belief, known, rows), {}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
-            p = conditional(plan, belief.params, known, rows, name, "probabilities")
+            at, count = _level(plan, rows, name)
+            p = conditional(plan, belief.params, known, at, name, "probabilities", count)
             scope = tuple(parent for parent in plan.structure.sites[name].parents if parent in plan.variables)
             peaks[name] = p, scope
             best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
-            if name in rows.seen:
-                unseen = ~rows.seen[name].reshape(size, *(1,) * len(scope), -1)
+            if name in at.seen:
+                unseen = ~at.seen[name].reshape(count, *(1,) * len(scope), -1)
                 best = jnp.where(unseen, best, 0.0)
-            factors.append(Factor(best.sum(-1), scope))
-        best, states = elimination.maximise(elimination.remainder(factors, first), rest) if plan.order else (jnp.zeros(size), {})
+            (parts.rows if at is rows else parts.steps).append(Factor(best.sum(-1), scope))
+        within = [v for v in plan.step_order if v in sites]
+        path = plan.chains if any(v in sites for v in plan.chains) else ()
+        if path:
+            inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
+            chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
+            value, paths = chains.maximise(chain, steps.blocks, steps.parallel, steps.wide)
+            factors = [*parts.rows, sequences.of_rows(plan, value)]
+        else:
+            factors = parts.whole(plan, rows)
+        best, states = elimination.maximise(elimination.remainder(factors, first), rest)
         states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
+        if path:
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states, steps)
+            if within:
+                every |= elimination.maximise([*inside, *hot], (*within, *plan.along, *plan.chains))[1]
+        else:
+            every = {}
         out = {name: states[name] for name in sites if name in states}
+        out |= {name: steps.folded(every[name]) for name in sites if name in every and name not in states}
         for name, (p, scope) in peaks.items():
-            chosen = p[(jnp.arange(size), *(states[parent] for parent in scope))] if all(v in states for v in scope) else p
-            out[name] = chosen.argmax(-1)
+            at = states if plan.structure.sites[name].time is None else every
+            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(v in at for v in scope) else p
+            chosen = chosen.argmax(-1)
+            out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
         return jnp.broadcast_to(best, (size,)), out
 
     return each(chunk, chunks)
@@ -176,10 +299,21 @@ def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b) joint states."""
 
     def chunk(rows, key):
-        factors = _factors(plan, belief, known, rows)
-        size = len(rows.weights)
+        parts, size, steps = _parts(plan, belief, known, rows), len(rows.weights), rows.steps
+        if plan.chains:
+            chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
+            key, other, last = jax.random.split(key, 3)
+            value, paths = chains.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
+            factors = [*parts.rows, sequences.of_rows(plan, value)]
+        else:
+            factors = parts.whole(plan, rows)
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names) for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)
+        if plan.chains:
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states, steps)
+            if plan.step_order:
+                every |= elimination.draw([*hot, *parts.steps], (*plan.step_order, *plan.along, *plan.chains), last)[1]
+            states |= {name: steps.folded(state) for name, state in every.items() if name not in states}
         return jnp.broadcast_to(log, (size,)), states
 
     return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))

@@ -10,10 +10,10 @@ import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml import families
+from probml import families, ragged
 from probml.compiling import jit
-from probml.language import Model, ModelError
-from probml.structure import peel, trace
+from probml.language import Model, ModelError, chains_of, whole_steps
+from probml.structure import peel, structure_of
 from probml.tables import to_labels
 
 
@@ -48,16 +48,16 @@ def _completed(distribution, value, data, mask):
     return jnp.where(mask, data, value)
 
 
-@functools.partial(jit, static_argnums=(0, 7))
-def simulate_rows(structure, params, given, fixed, columns, inputs, key, n):
-    sites = structure.sites
+@functools.partial(jit, static_argnums=(0, 7, 8))
+def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, steps=None):
+    sites = structure.unfolded(steps)
 
     def one(params, fixed, columns, inputs, key):
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
         fill = _Fill(held, seen, key)
-        with validation_enabled(False), fill:
+        with validation_enabled(False), fill, chains_of(steps):
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
 
@@ -77,17 +77,20 @@ def input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tup
 
 def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """See Model.simulate."""
-    if steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
     arrays, rows = input_rows(model, inputs, rows)
-    structure = trace(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
-    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows)
+    structure = structure_of(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
+    if structure.chains:
+        steps = whole_steps(steps, "simulate")
+        steps = ragged.along_time(structure, arrays, steps)[1]
+    elif steps is not None:
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
+    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows, steps)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name)) for name in structure.sites if name in values}
 
 
-@functools.partial(jit, static_argnums=(0, 3))
-def _simulate_whole(structure, inputs, key, n):
-    fill = _Fill({}, {}, key)
-    with validation_enabled(False), fill:
+@functools.partial(jit, static_argnums=(0, 3, 4))
+def _simulate_whole(structure, inputs, key, n, steps):
+    fill, sites = _Fill({}, {}, key), structure.unfolded(steps)
+    with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
-    return {k: structure.sites[k].collect(v, n) for k, v in fill.values.items() if structure.sites[k].rows}
+    return {k: sites[k].collect(v, n) for k, v in fill.values.items() if sites[k].rows}

@@ -38,6 +38,12 @@ class Site:
     inputs: tuple[str, ...] = ()
     uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
     labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
+    chain: bool = False  # a MarkovChain
+    time: int | None = None  # the axis of `cells` that runs along a chain; such a site is traced for one step
+
+    def along(self, steps: Any) -> tuple:
+        """`cells` of a sequence of so many steps."""
+        return self.cells if self.time is None else (*self.cells[: self.time], steps, *self.cells[self.time + 1 :])
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,10 +3,14 @@
 The function is traced once, for a single row, with every site's value as an input. All else is read off that jaxpr:
 who depends on whom, how arguments depend on parameters (levels.py), and the small program that computes one site's
 arguments, to be vmapped over rows and over the states of discrete parents.
+
+A model with chains is traced for chains of one step: the program of a site along time is that of one step, to be run for
+every step. Two more traces find the axis of time and prove that a step looks at no other.
 """
 
 import dataclasses
 import functools
+import itertools
 import math
 import traceback
 from collections.abc import Mapping
@@ -22,7 +26,8 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import exchange, families, levels
-from probml.language import Model, ModelError, freeze
+from probml.language import Model, ModelError, chains_of, freeze
+from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
 
 if TYPE_CHECKING:
@@ -92,9 +97,11 @@ def _failed(model: Model, inputs: Mapping, error: Exception) -> ModelError:
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{hint}")
 
 
-def _run(model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1) -> dict[str, dict]:
+def _run(
+    model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1
+) -> dict[str, dict]:
     recorder = _Recorder(model, values, index)
-    with validation_enabled(False), recorder:  # NumPyro's validation runs eagerly: dozens of small compilations
+    with validation_enabled(False), recorder, chains_of(steps, True):  # NumPyro's validation runs eagerly: dozens of small compilations
         model(rows=rows, **inputs)
     return recorder.messages
 
@@ -142,6 +149,7 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         states,
         fn.support,
         labels=_labels(where, msg, states),
+        chain=isinstance(base, MarkovChain),
     )
     return site, arguments
 
@@ -161,6 +169,8 @@ class Structure:
     model: Model
     sites: dict[str, Site]
     programs: dict[str, tuple[Any, tuple[str, ...]]]  # site -> (closed jaxpr of its arguments, names of what it takes)
+    specs: tuple = ()  # of the inputs, as traced
+    declared: int | None = None  # the length that its chains state
 
     def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The arguments of a site's base distribution for one row, in NumPyro's layout.
@@ -208,6 +218,14 @@ class Structure:
         value = atom.val if isinstance(atom, core.Literal) else held.get(atom)
         return None if value is None else np.asarray(value)
 
+    def check_chains(self, params: Mapping[str, Any]) -> None:
+        """Refuse a chain whose tables, at these parameters, are no distributions, as far as they depend on nothing else."""
+        for name in self.chains:
+            if all(p in params for p in self.programs[name][1]):
+                env = {p: jnp.reshape(jnp.asarray(v), self.sites[p].shape) for p, v in params.items() if p in self.sites}
+                for argument, table in self.arguments(name, env).items():
+                    distributions(f"model '{self.model.name}', site '{name}' (MarkovChain): {argument}", table)
+
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The same for a site with a family, in the user's layout: argument → (lattice cells flattened, its own event axes)."""
         site = self.sites[name]
@@ -235,12 +253,25 @@ class Structure:
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
 
     @functools.cached_property
+    def chains(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.sites.values() if site.chain)
+
+    @functools.cached_property
+    def timed(self) -> tuple[str, ...]:
+        """The inputs with an axis of time, which comes first in a row."""
+        return tuple(name for name, shape, _ in self.specs if shape[:1] == (None,))
+
+    def unfolded(self, steps: int | None) -> dict[str, Site]:
+        """The sites of rows with so many steps, for running the function itself."""
+        return _sites(self.model, self.specs, bool(jax.config.jax_enable_x64), steps)[0] if self.chains else self.sites
+
+    @functools.cached_property
     def network(self) -> tuple[str, ...]:
         """The scalar sites inside rows with finitely many states, if two or more of them have children; else none.
 
         What is seen of them may differ from row to row in more ways than could each have a program of its own.
         """
-        found = tuple(s.name for s in self.sites.values() if s.rows and s.states and math.prod(s.cells) == 1)
+        found = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows and s.states and math.prod(s.cells) == 1)
         return found if sum(bool(self.children[name]) for name in found) > 1 else ()
 
     @functools.cached_property
@@ -265,13 +296,15 @@ def trace(model: Model, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None
     """Trace a model once; cached.
 
     Args:
-        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind); None guesses scalars.
+        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind), None standing for the steps of chains; None guesses
+            scalars.
 
     Raises:
-        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled plate.
+        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled plate; a site that looks at other rows
+            or steps.
     """
     if inputs is None:
-        for guess in (((), "f"), ((), "i"), ((1,), "f")):
+        for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
             try:
                 return trace(model, dict.fromkeys(model.inputs, guess))
             except (TypeError, IndexError, ValueError) as error:
@@ -280,25 +313,40 @@ def trace(model: Model, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())), bool(jax.config.jax_enable_x64))
 
 
+def structure_of(model: Model, specs: Mapping[str, tuple]) -> Structure:
+    """The model traced for its inputs: some of them, in a model with chains, have an axis of time, which is found by trying."""
+    failure, plain = None, None
+    try:
+        plain = trace(model, specs)
+        if not plain.chains:
+            return plain
+    except ModelError as error:
+        failure = error
+    long = [name for name, (shape, _) in specs.items() if shape and None not in shape]
+    for size in range(len(long), 0, -1):
+        for names in itertools.combinations(long, size):
+            if len({specs[name][0][0] for name in names}) > 1:
+                continue
+            try:
+                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind) for n, (s, kind) in specs.items()})
+            except ModelError as error:
+                failure = failure or error
+                continue
+            if found.chains:
+                return found
+    if plain is None:
+        raise failure
+    return plain
+
+
 @functools.lru_cache(maxsize=256)
 def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
-    kinds = {"f": float, "b": bool}
-    inputs = {name: jax.ShapeDtypeStruct((1, *shape), jnp.result_type(kinds.get(kind, int))) for name, shape, kind in specs}
-    found: dict[str, Site] = {}
-
-    def shapes(inputs):
-        for name, msg in _run(model, inputs, {}).items():
-            found[name] = _site(model, name, msg)[0]
-        return 0
-
-    try:
-        jax.eval_shape(shapes, inputs)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise _failed(model, inputs, error) from error
+    found, declared = _sites(model, specs, x64, 1)
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
+    inputs = _input_specs(specs, 1)
+    if any(site.chain for site in found.values()):
+        found = _timed(model, found, _sites(model, specs, x64, SOME)[0])
     values = {
         name: jax.ShapeDtypeStruct(site.shape, jnp.result_type(int) if site.discrete else jnp.result_type(float))
         for name, site in found.items()
@@ -340,7 +388,62 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                     "move it inside rows()"
                 )
     _check_rows(model, found, inputs)
-    return Structure(model, sites, programs)
+    if declared:
+        _check_steps(model, sites, specs)
+    found = Structure(model, sites, programs, specs, declared[0] if declared else None)
+    found.check_chains({})
+    return found
+
+
+SOME = 3  # steps of the trace that tells which axis is time
+
+
+def _input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+    kinds = {"f": float, "b": bool}
+    return {
+        name: jax.ShapeDtypeStruct((rows, *(steps if s is None else s for s in shape)), jnp.result_type(kinds.get(kind, int)))
+        for name, shape, kind in specs
+    }
+
+
+@functools.lru_cache(maxsize=256)
+def _sites(model: Model, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None]]:
+    """The sites of one row whose chains have so many steps, and the lengths that the chains state."""
+    found, declared, inputs = {}, [], _input_specs(specs, steps)
+
+    def shapes(inputs):
+        for name, msg in _run(model, inputs, {}, steps=steps).items():
+            found[name] = _site(model, name, msg)[0]
+            if found[name].chain:
+                declared.append(peel(msg["fn"])[0].declared)
+        return 0
+
+    try:
+        jax.eval_shape(shapes, inputs)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise _failed(model, inputs, error) from error
+    if len(set(declared)) > 1:
+        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; chains of one model have one length")
+    return found, declared
+
+
+def _timed(model: Model, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
+    """The sites of a single step, told where time runs: along the axis that has grown with the chains."""
+    out = {}
+    for name, site in one.items():
+        where, grown = f"model '{model.name}', site '{name}'", some[name].shape
+        axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False)) if pair[0] != pair[1]]
+        if site.chain and (not site.rows or site.axes):
+            raise ModelError(f"{where}: a MarkovChain stands inside rows() and in no other plate; write one site a chain")
+        if len(site.shape) != len(grown) or len(axes) > 1 or (axes and (not site.rows or axes[0] != len(site.batch))):
+            raise ModelError(
+                f"{where}: its shape is {site.shape} for chains of one step and {grown} for {SOME}: time must be its first event axis, "
+                "as in dist.Normal(mean[z], scale[z]).to_event(1); a value of the row beside a chain needs an axis for time, s[..., None]"
+            )
+        out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
+    return out
 
 
 def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
@@ -352,6 +455,8 @@ def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
             inside = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it has {inside}")
         site, array = sites[name], np.asarray(value)
+        if site.time is not None:
+            raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every row; give it as data, or as an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):
@@ -369,6 +474,42 @@ def _by_use(program, takes: tuple[int, ...]) -> list[int]:
     number = dict(zip(program.jaxpr.invars, takes, strict=True))
     used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
     return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, core.Literal) and atom in number))
+
+
+def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple) -> None:
+    """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number."""
+    for site in sites.values():
+        whole = next((p for p in site.parents if sites[p].time is not None), None)
+        if site.time is None and whole:
+            raise ModelError(
+                f"model '{model.name}', site '{site.name}' has no axis of time but depends on '{whole}' as a whole: a site depends on a "
+                "chain at its own step only"
+            )
+    taken = {size for site in sites.values() for size in site.shape} | {size for _, shape, _ in specs for size in shape}
+    steps = next(n for n in (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113) if n not in taken)
+    long = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
+    values = {n: jax.ShapeDtypeStruct(s.shape, jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in long.items()}
+    owners: list[str] = []
+
+    def outputs(values, inputs):
+        flat = []
+        for name, msg in _run(model, inputs, values, steps=steps).items():
+            leaves = jax.tree.leaves(peel(msg["fn"])[0])
+            owners.extend([name] * len(leaves))
+            flat += [jnp.asarray(leaf) for leaf in leaves]
+        return flat
+
+    inputs = _input_specs(specs, steps)
+    closed = jax.make_jaxpr(outputs)(values, inputs)
+    timed = {name for name, shape, _ in specs if shape[:1] == (None,)}
+    varies = [*(sites[name].time is not None for name in sorted(values)), *(name in timed for name in sorted(inputs))]
+    for owner, mixed in zip(owners, exchange.mixes(closed, varies, steps, numbered=True), strict=True):
+        if mixed:
+            why = "on the number of the step" if mixed == exchange.NUMBER else f"on other steps through '{mixed}'"
+            raise ModelError(
+                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site depends on a chain and on inputs at its own "
+                "step only. Shift, lag or number the inputs before fitting and pass the result as an input (n, steps, ...)"
+            )
 
 
 def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct]) -> None:

@@ -182,8 +182,8 @@ def _shaped(e, raw):
     behind = shape[1:] if e.rows else shape
     if behind == e.cells or _likely(e, raw):
         return raw
-    if e.rows and behind == () and e.cells == (1,):
-        return replace(raw, values=raw.values[:, None])
+    if e.rows and (*behind, 1) == e.cells:
+        return replace(raw, values=raw.values[..., None])
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" codes or labels, or float (n, {e.states}) likelihoods of its states"

@@ -48,6 +48,7 @@ def test_a_masked_model_stops_where_the_smaller_one_does(face):
         assert again.history[0] == pytest.approx(fit.history[-1], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_posterior_mode_is_found_by_the_same_program():
     models = {k: gaussian_mixture(k, 4, "diagonal") for k in (2, 4)}
     engine = probml.EM(restarts=8, tolerance=1e-9)
@@ -68,6 +69,7 @@ def test_unseen_cells_and_weights_go_with_it():
     np.testing.assert_allclose(face.table_.bic[0], twice.table_.bic[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_other_mixtures_and_other_priors_choose_too():
     answers = (X > X.mean(0)).astype(int)
     face = LatentClass([1, 2, 3], n_init=2, criterion="icl").fit(answers)

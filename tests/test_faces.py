@@ -226,6 +226,7 @@ def test_latent_classes_take_labels_and_unseen_cells():
     assert set(face.sample(5)[0].ravel()) <= {"yes", "no"}
 
 
+@pytest.mark.slow
 def test_counts_and_mixed_columns_are_clustered():
     rng = np.random.default_rng(1)
     z = rng.integers(2, size=300)

@@ -385,6 +385,7 @@ def test_predictives_are_those_of_the_textbook_and_of_quadrature():
             np.testing.assert_allclose(np.exp(got[i]), average(*grid), rtol=1e-7, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_predictive_is_the_average_over_draws():
     fit, n = exact(), 256
     each = jax.jit(jax.vmap(lambda p: by_numpyro(p)[0]))(fit.draws(n, seed=0))
@@ -577,6 +578,7 @@ def bursty(d: int):
         sample("x", dist.DirichletMultinomial(words[z], 20))
 
 
+@pytest.mark.slow
 def test_a_dirichlet_multinomial_is_fitted_row_by_row():
     draw, words = np.random.default_rng(7), np.array([[4.0, 1.0, 0.5], [0.5, 1.0, 4.0]])
     z = (draw.random(80) < 0.4).astype(int)

@@ -41,7 +41,7 @@ def holed(codes, labels, share, seed):
 # Complete data
 
 
-@pytest.mark.parametrize("strength", [7.5, None])
+@pytest.mark.parametrize("strength", [pytest.param(7.5, marks=pytest.mark.slow), None])
 def test_complete_data_give_the_dirichlet_means_and_the_bdeu_score(strength):
     truth = Net({"a": 2, "b": 3, "c": 4, "d": 2}, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], seed=1, zeros=0.4)
     codes = truth.sample(40, seed=2)  # some configurations never occur

@@ -125,6 +125,7 @@ def test_points_have_the_mixed_colours_of_their_probabilities_and_torn_rows_are_
     assert saved(ax, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_ellipses_of_a_classifier_bear_the_names_of_its_classes():
     x, y = blobs()
     ax = pictures.ellipses(GaussianDiscriminant().fit(x, y), x)

@@ -38,8 +38,10 @@ def marginal(x, seen, loc, covariance):
     )
 
 
-@pytest.mark.parametrize("switch", [False, True])
-@pytest.mark.parametrize("d", [1, 5, 9])
+MORE = [pytest.param(*pair, marks=pytest.mark.slow) for pair in ((5, True), (9, False), (9, True))]
+
+
+@pytest.mark.parametrize(("d", "switch"), [(1, False), (1, True), (5, False), *MORE])
 def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch):
     random = np.random.default_rng(d)
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
@@ -182,6 +184,7 @@ def test_draws_given_the_seen_coordinates_have_the_conditional_moments(fitted):
     np.testing.assert_allclose(np.cov(drawn["x"][drawn["z"] == j][:, ~mask].T), schur, atol=0.1 * np.abs(schur).max())
 
 
+@pytest.mark.slow
 def test_map_and_em_meet(fitted):
     *_, torn, fit = fitted
     start = {name: value + 0.01 * (name == "mean") for name, value in fit.params.items()}
@@ -189,6 +192,7 @@ def test_map_and_em_meet(fitted):
     np.testing.assert_allclose(climbed.history[-1], fit.history[-1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_labels_seen_and_cells_unseen_go_to_em(fitted):
     x, seen, torn, _ = fitted
     labels = np.repeat([0, 1], len(x) // 2)
@@ -199,6 +203,7 @@ def test_labels_seen_and_cells_unseen_go_to_em(fitted):
     assert (fit.predict({"x": torn}) == labels).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["full", "tied"])
 def test_every_order_of_many_rows_gives_the_same_fit(covariance):
     """Rows travel sorted by what is unseen, through programs of several sizes; answers come back in the user's order."""

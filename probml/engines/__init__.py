@@ -46,7 +46,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
 
     if engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run")) or isinstance(engine, type):
         raise ModelError(f"engine={engine!r} is not an engine: pass a value, probml.EM(), probml.MAP() or probml.Exact(), or None")
-    held = chunks.read(model, data)
+    held = chunks.read(model, data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
     if not held.table.columns:
         outside = next(iter(held.table.values), None)
@@ -63,7 +63,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         engine.refuse(held, plan)
         ladder = (engine,)
     given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1))
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
     if plan.additive and plan.free and not getattr(engine, "batch_rows", None):
         rows = _summarise(plan, known, rows)
     for engine in ladder:
@@ -96,7 +96,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
     from probml.fit import Fit
 
     sizes = sorted(models)
-    held = chunks.read(models[sizes[-1]], data)
+    held = chunks.read(models[sizes[-1]], data).trimmed()
     weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
     engine.refuse(held, plan)
     rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.restarts)
@@ -121,7 +121,7 @@ def update(fit, data: Any, weights: Any = None):
     """See Fit.update."""
     keeps(fit)
     held = chunks.read(fit.model, data, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values}))
+    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values})).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
     plan = held.plan()
     if not plan.additive:

@@ -266,7 +266,9 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
         pair = jax.vmap(lambda p: _free(plan, p, known))(jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved))
         here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
         extrapolate = state.phase == 1
-        pending = choose(extrapolate, _leap(plan, state, here, after, known), choose(rejected, state.fallback, improved))
+        leap = _leap(plan, state, here, after, known)
+        leap = {name: _supported(plan, name, value, improved[name]) for name, value in leap.items()}
+        pending = choose(extrapolate, leap, choose(rejected, state.fallback, improved))
         base = choose(extrapolate, state.base, here)
         phase = jnp.where(rejected | starting, 0, jnp.where(extrapolate, 2, 1))
 
@@ -297,6 +299,14 @@ def _leap(plan: Plan, state: _State, here: Mapping, after: Mapping, known: Known
     maps = transforms(plan, _loose(plan, state.pending), known, list(state.pending))
     leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
     return {name: maps[name](u) for name, u in leap.items()}
+
+
+def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
+    """An extrapolated probability table whose zeros are those of the step it was made from: EM's own iterates keep them."""
+    if plan.structure.sites[name].domain != "simplex":
+        return value
+    value = jnp.where(step == 0, 0.0, value)
+    return value / value.sum(-1, keepdims=True)
 
 
 def _square(tree) -> jax.Array:

@@ -19,6 +19,7 @@ from probml.factors import Known, Rows, Summary, global_factors, log_prior, natu
 from probml.language import ModelError
 from probml.passes import accumulate, expect, row_totals, total_evidence, weigh
 from probml.plan import Plan
+from probml.sequences import merged, picked
 from probml.updates import maximise, transforms
 
 BLOCK = 50  # iterations a device call
@@ -181,14 +182,14 @@ def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
 def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chunks: Rows, key, offset, count):
     import optax
 
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chunks)
+    flat = merged(chunks)
 
     def step(carry, i):
         u, state = carry
         rows, scale = chunks, 1.0
         if batch:
             index = jax.random.randint(jax.random.fold_in(key, offset + i), (batch,), 0, total)
-            rows = jax.tree.map(lambda leaf: leaf[index][None], flat)
+            rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
             scale = total / batch
         _, gradient = _loss(plan, prior, u, params, known, rows, scale)
         updates, state = optimizer.update(gradient, state, u)

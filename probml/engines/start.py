@@ -1,5 +1,6 @@
 """Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no model."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,16 +11,18 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from probml.blocks import blocks
-from probml.chunks import Data, bucket, load
+from probml.chunks import Data, load
 from probml.compiling import jit
 from probml.factors import Known, Rows
 from probml.language import ModelError
 from probml.passes import Expected, expect
-from probml.plan import Plan
+from probml.plan import Plan, bucket
+from probml.sequences import merged, picked
 from probml.structure import Site
 from probml.tables import DataError
 from probml.updates import maximise, transforms
 
+OFF = 0.2  # share of a random table in the first tables of hidden chains
 SAMPLE = 1024  # unlabelled rows that join the start
 CANDIDATES = 10_000  # rows among which seeds are spread
 
@@ -97,6 +100,23 @@ def _middle(distribution, site):
     return transform(jnp.zeros(transform.inverse_shape(site.shape)))
 
 
+def single_steps(data: Data, plan: Plan, weights: np.ndarray | None, seed: int) -> tuple[Data, np.ndarray | None]:
+    """Where chains are hidden, steps in which something is seen, as rows of one step: states are told apart by what they emit."""
+    if not plan.chains:
+        return data, weights
+    table, steps = data.table, data.steps
+    usable = np.ones((table.rows, steps), bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
+    shown = data.shown()
+    if shown is not None:
+        usable &= shown
+    if weights is not None:
+        usable &= weights[:, None] > 0
+    picks = np.flatnonzero(usable)
+    if len(picks) > CANDIDATES:
+        picks = np.sort(np.random.default_rng([seed, 2]).choice(picks, CANDIDATES, replace=False))
+    return data.unrolled(picks), None if weights is None else weights[picks // steps]
+
+
 def seeds(
     data: Data, plan: Plan, weights: np.ndarray | None, restarts: int, seed: int
 ) -> tuple[list[tuple[str, int]], np.ndarray, np.ndarray]:
@@ -129,6 +149,7 @@ def check_distinct(data: Data, plan: Plan) -> None:
     Raises:
         DataError: fewer distinct rows than components.
     """
+    data, _ = single_steps(data, plan, None, 0)
     if data.table.rows > CANDIDATES:
         return
     hidden = [v for v in plan.variables if plan.structure.sites[v].rows and v not in plan.pattern]
@@ -253,6 +274,7 @@ def starts(
     fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
     if set(fixed) >= set(plan.free):
         return Start({name: fixed[name] for name in plan.free}, None, {})
+    data, weights = single_steps(data, plan, weights, seed)
     if plan.complete:
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
@@ -265,7 +287,21 @@ def starts(
         point = first_step(plan, prior, known, rows)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     point, expected = _labelled(plan, known, rows, allowed)
-    return Start({name: stack(point[name], restarts) for name in plan.free}, expected, fixed, allowed)
+    point = {name: stack(point[name], restarts) for name in plan.free}
+    return Start({**point, **_moving(plan, point, seed)}, expected, fixed, allowed)
+
+
+def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Probability tables of hidden chains, of which single steps tell nothing, some way off their prior means: equal ones would
+    stay equal."""
+    random, out = np.random.default_rng([seed, 3]), {}
+    used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values() for p in uses}
+    for name in (name for name in plan.free if name in used and plan.structure.sites[name].domain == "simplex"):
+        table = point[name]
+        draw = random.gamma(1.0, size=table.shape)
+        draw /= draw.sum(-1, keepdims=True)
+        out[name] = ((1 - OFF) * table + OFF * draw).astype(table.dtype)
+    return out
 
 
 def stack(value, restarts: int) -> np.ndarray:
@@ -278,21 +314,29 @@ def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.n
     keep = np.concatenate([seeded, others], 1)
     restarts, size = keep.shape
     rows, _ = load(data, plan, None, keep.reshape(-1))
-    rows = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:])[: keep.size].reshape(restarts, 1, size, *leaf.shape[2:]), rows
-    )
+    flat = merged(jax.tree.map(np.asarray, rows))
+    each = [picked(flat, index) for index in np.arange(keep.size).reshape(restarts, size)]
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
     loose = random.exponential(size=others.shape) if restarts > 1 or not labels else np.ones(others.shape)
     sure = np.ones(seeded.shape)
     for i, (variable, state) in enumerate(labels):
         sure[:, i] = allowed[variable][:, state] if variable in allowed else 1.0
     loose *= (sure.sum(1, keepdims=True) if labels else others.shape[1]) / loose.sum(1, keepdims=True)
     weights = np.concatenate([sure, loose], 1)[:, None].astype(rows.weights.dtype)
-    likelihood = dict(rows.likelihood)
-    seen = {name: mask for name, mask in rows.seen.items() if name not in rows.unseen}  # torn vectors are filled by column means
+    steps = rows.steps
+    inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(rows.likelihood)
     for variable in {v for v, _ in labels}:
         evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
         for i, (owner, state) in enumerate(labels):
             if owner == variable:
                 evidence[:, 0, i] = np.arange(evidence.shape[-1]) == state
-        likelihood[variable] = evidence
-    return jax.tree.map(jnp.asarray, rows._replace(weights=weights, likelihood=likelihood, seen=seen, unseen={}))
+        (likelihood if plan.structure.sites[variable].time is None else inner)[variable] = evidence
+    rows = _filled(rows)._replace(weights=weights, likelihood=likelihood)
+    if steps:
+        rows = rows._replace(steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner)))
+    return jax.tree.map(jnp.asarray, rows)
+
+
+def _filled(rows: Rows) -> Rows:
+    """Rows whose torn vectors count as seen: they are filled by column means."""
+    return rows._replace(seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={})

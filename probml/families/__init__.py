@@ -25,6 +25,7 @@ from probml.families import (
     beta_likelihood,
     binomial,
     categorical,
+    chain,
     dirichlet,
     exponential,
     gamma,
@@ -53,6 +54,7 @@ LIKELIHOODS = (
     binomial.Binomial(),
     multinomial.Multinomial(),
     multinomial.DirichletMultinomial(),
+    chain.Chain(),
 )
 FORMS = {
     form.name: form

@@ -1,0 +1,103 @@
+"""Sequences as the faces take them: one array of all steps with lengths, or a list of arrays; answers go back as they came."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml import DataError
+
+
+class Steps(NamedTuple):
+    """Sequences: all steps behind one another, (n_steps, d), the steps of each, and whether they came as a list, or as one array
+    without lengths."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+    listed: bool
+    alone: bool
+
+    def parts(self, values) -> list[np.ndarray]:
+        """Steps behind one another as one array a sequence."""
+        return np.split(np.asarray(values), np.cumsum(self.lengths)[:-1])
+
+    def back(self, padded) -> Any:
+        """(n, longest, ...) as it was asked: a list of arrays, or one array of all steps."""
+        parts = [np.asarray(row)[:length] for row, length in zip(padded, self.lengths, strict=True)]
+        return parts if self.listed else np.concatenate(parts)
+
+
+def read(X, lengths) -> Steps:
+    """Sequences in any of the forms a user gives them.
+
+    Args:
+        X: (n_steps, d) or (n_steps,), all steps; or a list of such arrays, or an array (n, steps, d): a sequence each.
+        lengths: the steps of each sequence in one array; None is one sequence.
+
+    Raises:
+        DataError: nothing, text, other columns, an empty sequence, lengths that do not add up.
+    """
+    listed = _is_list(X)
+    if listed:
+        if lengths is not None:
+            raise DataError("X is a list of sequences, which have lengths of their own: drop lengths=")
+        parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(X)]
+        widths, sizes = np.array([part.shape[1] for part in parts]), np.array([len(part) for part in parts], int)
+    else:
+        values = _table(X, "X")
+        sizes = np.array([len(values)]) if lengths is None else _lengths(lengths, len(values))
+        parts, widths = [values], np.array([values.shape[1]])
+    if not sizes.any():
+        raise DataError("X is empty: at least one sequence of at least one step is needed")
+    if not sizes.all():
+        raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty: it has 0 steps; drop it")
+    if (other := widths != widths[0]).any():
+        i = int(np.argmax(other))
+        raise DataError(f"sequence {i} of X has {widths[i]} columns, sequence 0 has {widths[0]}: all sequences need the same columns")
+    return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None)
+
+
+def _is_list(X) -> bool:
+    """Whether X is a list of sequences: of arrays, tables or lists of rows, and not one list of rows or numbers."""
+    if isinstance(X, np.ndarray):
+        return X.ndim == 3 or X.ndim == 1 and X.dtype == object and any(np.ndim(part) for part in X)
+    if not isinstance(X, list | tuple):
+        return False
+    if not X or any(hasattr(part, "shape") and len(part.shape) for part in X):
+        return True
+    return any(isinstance(part, list | tuple) and any(isinstance(row, list | tuple) for row in part) for part in X)
+
+
+def _table(X, where: str) -> np.ndarray:
+    """Steps as floats (steps, d)."""
+    try:
+        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(X, dtype=float)
+    except (TypeError, ValueError):
+        hint = "" if hasattr(X, "shape") else "; sequences of different lengths are a list of arrays"
+        raise DataError(f"{where} must be numbers, (n_steps, d) or (n_steps,){hint}") from None
+    if values.ndim == 1:
+        return values[:, None]
+    if values.ndim != 2 or not values.shape[1]:
+        raise DataError(f"{where} has the shape {values.shape}: expected (n_steps, d) or (n_steps,)")
+    return values
+
+
+def _lengths(lengths, steps: int) -> np.ndarray:
+    try:
+        sizes = np.asarray(lengths)
+        valid = sizes.ndim == 1 and sizes.size > 0 and sizes.dtype.kind in "iuf" and bool((sizes == np.floor(sizes)).all())
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise DataError(f"lengths={lengths!r}: expected a list of whole numbers, the steps of each sequence in X")
+    sizes = sizes.astype(int)
+    if (sizes < 0).any():
+        i = int(np.argmax(sizes < 0))
+        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the steps of sequence {i}, a whole number of at least 1")
+    if sizes.sum() != steps:
+        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give every sequence of X its own number of steps")
+    return sizes
+
+
+def together(parts: list[np.ndarray]):
+    """(n, steps, ...) where all are equally long, else the list."""
+    return np.stack(parts) if len({len(part) for part in parts}) == 1 else parts
