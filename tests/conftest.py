@@ -24,3 +24,15 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"the reference data are not there: {path}")
     return path
+
+
+MAPPINGS = 20_000  # of the 65,530 memory mappings that Linux allows a process; a compiled program holds several, and JAX keeps them all
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """After a module, let go of compiled programs before the process runs out of memory mappings and is killed."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+        jax.clear_caches()
