@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 NEWTON = 40  # Newton's steps at the most
+SHORTEST = 1e-10  # share of a step below which no ascent is looked for
 
 
 def newton(loss, start):
@@ -44,51 +45,52 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         value_and_gradient: point → (value, gradient).
         tolerance: stop when the value falls by less than this, relative to 1 + |value|.
         trail: how many values to keep; the first is the start's.
+
+    The program holds one copy of `value_and_gradient`, which is what takes long to compile: every turn of the loop evaluates it once.
     """
     import optax  # late: not every model climbs
 
-    value0, gradient0 = value_and_gradient(start)
     curvature = optax.scale_by_lbfgs(memory_size=10)
-    norm = optax.tree.norm(gradient0)
+    dtype = jax.tree.leaves(start)[0].dtype
 
     def step(carry):
-        point, value, gradient, memory, _, count, values = carry
-        direction, memory = curvature.update(gradient, memory, point)
-        slope = -optax.tree.vdot(direction, gradient)
-        direction = jax.tree.map(lambda d, g: jnp.where(slope < 0, -d, -g), direction, gradient)
-        slope = jnp.where(slope < 0, slope, -optax.tree.vdot(gradient, gradient))
-        first = jnp.where(count == 0, jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30)), 1.0)
-
-        def shrink(trial):
-            size, _, _, _ = trial
-            there = jax.tree.map(lambda p, d: p + size * d, point, direction)
-            new, slopes = value_and_gradient(there)
-            return size * 0.3, there, new, slopes
-
-        def rejected(trial):
-            size, _, new, _ = trial
-            return ~(new <= value + 1e-4 * (size / 0.3) * slope) & (size > 1e-10)
-
-        _, there, new, slopes = jax.lax.while_loop(rejected, shrink, shrink((first, point, value, gradient)))
-        improved = new < value
-        keep = functools.partial(jnp.where, improved)
-        fall = jnp.where(improved, value - new, 0.0)
+        """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else tried again nearer by."""
+        point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _) = carry
+        there = jax.tree.map(lambda p, d: p + size * d, point, direction)
+        new, slopes = value_and_gradient(there)
+        first = count < 0
+        taken = first | (new <= value + 1e-4 * size * slope)
+        keep = functools.partial(jnp.where, taken & (first | (new < value)))
+        ended = taken | (size <= SHORTEST)  # of the search along one direction
+        fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
+        point, value, gradient = jax.tree.map(keep, there, point), keep(new, value), jax.tree.map(keep, slopes, gradient)
+        least = jnp.where(first, 1e-14 * (1 + optax.tree.norm(gradient)), least)
+        ahead, later = curvature.update(gradient, memory, point)
+        descent = -optax.tree.vdot(ahead, gradient)
+        ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, gradient)
+        descent = jnp.where(descent < 0, descent, -optax.tree.vdot(gradient, gradient))
+        renew = functools.partial(jnp.where, ended)
+        full = jnp.where(first, jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30)), 1.0).astype(dtype)
+        count = jnp.where(ended, count + 1, count)
+        values = values.at[jnp.where(ended, count, values.size)].set(value, mode="drop")
         return (
-            jax.tree.map(keep, there, point),
-            keep(new, value),
-            jax.tree.map(keep, slopes, gradient),
-            memory,
-            fall,
-            count + 1,
-            values.at[count + 1].set(keep(new, value)),
+            point,
+            value,
+            gradient,
+            jax.tree.map(renew, later, memory),
+            jax.tree.map(renew, ahead, direction),
+            renew(descent, slope),
+            renew(full, 0.3 * size),
+            (fall, least, count, values, ended),
         )
 
     def more(carry):
-        _, value, gradient, _, fall, count, _ = carry
+        _, value, gradient, _, _, _, _, (fall, least, count, _, ended) = carry
         small = fall <= tolerance * (1 + jnp.abs(value))
-        return (count < steps) & ~((count > 0) & small) & (optax.tree.norm(gradient) > 1e-14 * (1 + norm))
+        return ~ended | (count < 0) | ((count < steps) & ~((count > 0) & small) & (optax.tree.norm(gradient) > least))
 
-    values = jnp.full(trail + 1, jnp.nan, value0.dtype).at[0].set(value0)
-    carry = (start, value0, gradient0, curvature.init(start), jnp.full((), jnp.inf, value0.dtype), 0, values)
-    point, value, gradient, _, _, count, values = jax.lax.while_loop(more, step, carry)
+    blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
+    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), jnp.full(trail + 1, jnp.nan, dtype), jnp.ones((), bool))
+    carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero, counters)
+    point, value, gradient, _, _, _, _, (_, _, count, values, _) = jax.lax.while_loop(more, step, carry)
     return point, value, count, values, gradient

@@ -13,17 +13,17 @@ from probml.ascent import lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
+from probml.density import from_free, to_free, value_and_gradient
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct, starts
-from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
+from probml.factors import Known, Rows
 from probml.language import ModelError
-from probml.passes import accumulate, expect, row_totals, total_evidence, weigh
+from probml.passes import expect
 from probml.plan import Plan
 from probml.sequences import merged, picked
-from probml.updates import maximise, transforms
+from probml.updates import maximise
 
 BLOCK = 50  # iterations a device call
-EDGE = 15.0  # the coordinate at which a climb from the edge of a support begins: 3e-7 inside, so float32 sees it
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class MAP:
             done = 0
             while done < limit:
                 block = min(BLOCK, limit - done)
-                u, value, count, trail, flat = _climb(plan, self.prior, u, params, known, rows, jnp.asarray(block), self.tolerance)
+                u, value, count, trail, flat = _climb(plan, self.prior, u, known, rows, jnp.asarray(block), self.tolerance)
                 history.append(np.asarray(trail)[: int(count) + 1])
                 done += max(int(count), 1)
                 bar.update(done, float(value))
@@ -83,83 +83,53 @@ class MAP:
                     status = Status.CONVERGED if bool(flat) else Status.STALLED
                     break
         history = np.concatenate([history[0], *(h[1:] for h in history[1:])])
-        return Outcome(_from_free(plan, u, params, known), history, status, len(history) - 1)
+        return Outcome(_from_free(plan, u, known), history, status, len(history) - 1)
 
     def _stochastic(self, data: Data, plan: Plan, rows: Rows, known: Known, seed: int, params: Mapping) -> Outcome:
         limit = self.steps or 2000
         batch = min(self.batch_rows or 0, data.table.rows)
         u = _to_free(plan, params, known)
         state, key = self.optimizer.init(u), jax.random.key(seed)
-        value, gradient = _objective(plan, self.prior, u, params, known, rows)
+        value, gradient = _objective(plan, self.prior, u, known, rows)
         history = [float(value)]
         with Progress("MAP", limit, self.progress) as bar:
             for done in range(0, limit, 200):
                 count = min(200, limit - done)
-                u, state = _descend(
-                    plan, self.prior, self.optimizer, batch, data.table.rows, u, state, params, known, rows, key, done, count
-                )
-                value, gradient = _objective(plan, self.prior, u, params, known, rows)
+                u, state = _descend(plan, self.prior, self.optimizer, batch, data.table.rows, u, state, known, rows, key, done, count)
+                value, gradient = _objective(plan, self.prior, u, known, rows)
                 history.append(float(value))
                 bar.update(done + count, history[-1])
         status = Status.COLLAPSED if not np.isfinite(history[-1]) else Status.CONVERGED if _flat(value, gradient) else Status.MAX_ITERATIONS
-        return Outcome(_from_free(plan, u, params, known), np.array(history), status, limit)
+        return Outcome(_from_free(plan, u, known), np.array(history), status, limit)
+
+
+_to_free = functools.partial(jit, static_argnames=("plan",))(to_free)
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _to_free(plan: Plan, params: Mapping, known: Known):
-    """Unconstrained coordinates; a value on the edge of its support (a rate or a probability of 0) a little inside."""
-    maps = transforms(plan, params, known, list(params))
-    free = {name: maps[name].inv(value) for name, value in params.items()}
-    return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
+def _from_free(plan: Plan, u: Mapping, known: Known):
+    return from_free(plan, u, known)[0]
 
 
-@functools.partial(jit, static_argnames=("plan",))
-def _from_free(plan: Plan, u: Mapping, params: Mapping, known: Known):
-    maps = transforms(plan, params, known, list(u))
-    return {name: maps[name](value) for name, value in u.items()}
-
-
-def _loss(plan: Plan, prior: bool, u: Mapping, params: Mapping, known: Known, chunks: Rows, scale: float = 1.0):
-    """−log posterior and its gradient, chunk by chunk, in unconstrained coordinates."""
-    maps = transforms(plan, params, known, list(u))
+def _loss(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows, scale: float = 1.0):
+    """−log posterior and its gradient in unbounded coordinates, the density itself in the parameters' own."""
 
     def point(u):
-        return {name: maps[name](value) for name, value in u.items()}
+        return from_free(plan, u, known)[0], 0.0
 
-    def chunk(rows):
-        def total(u):
-            p = point(u)
-            return scale * weigh(row_evidence(plan, p, known, naturals(plan, p, known), rows), rows.weights)
-
-        if not plan.touching:
-            return jax.value_and_grad(total)(u), ()
-        value, back = jax.vjp(total, u)
-        basis = jnp.eye(value.size, dtype=value.dtype).reshape(-1, *value.shape)
-        return (value, jax.vmap(lambda b: back(b)[0])(basis)), ()
-
-    if isinstance(chunks, Summary):
-        value, gradient = jax.value_and_grad(lambda u: row_totals(plan, point(u), known, chunks))(u)
-    else:
-        (value, gradient), _ = accumulate(chunk, chunks)
-
-    def rest(u, total):
-        p = point(u)
-        return total_evidence(plan, global_factors(plan, p, known), total) + (log_prior(plan, p, known, mode=True) if prior else 0.0)
-
-    whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, value)
-    rowwise = jax.tree.map(lambda g: jnp.tensordot(share.reshape(-1), g, 1) if plan.touching else share * g, gradient)
-    return -whole, jax.tree.map(lambda a, b: -(a + b), outer, rowwise)
+    value, gradient = value_and_gradient(plan, point, u, known, chunks, prior, mode=True, scale=scale)
+    return -value, jax.tree.map(jnp.negative, gradient)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _objective(plan, prior, u, params, known, chunks):
-    value, gradient = _loss(plan, prior, u, params, known, chunks)
+def _objective(plan, prior, u, known, chunks):
+    value, gradient = _loss(plan, prior, u, known, chunks)
     return -value, gradient
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _climb(plan: Plan, prior: bool, u, params, known: Known, chunks: Rows, steps, tolerance):
-    point, value, count, trail, gradient = lbfgs(lambda u: _loss(plan, prior, u, params, known, chunks), u, steps, tolerance, trail=BLOCK)
+def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolerance):
+    point, value, count, trail, gradient = lbfgs(lambda u: _loss(plan, prior, u, known, chunks), u, steps, tolerance, trail=BLOCK)
     return point, -value, count, -trail, _flat(value, gradient)
 
 
@@ -179,7 +149,7 @@ def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
-def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chunks: Rows, key, offset, count):
+def _descend(plan, prior, optimizer, batch, total, u, state, known, chunks: Rows, key, offset, count):
     import optax
 
     flat = merged(chunks)
@@ -191,7 +161,7 @@ def _descend(plan, prior, optimizer, batch, total, u, state, params, known, chun
             index = jax.random.randint(jax.random.fold_in(key, offset + i), (batch,), 0, total)
             rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
             scale = total / batch
-        _, gradient = _loss(plan, prior, u, params, known, rows, scale)
+        _, gradient = _loss(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(gradient, state, u)
         return (optax.apply_updates(u, updates), state), ()
 

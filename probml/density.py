@@ -1,0 +1,136 @@
+"""The log posterior density, unseen discrete sites summed out, as a function of parameters without bounds: what climbs and samplers see."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from numpyro.distributions import biject_to, constraints
+
+from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
+from probml.passes import accumulate, row_totals, total_evidence, weigh
+from probml.plan import Plan
+
+EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
+SUPPORTS = {
+    "real": constraints.real,
+    "positive": constraints.positive,
+    "unit_interval": constraints.unit_interval,
+    "simplex": constraints.simplex,
+    "positive_definite": constraints.positive_definite,
+    "lower_cholesky": constraints.lower_cholesky,
+}
+
+
+def _map(plan: Plan, name: str, env: Mapping):
+    """The one-to-one map from unbounded coordinates to the support of a parameter, which may depend on those before it."""
+    domain = plan.structure.sites[name].domain
+    return biject_to(SUPPORTS[domain] if domain in SUPPORTS else plan.structure.distribution(name, env).support)
+
+
+def _shaped(plan: Plan, name: str, value: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(value, plan.structure.sites[name].shape)
+
+
+def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
+    """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a probability of 0) a little inside."""
+    env = {**known.given, **params}
+    free = {name: _map(plan, name, env).inv(_shaped(plan, name, jnp.asarray(params[name]))) for name in plan.free}
+    return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
+
+
+def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Parameters at unbounded coordinates, and log |∂ parameters / ∂ u|."""
+    env, out, volume = dict(known.given), {}, jnp.zeros(())
+    for name in plan.free:
+        transform = _map(plan, name, env)
+        env[name] = out[name] = transform(u[name])
+        volume += jnp.sum(transform.log_abs_det_jacobian(u[name], out[name]))
+    return out, volume
+
+
+def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Unbounded coordinates as one vector (d,), in the order of the parameters' names."""
+    return ravel_pytree(to_free(plan, params, known))[0]
+
+
+def shapes(plan: Plan, known: Known) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of the unbounded coordinates."""
+    blank = {name: jnp.zeros(plan.structure.sites[name].shape) for name in plan.free}
+    return jax.eval_shape(lambda: to_free(plan, blank, known))
+
+
+def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Parameters at a vector of unbounded coordinates, and log |∂ parameters / ∂ u|."""
+    blank = jax.tree.map(lambda s: jnp.zeros(s.shape, u.dtype), shapes(plan, known))
+    return from_free(plan, ravel_pytree(blank)[1](u), known)
+
+
+def owners(plan: Plan, known: Known) -> list[str]:
+    """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions, the number of the coordinate."""
+    out = []
+    for name, spec in sorted(shapes(plan, known).items()):
+        grid = [", ".join(map(str, index)) for index in _indices(spec.shape)]
+        out += [f"{name}[{index}]" if index else name for index in grid]
+    return out
+
+
+def _indices(shape: tuple[int, ...]):
+    import numpy as np
+
+    return np.ndindex(shape)
+
+
+def value_and_gradient(
+    plan: Plan, point: Callable, u: Any, known: Known, chunks: Rows | Summary, prior: bool = True, mode: bool = False, scale: float = 1.0
+):
+    """log p(data, parameters) at `point(u)` and its gradient in u, chunk by chunk.
+
+    Args:
+        point: u → (parameters, log volume), the volume added to the density: 0 for the density in the parameters' own coordinates.
+        prior: with log p(parameters), or the likelihood alone.
+        mode: priors in the coordinates that are maximised (factors.log_prior).
+        scale: rows count so many times, when they are a batch of all.
+
+    Cost: one evidence of all rows and its gradient, memory of one chunk.
+    """
+
+    def chunk(rows):
+        def total(u):
+            params = point(u)[0]
+            return scale * weigh(row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights)
+
+        if not plan.touching:
+            return jax.value_and_grad(total)(u), ()
+        value, back = jax.vjp(total, u)
+        basis = jnp.eye(value.size, dtype=value.dtype).reshape(-1, *value.shape)
+        return (value, jax.vmap(lambda b: back(b)[0])(basis)), ()
+
+    def rest(u, total):
+        params, volume = point(u)
+        value = total_evidence(plan, global_factors(plan, params, known), total) + volume
+        return value + (log_prior(plan, params, known, mode) if prior else 0.0)
+
+    if isinstance(chunks, Summary):  # no rows: one differentiation of all
+        return jax.value_and_grad(lambda u: rest(u, row_totals(plan, point(u)[0], known, chunks)))(u)
+    (value, gradient), _ = accumulate(chunk, chunks)
+    whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, value)
+    rowwise = jax.tree.map(lambda g: jnp.tensordot(share.reshape(-1), g, 1) if plan.touching else share * g, gradient)
+    return whole, jax.tree.map(jnp.add, outer, rowwise)
+
+
+def posterior(plan: Plan, known: Known, chunks: Rows | Summary, scale: float = 1.0) -> Callable:
+    """u → (log density of the vector u of unbounded coordinates given the data, up to a constant; its gradient)."""
+    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, chunks, scale=scale)
+
+
+def differentiable(both: Callable) -> Callable:
+    """A function with a value and a gradient as one that JAX differentiates by that gradient."""
+
+    @jax.custom_vjp
+    def value(u):
+        return both(u)[0]
+
+    value.defvjp(both, lambda gradient, share: (share * gradient,))
+    return value
