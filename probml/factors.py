@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
+from numpyro.distributions import constraints
 
 from probml import elimination, families, sequences
 from probml.elimination import Factor
@@ -501,9 +502,16 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
 
 
 def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
-    """log_prob, and −∞ outside the support, which NumPyro does not look at (elementwise supports only)."""
+    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of inequalities only)."""
     log, support = distribution.log_prob(value), distribution.support
-    return log if support is None or support.event_dim else jnp.where(support(value), log, -jnp.inf)
+    return log if support is None or not _inequalities(support) else jnp.where(support(value), log, -jnp.inf)
+
+
+def _inequalities(support: Any) -> bool:
+    """Whether a support is bounds and orders alone; a simplex or a Cholesky factor holds up to rounding."""
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support.event_dim == 0 or type(support) in map(type, (constraints.ordered_vector, constraints.positive_ordered_vector))
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -> jax.Array:

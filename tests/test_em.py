@@ -7,6 +7,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
+from numpyro.distributions import constraints
 from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
@@ -307,6 +308,21 @@ def test_a_table_given_by_logits_is_maximised_though_it_has_no_closed_form():
 
 
 # Honest results
+
+
+@probml.model
+def ascending_means():
+    mean = sample("mean", dist.ImproperUniform(constraints.ordered_vector, (), (3,)))
+    with probml.rows():
+        z = sample("z", dist.Categorical(jnp.ones(3) / 3))
+        sample("x", dist.Normal(mean[z], 1.0))
+
+
+def test_the_closed_form_maximum_does_not_lead_out_of_an_ordered_support():
+    x = np.concatenate([np.random.default_rng(0).normal(mean, 1.0, 40) for mean in (-5.0, 0.0, 5.0)])
+    for seed in range(4):  # the first labels are in any order
+        fit = ascending_means().fit({"x": x}, probml.EM(), seed=seed)
+        np.testing.assert_allclose(fit.params["mean"], [-5, 0, 5], atol=0.5)
 
 
 def test_em_says_when_it_stopped_at_the_iteration_limit():
