@@ -317,22 +317,28 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
 def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, settings: Mapping) -> jax.Array:
     """log p of one row's value of a Normal site, its affine location and its scale integrated out (posterior.Marginals.affine).
 
-    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a regression's predictive).
+    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a regression's predictive). Of several
+    cells it is their covariance: one vector, unless every cell has its own scale and so its own coefficients.
     """
 
     def at(changed):
         arguments = structure.cells(site.name, {**env, **changed})
-        return arguments["loc"][0], arguments["scale"][0] ** 2
+        return arguments["loc"], jnp.broadcast_to(arguments["scale"], arguments["loc"].shape) ** 2
 
     loc, variance = at({})
-    moved = jnp.sum((jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc) ** 2)
-    if settings["scales"]:
-        unit, shape, wide, present = jax.vmap(lambda changed: at(changed)[1])(settings["scales"])
-        variance = present + moved
-        log = dist.StudentT(2 * shape / unit, loc, jnp.sqrt(variance * wide / unit)).log_prob(x.reshape(()))
-    else:
-        log = dist.Normal(loc, jnp.sqrt(variance + moved)).log_prob(x.reshape(()))
-    return log if seen is None else jnp.where(seen.reshape(()), log, 0.0)
+    moved = jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc  # (columns, cells)
+    x = _cells(site, x[None])[0]
+    seen = jnp.ones(x.shape, bool) if seen is None else _cells(site, seen[None])[0]
+    scales, df = settings["scales"], None
+    if scales:
+        unit, shape, wide, variance = jax.vmap(lambda changed: at(changed)[1])(scales)
+        df, wide = 2 * shape / unit, wide / unit
+    if len(x) == 1 or scales and next(iter(scales.values()))[0].size > 1:
+        variance = variance + jnp.sum(moved**2, 0)
+        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else dist.StudentT(df, loc, jnp.sqrt(variance * wide))
+        return jnp.where(seen, alone.log_prob(x), 0.0).sum()
+    covariance = jnp.diag(variance) + moved.T @ moved
+    return unseen_density(loc, covariance if df is None else covariance * wide[0], x, seen, None if df is None else df[0])
 
 
 def row_factors(

@@ -341,12 +341,18 @@ class Marginals:
 
     def affine(self, name: str) -> dict[str, dict[str, jax.Array]] | None:
         """What factors need for the predictive of a row-wise Normal whose location is affine in one gaussian block: settings of the
-        parameters, at the block's columns, and with the scale's c at 1, at its shape, at the Student widening and at its reference."""
+        parameters, at the block's columns, and with the scale's c at 1, at its shape, at the Student widening and at its reference.
+
+        A site of several cells has one scale parameter for all (their predictive is one vector's), or one for each: then no two
+        cells share a coefficient, whose prior would have to scale with both, and their predictives multiply.
+        """
         site = self.plan.structure.sites[name]
-        if site.family is None or site.family.name != "Normal" or math.prod(site.lattice) > 1:
+        if site.family is None or site.family.name != "Normal":
             return None
         centres = {self.of[p].names for p in site.uses.get("loc", {}) if p in self.of}
         scales = [p for p in site.uses.get("scale", {}) if p in self.of]
+        if any(math.prod(self.plan.structure.sites[p].shape) not in (1, math.prod(site.lattice)) for p in scales):
+            return None
         if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() != {"loc", "precision"}:
             return None
         columns, settings = self.columns(self.of[next(iter(centres))[0]]), {}
