@@ -2,7 +2,10 @@
 
 from probml.engines import EM as EM
 from probml.engines import MAP as MAP
+from probml.engines import NUTS as NUTS
+from probml.engines import SVI as SVI
 from probml.engines import Exact as Exact
+from probml.engines import Laplace as Laplace
 from probml.fit import Fit as Fit
 from probml.language import Model as Model
 from probml.language import ModelError as ModelError

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
 LEAST = 32  # rows to which a question to a network is padded, where that costs less than compiling for another number
 SMALL = 2**20  # entries of all tables for that many rows
+GROUPS = 1024  # draws of the parameters among which the rows of a simulation share
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 
@@ -89,12 +90,66 @@ def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief
     if plug_in and table is not None:
         best = jnp.unravel_index(jnp.argmax(table), table.shape)
         table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
+    if fit.drawn is not None and not plug_in:
+        drawn, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
+        return Belief({name: drawn[name] for name in params}, table if tables is None else tables, {}), True
     if plug_in or fit.closed is None:
         return Belief(params, table, {}), False
     predictive = predictives(fit._plan, plan, fit.closed, fit._known())
     if predictive is not None:
         return Belief(params, table, predictive), False
     return Belief(fit._draws(DRAWS, 0), table, {}), True
+
+
+def drawn(fit: "Fit", data: chunks.Data, key, seed: int, plug_in: bool):
+    """Joint draws of what is hidden and discrete in rows, each row with its own draw of the parameters (row i with the i-th, and again
+    from the first after GROUPS), which are drawn given what was fitted, not given the new rows.
+
+    Returns:
+        plan, way back, belief with parameters led by the axis of draws, name → joint states and log p(row) as `back` takes them.
+    """
+    question = prepare(fit, data, (), plug_in).at_point(fit)
+    plan, n = question.plan, data.table.rows
+    several = not plug_in and (fit.closed is not None or fit.drawn is not None)
+    if not several:
+        belief, log, states = question.belief, None, {}
+        if plan.variables:
+            log, states = queries.draw(plan, belief, question.known, question.rows, key)
+        return plan, question.back, belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log
+    groups = min(n, GROUPS)
+    params, table = fit._draws(groups, seed), question.belief.table
+    if fit.drawn is not None and getattr(fit.drawn, "tables", None) is not None:
+        codes = {name: params.pop(name) for name in plan.globals}
+        table = jnp.log(jnp.stack([_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]))
+    belief, log, states = Belief({name: params[name] for name in fit.params}, table, {}), None, {}
+    if plan.variables:
+        order = chunks.order(data, plan)
+        owner = (np.arange(n) if order is None else order) % groups
+        places = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=groups)
+        begins, most = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
+        index = places[np.minimum(begins[:, None] + np.arange(most), (begins + counts - 1)[:, None])]
+        found, drew = queries.draw_each(plan, belief, question.known, question.rows, jnp.asarray(index), key)
+        real = np.arange(most) < counts[:, None]
+        size = question.rows.weights.size
+
+        def scattered(array):
+            array = np.asarray(array)
+            out = np.zeros((size, *array.shape[2:]), array.dtype)
+            out[index[real]] = array[real]
+            return out[None]
+
+        log, states = scattered(found), {name: scattered(value) for name, value in drew.items()}
+    return plan, question.back, belief, states, log
+
+
+def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
+    """1 at the joint state of the discrete sites outside rows, in the plan's order."""
+    out = np.zeros([plan.variables[name].states for name in plan.globals])
+    at = [int(np.flatnonzero((plan.variables[n].values.reshape(out.shape[i], -1) == np.ravel(codes[n])).all(1))[0])
+          for i, n in enumerate(plan.globals)]  # fmt: skip
+    out[tuple(at)] = 1.0
+    return out
 
 
 def answer(

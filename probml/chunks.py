@@ -131,6 +131,20 @@ class Data(NamedTuple):
         columns = {name: column(name, c) for name, c in table.columns.items()}
         return self._replace(table=replace(table, rows=len(picks), columns=columns, inputs=inputs, index=None), steps=1, lengths=None)
 
+    def taken(self, index: np.ndarray) -> "Data":
+        """Some of the rows, in this order, as often as they stand there."""
+
+        def at(array):
+            return None if array is None else array[index]
+
+        columns = {
+            name: tables.Column(column.values[index], at(column.seen), at(column.likelihood), column.torn)
+            for name, column in self.table.columns.items()
+        }
+        inputs = {name: array[index] for name, array in self.table.inputs.items()}
+        table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
+        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given))
+
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern of evidence, the same program."""
         columns = dict(self.table.columns)

@@ -1,10 +1,12 @@
 """The log posterior density, unseen discrete sites summed out, as a function of parameters without bounds: what climbs and samplers see."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
@@ -61,6 +63,11 @@ def shapes(plan: Plan, known: Known) -> dict[str, jax.ShapeDtypeStruct]:
     return jax.eval_shape(lambda: to_free(plan, blank, known))
 
 
+def size(plan: Plan, known: Known) -> int:
+    """d, the number of unbounded coordinates."""
+    return sum(math.prod(spec.shape) for spec in shapes(plan, known).values())
+
+
 def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
     """Parameters at a vector of unbounded coordinates, and log |∂ parameters / ∂ u|."""
     blank = jax.tree.map(lambda s: jnp.zeros(s.shape, u.dtype), shapes(plan, known))
@@ -71,15 +78,11 @@ def owners(plan: Plan, known: Known) -> list[str]:
     """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions, the number of the coordinate."""
     out = []
     for name, spec in sorted(shapes(plan, known).items()):
-        grid = [", ".join(map(str, index)) for index in _indices(spec.shape)]
+        grid = [", ".join(map(str, index)) for index in np.ndindex(spec.shape)]
         out += [f"{name}[{index}]" if index else name for index in grid]
     return out
 
 
-def _indices(shape: tuple[int, ...]):
-    import numpy as np
-
-    return np.ndindex(shape)
 
 
 def value_and_gradient(

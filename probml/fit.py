@@ -6,15 +6,16 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, queries, tables
+from probml import asking, chunks, queries, reports, tables
 from probml import plan as planning
+from probml.belief import Draws, Normal
 from probml.blocks import blocks
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
@@ -28,14 +29,23 @@ from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
 
 
+class Seen(NamedTuple):
+    """What a Fit keeps of the data: the shapes of the inputs, which cells were seen, the labels."""
+
+    shapes: dict[str, tuple]
+    pattern: Mapping[str, str]
+    labels: dict[str, tuple]
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A model and what was inferred; immutable, a pytree.
 
     Attributes:
         model: the Model.
-        params: point values, name → array: the posterior mean for Exact, the maximum for EM and MAP.
-        history: the objective (log posterior, or log likelihood with prior=False), its start included.
+        params: point values, name → array: the posterior mean for Exact, NUTS and SVI, the maximum for EM, MAP and Laplace.
+        history: the objective (log posterior, or log likelihood with prior=False), its start included; for NUTS the climb to where it
+            began, then the log density of each iteration, the mean of all chains; for SVI the evidence lower bound.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
     """
@@ -56,11 +66,11 @@ class Fit:
     states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
     learnt: Model | None = field(default=None, repr=False)  # the model that was fitted, where do() has changed it since
     kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
+    drawn: Draws | Normal | None = field(default=None, repr=False)  # a posterior that is no closed form
+    data: chunks.Data | None = field(default=None, repr=False)  # what was seen, where there are draws to judge it by
 
     @classmethod
-    def of(
-        cls, model: Model, shapes: dict, pattern: Mapping, labels: dict, engine: Any, outcome: Outcome, given: dict, table: Any, kept: Any
-    ) -> "Fit":
+    def of(cls, model: Model, seen: "chunks.Data | Seen", engine: Any, outcome: Outcome, given: dict, table: Any, kept: Any) -> "Fit":
         """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
@@ -72,30 +82,35 @@ class Fit:
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
+        if outcome.status is Status.DOUBTFUL:
+            text = "; ".join((outcome.status.message, *outcome.notes))
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}", RuntimeWarning, stacklevel=4)
         return cls(
             model,
             {name: _fixed(value) for name, value in outcome.params.items()},
-            shapes,
+            seen.shapes,
             repr(engine),
             _fixed(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
             outcome.notes,
-            labels,
+            seen.labels,
             given,
-            tuple(sorted(pattern.items())),
+            tuple(sorted(seen.pattern.items())),
             outcome.posterior,
             table,
             None,
             kept,
+            outcome.belief,
+            seen if outcome.belief is not None and isinstance(seen, chunks.Data) else None,
         )
 
     # What was found
 
     @property
     def converged(self) -> bool:
-        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN)
+        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED, Status.APPROXIMATED)
 
     @property
     def status(self) -> str:
@@ -139,11 +154,13 @@ class Fit:
             cells = jax.nn.one_hot(plan.variables[site].values, found.states)  # (joint states, *cells, states)
             probs = jnp.tensordot(joint, cells, 1)
             return dist.Categorical(probs=probs / probs.sum(-1, keepdims=True))
-        if self.closed is None or site not in self.closed.mean:
-            raise Refusal(
-                f"'{site}': {self.engine} has no posterior of it in closed form; fit with probml.Exact(), or take fit.params['{site}']"
-            )
-        return self._marginals.distribution(site)
+        if self.closed is not None and site in self.closed.mean:
+            return self._marginals.distribution(site)
+        found = self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None and site in self.params else None
+        if found is None:
+            instead = f"fit.draws(n)['{site}']" if self.drawn is not None else f"fit.params['{site}']"
+            raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit with probml.Exact(), or take {instead}")
+        return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...).
@@ -151,29 +168,33 @@ class Fit:
         Raises:
             Refusal: the engine found a point.
         """
-        if self.closed is None and self.states is None:
-            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact(), or take fit.params")
+        if self.closed is None and self.drawn is None and self.states is None:
+            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() or probml.NUTS(), or take fit.params")
         if n < 1:
             raise ModelError(f"draws(n={n}): expected at least 1")
         return {name: np.asarray(value) for name, value in self._draws(n, seed).items()}
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
+        if self.drawn is not None:
+            return self.drawn.draw(self._plan, self._known(), n, seed)
         return draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
 
     def summary(self):
-        """A pandas table: a row per parameter element; value, and for a posterior mean and sd."""
-        import pandas as pd
+        """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of draws the 5% and 95% quantiles,
+        the effective numbers of draws and R-hat (which is missing where there is one chain)."""
+        return reports.summary(self)
 
-        records = []
-        for name, value in self.params.items():
-            spread = None
-            if self.closed is not None:
-                spread = np.broadcast_to(np.sqrt(np.asarray(self.posterior(name).variance)), value.shape)
-            for index in np.ndindex(value.shape):
-                label = f"{name}[{', '.join(map(str, index))}]" if index else name
-                records.append((label, value[index]) if spread is None else (label, value[index], spread[index]))
-        columns = ["parameter", "value"] if self.closed is None else ["parameter", "mean", "sd"]
-        return pd.DataFrame(records, columns=columns).set_index("parameter")
+    def to_arviz(self, data: Any = None):
+        """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row, posterior_predictive, observed_data, with the
+        names of plates and the labels of states as dimensions and coordinates.
+
+        Args:
+            data: the rows; by default those that were fitted.
+
+        Raises:
+            Refusal: the engine found a point, not a posterior.
+        """
+        return reports.to_arviz(self, data)
 
     # Questions about rows
 
@@ -305,14 +326,23 @@ class Fit:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
         return (wholly or candidates)[0]
 
-    def predict(self, data: Any, site: str | None = None, plug_in: bool = False, given: str = queries.ALL) -> np.ndarray:
+    def predict(
+        self, data: Any, site: str | None = None, plug_in: bool = False, given: str = queries.ALL, interval: float | None = None
+    ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells).
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before it.
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the bounds of which leave half of the
+                rest on either side of a new value of a continuous site or a count, its parameters unknown as they are.
+
+        Raises:
+            ModelError: the site is unknown or not said; an interval of a site with states (ask predict_proba).
         """
         held = self._read(data)
         name = site or self._unseen(held, continuous=True)
+        if interval is not None:
+            return reports.interval(self, held, name, interval, plug_in, given)
         if self._site(name).states is not None:
             return tables.to_labels(self.predict_proba(data, name, plug_in, given).argmax(-1), self.names.get(name))
         return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
@@ -463,19 +493,18 @@ class Fit:
         else:
             held = self._read(given)
         key = jax.random.key(seed)
-        question = asking.prepare(self, held, (), plug_in).at_point(self)
-        plan, back = question.plan, question.back
-        n, sites, states = held.table.rows, self.structure.sites, {}
+        return self._simulated(held, key, seed, plug_in)
+
+    def _simulated(self, held: chunks.Data, key, seed: int, plug_in: bool) -> dict[str, np.ndarray]:
+        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the first again after asking.GROUPS."""
+        plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
+        n, sites = held.table.rows, self.structure.sites
         if plan.variables:
-            log, states = queries.draw(plan, question.belief, question.known, question.rows, key)
             asking.warn(self, back(log))
         fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         if any(site.rows and site.name not in fixed for site in sites.values()):
-            if self.closed is not None and not plug_in:
-                params = self._draws(n, seed)
-            else:
-                params = {k: jnp.broadcast_to(jnp.asarray(v), (n, *v.shape)) for k, v in self.params.items()}
+            params = {k: v[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
             given, last = self._known().given, jax.random.fold_in(key, 1)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n, held.steps)
@@ -601,12 +630,12 @@ class _Shell:
 
 
 def _flatten(fit: Fit):
-    return (fit.params, fit.closed, fit.states), _Shell(replace(fit, kept=None))
+    return (fit.params, fit.closed, fit.states, fit.drawn), _Shell(replace(fit, kept=None, data=None))
 
 
 def _unflatten(shell: _Shell, arrays) -> Fit:
-    params, closed, states = arrays
-    return replace(shell.fit, params=params, closed=closed, states=states)
+    params, closed, states, drawn = arrays
+    return replace(shell.fit, params=params, closed=closed, states=states, drawn=drawn)
 
 
 jax.tree_util.register_pytree_node(Fit, _flatten, _unflatten)

@@ -15,10 +15,21 @@ import jax.numpy as jnp
 from probml import chains, elimination, sequences
 from probml.compiling import jit
 from probml.elimination import Factor
-from probml.factors import Known, Rows, chain_moves, global_factors, in_pieces, level_factors, naturals, over_states, row_environment
+from probml.factors import (
+    Known,
+    Rows,
+    chain_moves,
+    global_factors,
+    in_pieces,
+    level_factors,
+    naturals,
+    over_states,
+    row_environment,
+    row_evidence,
+)
 from probml.passes import each
 from probml.plan import Plan
-from probml.sequences import Moves
+from probml.sequences import Moves, merged, picked
 
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"  # what an answer about a step looks at: all, the steps up to it, those before
 
@@ -27,7 +38,7 @@ class Belief(NamedTuple):
     """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives, and global states."""
 
     params: dict[str, jax.Array]
-    table: jax.Array | None  # log posterior over the global discrete sites
+    table: jax.Array | None  # log posterior over the global discrete sites; of draws, theirs too may lead with an axis of draws
     predictive: dict[str, Any]  # pooled continuous site → arguments of its predictive (posterior.Marginals)
 
 
@@ -233,12 +244,29 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     def chunk(rows):
         if not averaged:
             return _answer(plan, ask, belief, known, rows, view)
-        log, out = jax.lax.map(lambda params: _answer(plan, ask, belief._replace(params=params), known, rows, view), belief.params)
+        each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
+
+        def at(draw):
+            params, table = draw if each_table else (draw, belief.table)
+            return _answer(plan, ask, belief._replace(params=params, table=table), known, rows, view)
+
+        log, out = jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
     return each(chunk, chunks)
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Array:
+    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the parameters: (draws, chunks, b)."""
+
+    def one(params):
+        natural = naturals(plan, params, known)
+        return each(lambda rows: row_evidence(plan, params, known, natural, rows), chunks)
+
+    return jax.lax.map(one, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
@@ -295,9 +323,35 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
 
 
 @functools.partial(jit, static_argnames=("plan",))
+def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax.Array, key):
+    """As `draw`, row groups each with parameters of their own.
+
+    Args:
+        belief: its parameters lead with the axis of the groups (and its table, if it is one of draws).
+        index: (groups, rows a group) numbers of rows, chunks behind one another.
+
+    Returns:
+        log p(row), (groups, rows a group), and name → joint states of the same shape.
+    """
+    flat, each_table = merged(chunks), belief.table is not None and belief.table.ndim > len(plan.globals)
+
+    def group(parts):
+        params, table, index, key = parts
+        own = belief._replace(params=params, table=table if each_table else belief.table)
+        rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+        return jax.tree.map(lambda leaf: leaf[0], _drawn(plan, own, known, rows, key))
+
+    tables = belief.table if each_table else jnp.zeros(len(index))
+    return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
+
+
+@functools.partial(jit, static_argnames=("plan",))
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b) joint states."""
+    return _drawn(plan, belief, known, chunks, key)
 
+
+def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     def chunk(rows, key):
         parts, size, steps = _parts(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:

@@ -1,4 +1,4 @@
-"""How a posterior is found: one engine per file, and the ladder Exact → EM → MAP that chooses."""
+"""How a posterior is found: one engine per file, and the ladder Exact → EM → MAP that chooses where the user names none."""
 
 import functools
 from collections.abc import Mapping
@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
+from scipy.special import logsumexp
 
 from probml import chunks, tables
 from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
+from probml.engines.laplace import Laplace as Laplace
 from probml.engines.map import MAP as MAP
+from probml.engines.nuts import NUTS as NUTS
 from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
+from probml.engines.svi import SVI as SVI
 from probml.factors import Summary
 from probml.language import Model, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
@@ -45,7 +50,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     from probml.fit import Fit
 
     if engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run")) or isinstance(engine, type):
-        raise ModelError(f"engine={engine!r} is not an engine: pass a value, probml.EM(), probml.MAP() or probml.Exact(), or None")
+        raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), probml.Exact() or probml.NUTS(), or None")
     held = chunks.read(model, data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
     if not held.table.columns:
@@ -73,9 +78,20 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         except Refusal:
             if engine is ladder[-1]:
                 raise
-    table = _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows) if plan.globals else None
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return Fit.of(model, held.shapes, held.pattern, held.labels, engine, outcome, jax.device_get(known.given), table, kept)
+    table = _states(plan, outcome, known, rows)
+    return Fit.of(model, held, engine, outcome, jax.device_get(known.given), table, kept)
+
+
+def _states(plan: Plan, outcome, known, rows):
+    """log p(discrete sites outside rows | data): at the point that was found, or the mean over draws."""
+    if not plan.globals:
+        return None
+    tables = getattr(outcome.belief, "tables", None)
+    if tables is not None:
+        flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
+        return logsumexp(flat, axis=0) - np.log(len(flat))
+    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows)
 
 
 def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict:
@@ -105,9 +121,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
         structure = trace(models[size], held.shapes)
         parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
-        fits[size] = Fit.of(
-            models[size], held.shapes, held.pattern, held.labels, engine, outcome, jax.device_get(known.given), None, None
-        )
+        fits[size] = Fit.of(models[size], held, engine, outcome, jax.device_get(known.given), None, None)
     return fits
 
 
@@ -133,13 +147,13 @@ def update(fit, data: Any, weights: Any = None):
 
 def _again(fit, part: tuple[Kept, Mapping]):
     """The fit's engine once more, on its statistics and those of another part."""
-    from probml.fit import Fit
+    from probml.fit import Fit, Seen
 
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = planning.make(fit.structure, pattern, tuple(fit.given))
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
     outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
-    return Fit.of(fit.model, fit.shapes, pattern, fit.names, kept.engine, outcome, fit.given, None, kept)
+    return Fit.of(fit.model, Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

@@ -63,7 +63,7 @@ class MAP:
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
         params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior) for block in stage):
-            params = _begin(plan, self.prior, params, known, rows)
+            params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
             return self._stochastic(data, plan, rows, known, seed, params)
         limit = self.steps or 1000
@@ -141,7 +141,7 @@ def _flat(value, gradient):
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _begin(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
+def closed_start(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
     """The closed-form blocks at their maximum given the rest: a start that no unit of the data can mislead."""
     better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior, only_forms=True)
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))

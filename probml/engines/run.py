@@ -20,6 +20,9 @@ class Status(enum.IntEnum):
     EXACT = 5
     KNOWN = 6
     STALLED = 7
+    SAMPLED = 8
+    DOUBTFUL = 9
+    APPROXIMATED = 10
 
     @property
     def message(self) -> str:
@@ -31,6 +34,9 @@ class Status(enum.IntEnum):
             Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
             Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded or badly scaled",
             Status.EXACT: "exact",
+            Status.SAMPLED: "sampled",
+            Status.DOUBTFUL: "sampled, but not to be trusted yet",
+            Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
             Status.KNOWN: "parameters were given, nothing was fitted",
         }[self]
 
@@ -45,6 +51,7 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...] = ()
     posterior: Any = None
     log_evidence: float | None = None
+    belief: Any = None  # belief.Draws or belief.Normal
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:

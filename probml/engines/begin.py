@@ -1,0 +1,138 @@
+"""Where posterior engines begin: a mode, or a point near one, and the curvature of the density there."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from probml import curvature, density
+from probml.ascent import lbfgs
+from probml.blocks import blocks
+from probml.chunks import Data
+from probml.compiling import jit
+from probml.curvature import Frame
+from probml.engines.em import EM
+from probml.engines.map import closed_start
+from probml.engines.run import Status
+from probml.engines.start import starts
+from probml.factors import Known, Rows, log_prior
+from probml.language import ModelError, Refusal
+from probml.plan import Plan
+
+STEPS = 300  # of the climb
+RESTARTS = 4  # of EM, where something is hidden
+NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
+
+
+class Begin(NamedTuple):
+    """A point with what a sampler, a guide or a normal approximation needs of it; starts are in the frame's coordinates."""
+
+    frame: Frame
+    hessian: jax.Array
+    value: jax.Array
+    climbed: jax.Array  # the climb ended where the gradient is zero
+    trail: jax.Array  # its values
+    starts: tuple[jax.Array, jax.Array, jax.Array]  # z (k, d), log density, gradient in z
+
+
+def hyper(plan: Plan) -> tuple[str, ...]:
+    """Free parameters that stand in the prior of other free ones: together with these their density may have no maximum."""
+    return tuple(name for name in plan.free if any(c in plan.free for c in plan.structure.children[name]))
+
+
+def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """A first point: EM's mode where something is hidden, else the closed forms' from the prior means, else those."""
+    if not plan.complete:
+        found = EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
+        if found.status is not Status.COLLAPSED:
+            return {name: jnp.asarray(value) for name, value in found.params.items()}
+    first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
+    params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
+    if plan.complete and not start and any(block.form for stage in blocks(plan, True) for block in stage):
+        params = closed_start(plan, True, params, known, rows)
+    return params
+
+
+def climb_and_measure(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows, spread: jax.Array) -> Begin:
+    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at the point if there is no mode near.
+
+    The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
+
+    Args:
+        spread: standard normal numbers (k, d) for the starts of k chains.
+    """
+    free = density.to_free(plan, params, known)
+    still = {name: free.pop(name) for name in held}
+
+
+    def point(u):
+        out, volume = density.from_free(plan, {**u, **still}, known)
+        return out, volume
+
+    def loss(u):
+        value, gradient = density.value_and_gradient(plan, point, u, known, rows)
+        return -value, jax.tree.map(jnp.negative, gradient)
+
+    climbed, trail, value = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(())
+    if free:
+        top, least, count, trail, slope = lbfgs(loss, free, STEPS, 1e-12, trail=STEPS)
+        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
+        climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
+        far = jnp.stack([jnp.max(jnp.abs(top[name] - free[name]) * (plan.structure.sites[name].domain == "positive")) for name in free])
+        good = jnp.isfinite(least) & (climbed | (jnp.max(far) < 10.0))
+        free = jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free)
+        value, trail = -least, -trail
+    u = ravel_pytree({**free, **still})[0]
+    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype))
+
+    return Begin(frame, hessian, value, climbed, trail, chains)
+
+
+measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
+
+
+def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:
+    """Refuse a density that is not finite where it begins, or that is flat in some direction under a flat prior.
+
+    Raises:
+        ModelError: which site's prior, or that the data, are impossible at the first point.
+        Refusal: the posterior is improper; the parameters that stand for one another are named.
+    """
+    name = plan.structure.model.name
+    values = np.asarray(begun.starts[1])
+    if not np.isfinite(values).all():
+        logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
+        bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
+        where = (
+            f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
+            if bad is not None
+            else f"the priors are finite, so the likelihood of {', '.join(repr(s) for s in plan.observed)} is not"
+        )
+        if not np.isfinite(values).any():
+            raise ModelError(
+                f"{engine} cannot start on model '{name}': the log density is {values[0]} at the first point: {where}. "
+                "Give a point of positive density, fit(..., start={...}), or check the data for values that the model cannot make"
+            )
+    flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
+    if not flat or begun.frame.axes.size == 0:
+        return
+    low = int(np.argmin(np.asarray(begun.frame.curvature)))
+    limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
+    if float(begun.frame.curvature[low]) < limit:
+        loads, owners = np.asarray(begun.frame.axes)[:, low], density.owners(plan, known)
+        shares = np.abs(loads) * np.sqrt(np.abs(np.diagonal(np.asarray(begun.hessian))))
+        named = [f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}" for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
+        raise Refusal(
+            f"{engine} cannot fit model '{name}': its posterior is improper: the prior of '{flat[0]}' is flat (ImproperUniform) and the "
+            f"data do not tell the direction {' '.join(named)} (a column that is constant, or the sum of others?). Give it a proper prior, "
+            f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
+        )
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
+    return log_prior(plan, params, known, names=(site,))

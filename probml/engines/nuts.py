@@ -1,0 +1,255 @@
+"""NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that the mode's curvature made round."""
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml import belief, density, diagnostics
+from probml.belief import Draws
+from probml.chunks import Data
+from probml.compiling import jit
+from probml.curvature import Frame
+from probml.engines import begin
+from probml.engines.run import Outcome, Progress, Status, check_settings
+from probml.engines.start import check_distinct
+from probml.factors import Known, Rows
+from probml.language import ModelError
+from probml.passes import global_posterior
+from probml.plan import Plan
+from probml.relabelling import exchanges, relabelled
+
+HELD = 256  # iterations a device call holds at the most
+PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
+METHODS = (None, "parallel", "vectorized", "sequential")
+
+
+class Settings(NamedTuple):
+    """What a compiled sampler depends on."""
+
+    warmup: int
+    target_accept: float
+    max_tree_depth: int
+
+
+@dataclass(frozen=True)
+class NUTS:
+    """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass adaptation), over the parameters alone.
+
+    The density is the evidence: hidden discrete sites are summed out, and drawn exactly given each draw when they are asked for. Chains
+    start about one mode (EM's where something is hidden), in coordinates in which its curvature is that of a standard normal.
+
+    Args:
+        draws: kept a chain.
+        warmup: iterations a chain before them, in which step size and masses are learnt; another number compiles anew.
+        chains: independent runs; R-hat needs two.
+        target_accept: the acceptance probability that the step size is tuned to; nearer to 1 is slower and more careful.
+        max_tree_depth: at most 2^depth − 1 gradients an iteration.
+        relabel: give exchangeable hidden states the same numbers in all draws.
+        chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program; on a GPU) or "sequential".
+        progress: show a progress bar.
+
+    Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a chain.
+    """
+
+    draws: int = 1000
+    warmup: int = 1000
+    chains: int = 4
+    target_accept: float = 0.8
+    max_tree_depth: int = 10
+    relabel: bool = True
+    chain_method: str | None = None
+    progress: bool = False
+
+    def __post_init__(self):
+        check_settings(self, positive=("draws", "chains", "max_tree_depth"), nonnegative=("warmup",))
+        if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
+            raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability between 0 and 1, such as 0.9")
+        if self.chain_method not in METHODS:
+            raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of {list(METHODS)}")
+
+    def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
+        """NUTS treats every plan."""
+        check_distinct(data, plan)
+
+    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        params = begin.rough(data, plan, rows, known, weights, seed, start)
+        spread = np.random.default_rng([seed, 7]).standard_normal((self.chains, density.size(plan, known)))
+        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread)
+        begin.check(plan, begun, params, known, "NUTS")
+        z, stats = self._sampled(plan, begun, known, rows, seed)
+        values = jax.device_get(belief.constrained(plan, known, _points(begun.frame, z)))
+        found = []
+        if self.relabel:
+            # any draw will do to find what is exchangeable: the density is asked there
+            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known, rows)
+            values, moved = relabelled(found, values)
+        wrong, notes = diagnostics.complaints(values, stats, vars(self))
+        if found and moved:
+            named = ", ".join(repr(exchange.site) for exchange in found)
+            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered (relabel=False leaves them)")
+        draws = with_states(plan, Draws(values, None, stats), known, rows, seed)
+        status = Status.DOUBTFUL if wrong else Status.SAMPLED
+        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
+        return Outcome(
+            belief.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
+        )
+
+    def _sampled(self, plan: Plan, begun: begin.Begin, known: Known, rows: Rows, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
+        settings, frame = Settings(self.warmup, self.target_accept, self.max_tree_depth), begun.frame
+        method = self.chain_method or ("parallel" if jax.default_backend() == "cpu" else "vectorized")
+        keys = jax.random.split(jax.random.key(seed), self.chains)
+        states = first(plan, settings, frame, begun.starts, keys, known, rows)
+        total, stop, lock = self.warmup + self.draws, threading.Event(), threading.Lock()
+        with Progress("NUTS", total * self.chains, self.progress) as bar:
+            shown = [0]
+
+            def walk(state):
+                done, count, out = 0, 8, []
+                while done < total and not stop.is_set():
+                    count = min(count, HELD, total - done)
+                    began = time.perf_counter()
+                    advance = _advance_all if method == "vectorized" else _advance
+                    state, trail = advance(plan, settings, frame, state, known, rows, count)
+                    axis = 1 if method == "vectorized" else 0
+                    keep = (slice(None),) * axis + (slice(count),)
+                    out.append(jax.tree.map(lambda leaf, keep=keep: np.asarray(leaf)[keep], trail))
+                    done += count
+                    took = max(time.perf_counter() - began, 1e-6)
+                    count = int(np.clip(count * PAUSE / took, 1, 8 * count))
+                    with lock:
+                        shown[0] += (self.chains if method == "vectorized" else 1) * out[-1]["steps"].shape[-1]
+                        bar.update(shown[0], float(np.mean(out[-1]["log_density"])))
+                return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
+
+            if method == "vectorized":
+                found = walk(states)
+            else:
+                apart = [jax.tree.map(lambda leaf, c=c: leaf[c], states) for c in range(self.chains)]
+                workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
+                with ThreadPoolExecutor(workers) as pool:
+                    try:
+                        found = list(pool.map(walk, apart))
+                    except BaseException:  # Ctrl-C: the other chains end after their present call
+                        stop.set()
+                        raise
+                found = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+        kept = {name: value[:, self.warmup :] for name, value in found.items()}
+        return kept.pop("z"), kept
+
+
+def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
+    """The same with the discrete sites outside rows, drawn given the data and each draw of the parameters."""
+    if not plan.globals:
+        return draws
+    tables, drawn = _states(plan, {n: jnp.asarray(draws.values[n]) for n in plan.free}, known, rows, jax.random.key(seed + 1))
+    return draws._replace(values={**draws.values, **jax.device_get(drawn)}, tables=np.asarray(tables))
+
+
+@functools.partial(jit, static_argnums=0)
+def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, key):
+    lead = jax.tree.leaves(values)[0].shape[:2]
+
+    def one(pair):
+        params, key = pair
+        table = global_posterior(plan, params, known, rows)
+        where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
+        cells = {n: jnp.asarray(plan.variables[n].values)[at] for n, at in zip(plan.globals, where, strict=True)}
+        return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
+
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
+    out = jax.lax.map(one, (flat, jax.random.split(key, lead[0] * lead[1])))
+    return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), out)
+
+
+def _finite(trail) -> np.ndarray:
+    trail = np.asarray(trail)
+    return trail[np.isfinite(trail)]
+
+
+def _sampler(settings: Settings, plan: Plan, frame: Frame):
+    """NumPyro's functional NUTS, whose density takes the data as arguments: init and step."""
+    from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
+
+    def potential(frame, known, rows):
+        both = frame.pulled(density.posterior(plan, known, rows))
+        return density.differentiable(lambda z: jax.tree.map(jnp.negative, both(z)))
+
+    return hmc(potential_fn_gen=potential, algo="NUTS")
+
+
+def _init(settings: Settings, init, z, value, gradient, key, arguments):
+    from numpyro.infer.util import ParamInfo
+
+    return init(
+        ParamInfo(z, -value, -gradient),
+        num_warmup=settings.warmup,
+        target_accept_prob=settings.target_accept,
+        max_tree_depth=settings.max_tree_depth,
+        model_args=arguments,
+        rng_key=key,
+    )
+
+
+def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts, keys, known: Known, rows: Rows):
+    """The sampler's state of every chain; a start without density goes to the frame's centre."""
+    init, _ = _sampler(settings, plan, frame)
+    z, values, gradients = starts
+    good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
+    best = jnp.argmax(jnp.where(good, values, -jnp.inf))
+    index = jnp.where(good, jnp.arange(len(z)), best)
+    return jax.vmap(lambda z, v, g, key: _init(settings, init, z, v, g, key, (frame, known, rows)))(
+        z[index], values[index], gradients[index], keys
+    )
+
+
+def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, rows: Rows, count):
+    """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest blank."""
+    init, step = _sampler(settings, plan, frame)
+    arguments = (frame, known, rows)
+    _init(settings, init, state.z, -state.potential_energy, -state.z_grad, state.rng_key, arguments)  # sets the schedule of the warm-up
+
+    def once(i, carry):
+        state, trail = carry
+        state = step(state, arguments)
+        drawn = {
+            "z": state.z,
+            "log_density": -state.potential_energy,
+            "diverging": state.diverging,
+            "steps": state.num_steps,
+            "accept": state.accept_prob,
+        }
+        return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail, drawn)
+
+    dtype = state.z.dtype
+    blank = {
+        "z": jnp.zeros((HELD, state.z.size), dtype),
+        "log_density": jnp.zeros(HELD, dtype),
+        "diverging": jnp.zeros(HELD, bool),
+        "steps": jnp.zeros(HELD, state.num_steps.dtype),
+        "accept": jnp.zeros(HELD, dtype),
+    }
+    return jax.lax.fori_loop(0, count, once, (state, blank))
+
+
+first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
+_advance = functools.partial(jit, static_argnums=(0, 1))(advance)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _advance_all(plan, settings, frame, states, known, rows, count):
+    return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
+
+
+@jit
+def _points(frame: Frame, z: jax.Array) -> jax.Array:
+    return jax.vmap(jax.vmap(frame.point))(z)
