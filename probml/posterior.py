@@ -53,6 +53,12 @@ def _prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.A
     return jnp.broadcast_to(distribution.covariance_matrix, (*site.lattice, site.event[0], site.event[0]))
 
 
+def _equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A precision with a diagonal of 1, and the scales that were taken out: whatever the units of the coefficients, as well as it can be."""
+    scale = jnp.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
+    return precision * scale[..., :, None] * scale[..., None, :], scale
+
+
 class Marginals:
     """The distributions of a posterior, given its plan and blocks (static) and its arrays."""
 
@@ -70,7 +76,11 @@ class Marginals:
     def covariance(self, block: Block) -> jax.Array:
         """A gaussian block's conditional variance (event 0) or covariance (event 1) at the reference scales."""
         precision = self.natural[block.names]["precision"]
-        return 1.0 / precision if block.event == 0 else jnp.linalg.inv(precision)
+        if block.event == 0:
+            return 1.0 / precision
+        unit, scale = _equilibrated(precision)
+        inverse = jnp.linalg.inv(unit)
+        return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)) * scale[..., :, None] * scale[..., None, :]
 
     def _slices(self, block: Block) -> dict[str, slice]:
         out, start = {}, 0
@@ -217,20 +227,24 @@ class Marginals:
         for bundle, posterior in self._bundled():
             total += posterior.log_prob(bundle.join(params)).sum()
         for block in (block for block in self.blocks if block.form == "gaussian"):
-            first = block.names[0]
-            loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
+            first, loc, wide = block.names[0], self.natural[block.names]["loc"], 1.0
+            value = jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked else params[first]
             if self.scale_of(first) is not None:
                 if self.plan.structure.sites[first].family.name == "MultivariateNormal":
                     now, then = (_prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
-                    covariance = now * (jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1))[..., None, None]
-                else:
-                    wide = self._widened(block, params)
-                    covariance = covariance * (wide**2 if block.event == 0 else wide[..., :, None] * wide[..., None, :])
-            value = jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked else params[first]
+                    ratio = jnp.trace(self.covariance(block), axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
+                    total += dist.MultivariateNormal(loc, now * ratio[..., None, None]).log_prob(value).sum()
+                    continue
+                wide = self._widened(block, params)
+            precision, away = self.natural[block.names]["precision"], (value - loc) / wide
             if block.event == 0:
-                total += dist.Normal(loc, jnp.sqrt(covariance)).log_prob(value).sum()
-            else:
-                total += dist.MultivariateNormal(loc, covariance).log_prob(value).sum()
+                total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(wide) - 0.5 * precision * away**2 - 0.5 * math.log(2 * math.pi))
+                continue
+            # By the precision, not by its inverse: near a flat direction (collinear columns) the inverse has lost the others
+            unit, scale = _equilibrated(precision)
+            root = jnp.log(jnp.diagonal(jnp.linalg.cholesky(unit), axis1=-2, axis2=-1)) - jnp.log(scale * wide)
+            square = away * (precision @ away[..., None])[..., 0]
+            total += jnp.sum(root - 0.5 * square - 0.5 * math.log(2 * math.pi))
         return total
 
     # Posterior predictives: one row at a time, exact where the row uses every parameter element once.
@@ -351,7 +365,8 @@ class Marginals:
             return None
         centres = {self.of[p].names for p in site.uses.get("loc", {}) if p in self.of}
         scales = [p for p in site.uses.get("scale", {}) if p in self.of]
-        if any(math.prod(self.plan.structure.sites[p].shape) not in (1, math.prod(site.lattice)) for p in scales):
+        cells = math.prod(site.lattice)
+        if cells > 1 and any(math.prod(self.plan.structure.sites[p].shape) not in (1, cells) for p in scales):
             return None
         if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() != {"loc", "precision"}:
             return None

@@ -1,0 +1,303 @@
+"""Gaussian regression from its moments: rows added up once, prior scales and noise chosen by log evidence.
+
+    y | x ~ N(F b + X β, σ²),   b flat,   β_j ~ N(0, σ² ρ_j),   ρ = the prior's variances in units of the noise
+
+Rows enter through their number n, their mean and the triangular root R of their scatter about it, RᵀR = Σ w (row − mean)(row − mean)ᵀ,
+found by QR: never by normal equations, so that a design of condition κ costs κ and not κ² of the digits. Roots of two parts are
+one QR of both, so that parts add up. With F projected out, N = n − columns of F, and z the data in the coordinates of R,
+
+    Q(ρ) = min over β of |z − R β|² + Σ β_j²/ρ_j + rest
+    log p(y | ρ, σ²) = −N/2 log 2πσ² − Q/2σ² − ½ log|I + R diag(ρ) Rᵀ| − ½ log|FᵀF|
+
+which is the restricted (residual) likelihood, REML; without F it is the evidence. Where the noise is not known, σ² = Q/N maximises it.
+
+Sources: MacKay (1992), "Bayesian interpolation" (one scale for all weights); Tipping (2001), "Sparse Bayesian learning and the relevance
+vector machine", and Tipping & Faul (2003) (one for each); Patterson & Thompson (1971) and Wood (2011) for REML; Golub & Van Loan
+(2013), "Matrix Computations", section 5.3, for least squares by QR.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import helmert, qr, solve_triangular
+from scipy.optimize import brentq, minimize
+
+CELLS = 2**21  # numbers of one piece of rows: 16 MB
+LOW, HIGH = -23.0, 46.0  # log of ρ |R|²: where a scale's effect is nil, and where the prior's is
+RANK = 1e-11  # of a column's length: what is left beyond the columns before it, below which it is their linear combination
+
+
+class Moments(NamedTuple):
+    """What a Gaussian regression knows of its rows."""
+
+    rows: float  # Σ weights
+    mean: np.ndarray  # (p,) of the columns, weighted; 0 where they are not centred
+    root: np.ndarray  # (p, p) upper triangular, RᵀR the scatter about the mean
+
+
+def moments(table, weights=None, centred: bool = True) -> Moments:
+    """One pass over the rows of a table (n, p), a piece at a time. Cost: 2 n p² by QR.
+
+    Args:
+        table: an array (n, p); the last columns are the outputs, so that the root of the others does not depend on them.
+        weights: (n,) or None; a row counts so many times.
+        centred: about the mean; else about 0.
+    """
+    n, p = table.shape
+    size, total = max(CELLS // max(p, 1), 4 * p, 1), None
+    for start in range(0, n, size):
+        rows, w = np.asarray(table[start : start + size], float), None
+        if weights is not None:
+            w = np.asarray(weights[start : start + size], float)
+        count = float(len(rows)) if w is None else float(w.sum())
+        mean = np.zeros(p)
+        if centred and count > 0:
+            mean = rows.mean(0) if w is None else w @ rows / count
+            mean = mean + ((rows - mean).mean(0) if w is None else w @ (rows - mean) / count)  # at a large offset the first has lost digits
+        rows = rows - mean
+        part = Moments(count, mean, _triangle(rows if w is None else rows * np.sqrt(w)[:, None], p))
+        total = part if total is None else together(total, part, centred)
+    return total
+
+
+def together(a: Moments, b: Moments, centred: bool = True) -> Moments:
+    """The moments of two parts' rows together."""
+    rows = a.rows + b.rows
+    if not centred or not rows:
+        return Moments(rows, a.mean, _triangle(np.concatenate([a.root, b.root]), a.root.shape[1]))
+    apart = b.mean - a.mean
+    between = np.sqrt(a.rows * b.rows / rows) * apart[None]
+    return Moments(rows, a.mean + b.rows / rows * apart, _triangle(np.concatenate([a.root, b.root, between]), a.root.shape[1]))
+
+
+def _triangle(rows: np.ndarray, p: int) -> np.ndarray:
+    """R of a QR, (p, p), where there are fewer rows its last ones 0."""
+    out = np.zeros((p, p))
+    r = qr(rows, mode="r", overwrite_a=True, check_finite=False)[0][:p]
+    out[: len(r)] = np.triu(r)
+    return out
+
+
+def few_rows(found: Moments, centred: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """p + 1 rows and their weights with the same number, mean and scatter: any Gaussian model of the columns has the same likelihood.
+
+    Returns:
+        rows (p + 1, p), weights (p + 1,), Σ weights = n. Not centred: p rows.
+    """
+    p = len(found.mean)
+    if not centred:
+        return found.root * np.sqrt(p / found.rows), np.full(p, found.rows / p)
+    away = helmert(p + 1).T @ found.root  # (p + 1, p): columns of length 1, at right angles to one another and to 1
+    return found.mean + away * np.sqrt((p + 1) / found.rows), np.full(p + 1, found.rows / (p + 1))
+
+
+class Problem(NamedTuple):
+    """A regression with its flat columns projected out."""
+
+    root: np.ndarray  # (d, d)
+    target: np.ndarray  # (d,)
+    rest: float  # Σ of squares beyond all columns
+    rows: float  # N
+    offset: float  # −½ log|FᵀF|
+
+
+def problem(found: Moments, flat: int, d: int, output: int = 0, centred: bool = True) -> Problem:
+    """The regression of one output on d columns that stand behind `flat` ones.
+
+    Raises:
+        ValueError: a flat column is a linear combination of those before it; its number is the error's argument.
+    """
+    root, last = found.root, flat + d
+    lengths = np.sqrt((root**2).sum(0))
+    for j in range(flat):
+        if abs(root[j, j]) <= RANK * max(lengths[j], np.finfo(float).tiny):
+            raise ValueError(j)
+    y = root[:, last + output]
+    rest = float((y[last:] ** 2).sum())
+    shift = -0.5 * np.log(found.rows) if centred else 0.0
+    offset = shift - float(np.log(np.abs(np.diagonal(root)[:flat])).sum())
+    return Problem(root[flat:last, flat:last], y[flat:last], rest, found.rows - flat - centred, offset)
+
+
+class Scales(NamedTuple):
+    """Prior and noise scales, and what they imply."""
+
+    ratio: np.ndarray  # (d,) ρ
+    variance: float  # σ²
+    log_evidence: float
+    effective: np.ndarray  # (groups,) numbers of well-determined weights, γ
+
+
+class _Solved(NamedTuple):
+    value: float  # log evidence at the best σ², or the known one
+    unit: np.ndarray  # β in units of its prior's scale
+    spread: np.ndarray  # (d, d) triangular T, TᵀT the precision of `unit` in units of the noise
+    least: float  # Q
+
+
+def _solve(given: Problem, ratio: np.ndarray, floor: float, variance: float | None) -> _Solved:
+    d, scale = len(ratio), np.sqrt(ratio)
+    stacked = np.zeros((2 * d, d + 1))
+    stacked[:d, :d], stacked[:d, d] = given.root * scale, given.target
+    stacked[d:, :d] = np.eye(d)
+    r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][: d + 1])
+    unit = solve_triangular(r[:d, :d], r[:d, d], check_finite=False) if d else np.zeros(0)
+    least = given.rest + (r[d, d] ** 2 if len(r) > d else 0.0)
+    noise = max(least / given.rows, floor) if variance is None else variance
+    log = -0.5 * given.rows * np.log(2 * np.pi * noise) - least / (2 * noise)
+    return _Solved(log - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + given.offset, unit, r[:d, :d], least)
+
+
+def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
+    """The evidence at given ratios; the noise at its best, or known."""
+    solved = _solve(given, ratio, floor, variance)
+    noise = max(solved.least / given.rows, floor) if variance is None else variance
+    return Scales(ratio, float(noise), float(solved.value), _determined(solved.spread, groups))
+
+
+def _determined(spread: np.ndarray, groups) -> np.ndarray:
+    """Σ over a group of 1 − posterior variance / prior variance."""
+    inverse = solve_triangular(spread, np.eye(len(spread)), check_finite=False) if len(spread) else np.zeros((0, 0))
+    shares = 1 - (inverse**2).sum(1)
+    return np.array([shares[members].sum() for members in groups])
+
+
+def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
+    """The scales of highest evidence: one ratio for each group of columns.
+
+    One group: a search of the whole line by singular values, to the last digit. Each column its own group: exact maximisation
+    of one ratio after the other, from two starts (a local maximum, as every scheme for it finds). Else: L-BFGS on the logarithms,
+    started where all ratios are equal, and at MacKay's fixed point from there.
+
+    Args:
+        groups: index arrays that part the columns 0 … d−1.
+        floor: the least noise variance that is looked at.
+        variance: σ² where it is known.
+
+    Cost: O(d³) for one group, O(d³) an iteration for several; no row is touched.
+    """
+    d = len(given.target)
+    one = _line(given, floor, variance)
+    if len(groups) == 1 or d == 0:
+        return evaluate(given, np.full(d, one), groups, floor, variance)
+    if all(len(members) == 1 for members in groups):
+        starts = [np.full(d, one), np.zeros(d)]
+        found = [evaluate(given, _each(given, start, variance), groups, floor, variance) for start in starts]
+        return max(found, key=lambda scales: scales.log_evidence)
+    return _several(given, groups, one, floor, variance)
+
+
+def _line(given: Problem, floor: float, variance: float | None) -> float:
+    """The best single ratio."""
+    left, s, _ = np.linalg.svd(given.root) if len(given.target) else (np.zeros((0, 0)), np.zeros(0), None)
+    square, z = s**2, (left.T @ given.target) ** 2
+    if not square.size or square[0] == 0:
+        return 1.0
+    span = np.arange(LOW, HIGH + 1) - np.log(square[0])
+
+    def slope(log):
+        """d log evidence / d log ρ."""
+        rho = np.exp(log)
+        shrunk = 1 / (1 + rho * square)
+        least = given.rest + (z * shrunk).sum()
+        noise = max(least / given.rows, floor) if variance is None else variance
+        return 0.5 * (rho * (z * square * shrunk**2).sum() / noise - (1 - shrunk).sum())
+
+    def value(log):
+        shrunk = 1 / (1 + np.exp(log) * square)
+        least = given.rest + (z * shrunk).sum()
+        noise = max(least / given.rows, floor) if variance is None else variance
+        return -0.5 * given.rows * np.log(noise) - 0.5 * least / noise + 0.5 * np.log(shrunk).sum()
+
+    values = [value(log) for log in span]
+    i = int(np.argmax(values))
+    low, high = span[max(i - 1, 0)], span[min(i + 1, len(span) - 1)]
+    if slope(low) > 0 > slope(high):
+        return float(np.exp(brentq(slope, low, high, xtol=1e-14)))
+    return float(np.exp(span[i]))
+
+
+def _several(given: Problem, groups, one: float, floor: float, variance: float | None) -> Scales:
+    """Several groups: climb in log ρ with the gradient ½ (N |u_g|²/Q − γ_g)."""
+    of = np.empty(len(given.target), int)
+    for g, members in enumerate(groups):
+        of[members] = g
+    top = np.array([max((given.root[:, members] ** 2).sum(), np.finfo(float).tiny) for members in groups])
+    bounds = [(LOW - np.log(t), HIGH - np.log(t)) for t in top]
+
+    def look(logs):
+        solved = _solve(given, np.exp(logs)[of], floor, variance)
+        noise = max(solved.least / given.rows, floor) if variance is None else variance
+        pull = np.array([(solved.unit[members] ** 2).sum() for members in groups]) / noise
+        return solved, pull, _determined(solved.spread, groups)
+
+    def loss(logs):
+        solved, pull, gamma = look(logs)
+        return -solved.value, -0.5 * (pull - gamma)
+
+    start = np.clip(np.full(len(groups), np.log(one)), *np.transpose(bounds))
+    fixed = start
+    for _ in range(5):  # MacKay's fixed point: ρ ← |β|²/(σ² γ)
+        _, pull, gamma = look(fixed)
+        fixed = np.clip(fixed + np.log(np.maximum(pull, 1e-30) / np.maximum(gamma, 1e-30)), *np.transpose(bounds))
+    found = []
+    for begin in (start, fixed):
+        options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-8}
+        found.append(minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options))
+    best = min(found, key=lambda result: result.fun).x
+    return evaluate(given, np.exp(best)[of], groups, floor, variance)
+
+
+def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int = 1000) -> np.ndarray:
+    """One ratio after the other at its maximum, in closed form; a ratio of 0 leaves its column out.
+
+    With everything but column j in V, s = xᵀV⁻¹x, q = xᵀV⁻¹y, Q₀ = yᵀV⁻¹y and u = 1/(1/ρ + s), the evidence is
+    −N/2 log(Q₀ − q²u) + ½ log(1 − su), whose maximum is u = (N q² − s Q₀)/((N − 1) s q²).
+    """
+    length = np.sqrt((given.root**2).sum(0))
+    length[length == 0] = 1.0
+    root = given.root / length
+    gram, b = root.T @ root, root.T @ given.target
+    whole, n = given.rest + given.target @ given.target, given.rows
+    ratio = start * length**2
+    for _ in range(sweeps):
+        keep, before = ratio > 0, ratio.copy()
+        part = np.zeros_like(gram)  # the weights' posterior covariance in units of the noise, 0 where a column is left out
+        part[np.ix_(keep, keep)] = np.linalg.inv(gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]))
+        for j in range(len(ratio)):
+            if ratio[j] > 0:
+                part -= np.outer(part[:, j], part[j]) / part[j, j]
+            part[j] = part[:, j] = 0.0
+            g = part @ gram[j]
+            s, q, least = gram[j, j] - gram[j] @ g, b[j] - b @ g, whole - b @ part @ b
+            u = 0.0
+            if s > 1e-12 and q != 0:
+                u = (n * q**2 - s * least) / ((n - 1) * s * q**2) if variance is None else (1 - s * variance / q**2) / s
+            u = min(max(u, 0.0), (1 - 1e-13) / s if s > 0 else 0.0)
+            ratio[j] = u / (1 - s * u)
+            if u > 0:
+                g[j] -= 1.0
+                part += u * np.outer(g, g)
+        if np.allclose(ratio, before, rtol=1e-10, atol=0.0):
+            break
+    return ratio / length**2
+
+
+class Weights(NamedTuple):
+    """The posterior of b and β given the scales: N(mean, σ² · root⁻¹root⁻ᵀ)."""
+
+    mean: np.ndarray  # (flat + d,)
+    spread: np.ndarray  # (flat + d, flat + d): half of the covariance, H Hᵀ
+
+
+def posterior(found: Moments, flat: int, ratio: np.ndarray, variance: float, output: int = 0) -> Weights:
+    """Mean and covariance of the weights of flat and other columns, by QR. A ratio of 0 is a weight of 0."""
+    d, last = len(ratio), flat + len(ratio)
+    scale = np.concatenate([np.ones(flat), np.sqrt(ratio)])
+    stacked = np.zeros((last + d, last + 1))
+    stacked[:last, :last], stacked[:last, last] = found.root[:last, :last] * scale, found.root[:last, last + output]
+    stacked[last:, flat:last] = np.eye(d)
+    r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0])
+    mean = solve_triangular(r[:last, :last], r[:last, last], check_finite=False)
+    half = solve_triangular(r[:last, :last], np.eye(last), check_finite=False)
+    return Weights(scale * mean, np.sqrt(variance) * scale[:, None] * half)
