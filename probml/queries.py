@@ -260,11 +260,14 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
 @functools.partial(jit, static_argnames=("plan",))
 def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the parameters: (draws, chunks, b)."""
+    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the parameters, and of sites outside rows
+    that the plan takes for given: (draws, chunks, b)."""
 
-    def one(params):
-        natural = naturals(plan, params, known)
-        return each(lambda rows: row_evidence(plan, params, known, natural, rows), chunks)
+    def one(draw):
+        at = known._replace(given={name: draw.get(name, value) for name, value in known.given.items()})
+        params = {name: draw[name] for name in plan.free}
+        natural = naturals(plan, params, at)
+        return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows), rows.weights.shape), chunks)
 
     return jax.lax.map(one, draws)
 

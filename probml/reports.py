@@ -1,14 +1,18 @@
 """What a posterior looks like from outside: summary tables, intervals of predictions, arviz."""
 
+import math
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from probml import asking, chunks, diagnostics, queries
+from probml import asking, chunks, diagnostics, naming, queries
 from probml.belief import Draws
 from probml.language import ModelError, Refusal
+from probml.simulation import simulate_draws
 
 if TYPE_CHECKING:
     from probml.fit import Fit
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 REPLICATES = 2000  # simulated values a row behind an interval
 TOGETHER = 200_000  # rows simulated in one call
 KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
+MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
 class Interval(NamedTuple):
@@ -94,24 +99,110 @@ def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
 
 
 def log_likelihood(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
-    """log p(row | parameters) of every draw and row, hidden discrete sites summed out: (chains, draws, n).
+    """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed out: (chains, draws, n), nats.
+
+    θ are the parameters and the discrete sites outside rows(), given which rows are independent.
+
+    Args:
+        draws: site outside rows → (chains, draws, ...), as `posterior_draws` gives them; sites of known value may be left out.
 
     Raises:
-        Refusal: rows share a discrete site outside them, so that a row has no likelihood of its own given the parameters.
+        Refusal: an unseen continuous cell that others depend on.
+    Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
-    held = held.trimmed()
-    plan = held.plan()
-    if plan.globals:
-        raise Refusal(f"the rows share the discrete site '{plan.globals[0]}', so that they have no log-likelihoods of their own")
-    rows, known = chunks.load(held, plan, keep=(order := chunks.order(held, plan)), params=fit.params)
-    values = {name: np.asarray(draws[name]) for name in plan.free}
-    flat = {name: jax.numpy.asarray(v.reshape(-1, *v.shape[2:])) for name, v in values.items()}
+    draws = {name: np.asarray(value) for name, value in draws.items() if name not in held.table.values}
+    outside = {name: value[0, 0] for name, value in draws.items() if held.structure.sites[name].discrete}
+    values = {**fit.given, **held.table.values}
+    held = held._replace(table=replace(held.table, values={**values, **outside})).trimmed()
+    plan, order = (plan := held.plan()), chunks.order(held, plan)
+    rows, known = chunks.load(held, plan, keep=order, params=fit.params)
+    if not draws:
+        draws = {"": np.zeros((1, 1))}
+    lead = next(iter(draws.values())).shape[:2]
+    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
     logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
-    lead = next(iter(values.values())).shape[:2] if values else (1, 1)
-    out = np.stack([chunks.unload(log, held.table.rows, order) for log in logs])
-    return out.reshape(*lead, held.table.rows)
+    return np.stack([chunks.unload(log, held.table.rows, order) for log in logs]).reshape(*lead, held.table.rows)
+
+
+def own_data(fit: "Fit", data: Any, verb: str) -> chunks.Data:
+    """The data as they are read, by default those that were fitted.
+
+    Raises:
+        ModelError: the Fit has none, or others than these.
+        DataError: data that the model cannot take.
+    """
+    if data is None and fit.data is None:
+        raise ModelError(f"{verb}: this Fit of {fit.engine} does not hold its data: pass those that were fitted, as the mapping or table")
+    held = fit.data if data is None else fit._read(data)
+    if not held.table.columns:
+        raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model '{fit.model.name}' was fitted to")
+    return held
+
+
+def arviz_module():
+    """arviz, its announcements left out.
+
+    Raises:
+        ModelError: it is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import arviz
+    except ImportError as error:
+        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install 'probml[arviz]'") from None
+    return arviz
 
 
 def to_arviz(fit: "Fit", data: Any = None):
     """See Fit.to_arviz."""
-    raise NotImplementedError
+    if fit.learnt is not None:
+        raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes nothing of that")
+    draws = posterior_draws(fit)
+    held, arviz = own_data(fit, data, "to_arviz()"), arviz_module()
+    import xarray
+
+    chains, count = next(iter(draws.values())).shape[:2]
+    sites, n = fit.structure.sites, held.table.rows
+    seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
+    entries = chains * count * n * (1 + sum(math.prod(sites[name].along(held.steps)) for name in seen))
+    if entries > MOST:
+        raise Refusal(
+            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than the {MOST:.2g} that are held at once: "
+            "pass some of the rows, to_arviz(some), or fit with fewer draws"
+        )
+    names, lead = naming.Dimensions(fit, held), ("chain", "draw")
+
+    def group(values, layout, front=lead):
+        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=names.states(name)) for name, v in values.items()}
+        used = {dim for array in arrays.values() for dim in array.dims}
+        coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
+        coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True) if dim in used}
+        return xarray.Dataset(arrays, coords, {"inference_library": "probml", "model": repr(fit.model), "engine": fit.engine})
+
+    groups = {"posterior": group(draws, names.outside)}
+    stats = getattr(fit.drawn, "stats", None)
+    if stats:
+        steps = np.asarray(stats["steps"])
+        stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps, "acceptance_rate": stats["accept"]}
+        stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
+        groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()}, lambda name: ())
+    rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
+    groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
+    groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen}, names.inside, ())
+    if held.table.inputs:
+        groups["constant_data"] = group(held.table.inputs, names.covariate, ())
+    return arviz.InferenceData(**groups)
+
+
+def _replicated(fit: "Fit", held: chunks.Data, draws: dict, seen: list[str]) -> dict[str, np.ndarray]:
+    """The seen sites as the model makes them again with every draw of the parameters: site → (chains, draws, n, *cells)."""
+    lead = next(iter(draws.values())).shape[:2]
+    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
+    given = {name: jnp.asarray(value) for name, value in {**fit.given, **held.table.values}.items()}
+    flat = {name: value for name, value in flat.items() if name not in given}
+    made = simulate_draws(
+        held.structure, tuple(seen), flat, given, held.table.inputs, jax.random.key(0), held.table.rows, lead[0] * lead[1], held.steps
+    )
+    return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in made.items()}

@@ -94,3 +94,23 @@ def _simulate_whole(structure, inputs, key, n, steps):
     with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
     return {k: sites[k].collect(v, n) for k, v in fill.values.items() if sites[k].rows}
+
+
+@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8))
+def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=None):
+    """n rows of the function itself for each of `count` draws of what lies outside rows: site in `names` → (count, n, *cells).
+
+    Args:
+        draws: site outside rows → (count, ...). given: the same, of one value for all.
+    """
+    sites = structure.unfolded(steps)
+
+    def one(pair):
+        draw, key = pair
+        held = {name: sites[name].place(jnp.asarray(value)) for name, value in {**draw, **given}.items()}
+        fill = _Fill(held, {}, key)
+        with validation_enabled(False), fill, chains_of(steps):
+            structure.model(rows=n, **inputs)
+        return {name: sites[name].collect(fill.values[name], n) for name in names}
+
+    return jax.lax.map(one, (draws, jax.random.split(key, count)))

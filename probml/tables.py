@@ -48,6 +48,11 @@ class Column:
     likelihood: np.ndarray | None = None  # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
     torn: bool = False  # some value with event axes is seen in part
 
+    @property
+    def shown(self) -> np.ndarray:
+        """The values (states as codes), unseen cells NaN."""
+        return self.values if self.seen is None else np.where(self.seen, self.values, np.nan)
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
