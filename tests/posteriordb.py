@@ -257,8 +257,9 @@ def motorcycle_processes(frequencies, frequencies_sigma, basis, basis_sigma):
         scale = sample(f"sdgp{ending}_1", half(dist.StudentT(3, 0, 36)))
         length = sample(f"lscale{ending}_1", dist.InverseGamma(1.124909, 0.0177))
         z = sample(f"zgp{ending}_1", dist.Normal(0, 1).expand([len(frequencies)]).to_event(1))
-        density = scale**2 * jnp.sqrt(2 * jnp.pi) * length * jnp.exp(-0.5 * (length * frequencies) ** 2)
-        return basis @ (jnp.sqrt(density) * z)
+        # the root of the spectral density at once: the density underflows at long lengths, and the slope of √0 is infinite
+        root = scale * jnp.sqrt(jnp.sqrt(2 * jnp.pi) * length) * jnp.exp(-0.25 * (length * frequencies) ** 2)
+        return basis @ (root * z)
 
     mean = sample("Intercept", dist.StudentT(3, -13, 36)) + process("", frequencies, basis)
     log_scale = sample("Intercept_sigma", dist.StudentT(3, 0, 10)) + process("_sigma", frequencies_sigma, basis_sigma)
