@@ -29,6 +29,7 @@ from jax import lax
 
 ALIKE = 512  # rounding errors by which rows that are equal may differ
 SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal
+SMALL = 1024  # multiplications of a step up to which they are no matrix product
 PRECISE = lax.Precision.HIGHEST
 
 
@@ -80,16 +81,21 @@ def _move(transition: jax.Array, alpha: jax.Array, hard: bool) -> jax.Array:
     """Σ or max over i of α_i A_ij: (G, K, K, M or 1) and (G, K, M) → (G, K, M)."""
     if hard:
         return (transition * alpha[:, :, None]).max(1)
-    if transition.shape[-1] == 1:
+    if transition.shape[-1] == 1 and not _small(alpha):
         return jnp.matmul(jnp.swapaxes(transition[..., 0], 1, 2), alpha, precision=PRECISE)
     return (transition * alpha[:, :, None]).sum(1)
 
 
 def _back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
     """Σ over j of A_ij r_j."""
-    if transition.shape[-1] == 1:
+    if transition.shape[-1] == 1 and not _small(ratio):
         return jnp.matmul(transition[..., 0], ratio, precision=PRECISE)
     return (transition * ratio[:, None]).sum(2)
+
+
+def _small(weights: jax.Array) -> bool:
+    """Whether a step is so little work that what it costs is the number of its operations."""
+    return weights.size * weights.shape[1] <= SMALL
 
 
 def _choose(alive: jax.Array | None, yes: jax.Array, no: jax.Array) -> jax.Array:
@@ -377,7 +383,10 @@ def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax
         """Pair marginals, weighed, in the shape of one step's transition."""
         if varying:
             return _reduced((alpha * share[:, None])[:, :, None] * transition * (ratio * here)[:, None], of_transition[1:])
-        both = jnp.matmul(alpha * share[:, None], jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
+        if _small(alpha):
+            both = ((alpha * share[:, None])[:, :, None] * (ratio * here)[:, None]).sum(-1, keepdims=True)
+        else:
+            both = jnp.matmul(alpha * share[:, None], jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
         return _reduced(both, of_transition[1:])  # × A at the end
 
     def step(carry, now):

@@ -68,14 +68,20 @@ def _looped(primitive, rule: Callable, mlir) -> Callable:
     return lower
 
 
-def jit(function: Callable, **keywords) -> Callable:
-    """jax.jit; decided at the first call, since asking for the backend at import would start it."""
+def jit(function: Callable, long: bool = False, **keywords) -> Callable:
+    """jax.jit; decided at the first call, since asking for the backend at import would start it.
+
+    Args:
+        long: the program will run for long, so that XLA may take longer to compile it (with its fusion emitters, whose exponentials
+            and logarithms are vectors).
+    """
     compiled: list[Callable] = []
 
     @functools.wraps(function)
     def call(*args):
         if not compiled:
-            compiled.append(jax.jit(function, compiler_options=_options(), **keywords))
+            options = _options()
+            compiled.append(jax.jit(function, compiler_options=None if long else options, **keywords))
         token = _OURS.set(True)
         try:
             return compiled[0](*args)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+COUPLED = 0.1  # curvature, relative to the coordinates' own, below which their coupling is worth coordinates across them
 FLAT = 1e-6  # curvature, relative to the coordinates' own, below which a direction is taken for this flat
 MOST = 1024  # coordinates up to which a curvature is measured
 
@@ -21,12 +22,21 @@ class Frame(NamedTuple):
     def point(self, z: jax.Array) -> jax.Array:
         return self.centre + (self.root * z if self.root.ndim == 1 else self.root @ z)
 
+    def coordinates(self, u: jax.Array) -> jax.Array:
+        """z at points u, (k, d)."""
+        away = u - self.centre
+        return away / self.root if self.root.ndim == 1 else jnp.linalg.solve(self.root, away.T).T
+
+    def pull(self, gradient: jax.Array) -> jax.Array:
+        """The gradient in z of the one in u, (..., d)."""
+        return gradient * self.root if self.root.ndim == 1 else gradient @ self.root
+
     def pulled(self, both: Callable) -> Callable:
         """z → (value, gradient) of a function of u that returns both."""
 
         def moved(z):
             value, gradient = both(self.point(z))
-            return value, self.root * gradient if self.root.ndim == 1 else self.root.T @ gradient
+            return value, self.pull(gradient)
 
         return moved
 
@@ -34,9 +44,23 @@ class Frame(NamedTuple):
         """The same with a unit a coordinate alone: what is independent in u stays so."""
         return self if self.root.ndim == 1 else self._replace(root=jnp.sqrt((self.root**2).sum(1)))
 
+    def plain(self) -> "Frame":
+        """Without coordinates across one another, unless the density is narrow across them: they change from place to place."""
+        return self.diagonal() if bool(jnp.min(self.curvature) >= COUPLED) else self
 
-def measure(both: Callable, u: jax.Array, spread: jax.Array) -> tuple[Frame, jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
-    """The frame at u by differences of gradients, the Hessian, and starts z = spread (k, d) with their values and gradients in z.
+
+class Starts(NamedTuple):
+    """Points about a mode."""
+
+    u: jax.Array  # (k, d)
+    value: jax.Array  # (k,)
+    gradient: jax.Array  # (k, d)
+
+
+def measure(
+    both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array
+) -> tuple[Frame, jax.Array, Starts]:
+    """The frame at u by differences of gradients, the negative Hessian, and starts at z = spread (k, d).
 
     Central differences, ∂²f/∂u_i∂u ≈ (∇f(u + h e_i) − ∇f(u − h e_i)) / 2h: once with a small h, once with h a share of the width that
     this told. They need no second derivative of the program (recursions along time have none) and compile one gradient.
@@ -44,6 +68,8 @@ def measure(both: Callable, u: jax.Array, spread: jax.Array) -> tuple[Frame, jax
     Args:
         both: u → (f, ∇f), f a log density.
         spread: standard normal numbers (k, d); they are shrunk where the point is no mode.
+        apart: (d,) bool, coordinates that are given a unit alone: what couples them to others changes from place to place.
+        widest: (d,) the largest unit a coordinate may have.
 
     Cost: 6 d gradients, d² memory; above MOST coordinates 2 max(d, k) and no curvature.
     """
@@ -54,7 +80,7 @@ def measure(both: Callable, u: jax.Array, spread: jax.Array) -> tuple[Frame, jax
     measured = d <= MOST
 
     def points(turn, hessian):
-        frame = _frame(u, hessian) if measured else _plain(u)
+        frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
         width = jnp.sqrt(1 / jnp.where(jnp.diagonal(hessian) > 0, jnp.diagonal(hessian), jnp.inf)) if measured else jnp.zeros(d)
         h = jnp.where((turn > 0) & (width > 0) & jnp.isfinite(width), jnp.clip(share * width, rough * 1e-3), rough)
         sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
@@ -77,17 +103,20 @@ def measure(both: Callable, u: jax.Array, spread: jax.Array) -> tuple[Frame, jax
     blank = jnp.zeros((d, d) if measured else (0, 0), u.dtype)
     first = 0 if measured else 2
     hessian, values, gradients = jax.lax.fori_loop(first, 3, turn, (blank, jnp.zeros(k, u.dtype), jnp.zeros((k, d), u.dtype)))
-    frame = _frame(u, hessian) if measured else _plain(u)
+    frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
     sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
-    pulled = gradients * frame.root if frame.root.ndim == 1 else gradients @ frame.root
-    return frame, hessian, (sure * spread, values, pulled)
+    return frame, hessian, Starts(jax.vmap(frame.point)(sure * spread), values, gradients)
 
 
-def _frame(u: jax.Array, hessian: jax.Array) -> Frame:
+def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array) -> Frame:
     """Every coordinate in units of its own width, then the symmetric root of what couples them; negative curvature by its size."""
     diagonal = jnp.abs(jnp.diagonal(hessian))
     unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    curvature, axes = jnp.linalg.eigh(hessian * unit[:, None] * unit)
+    unit = jnp.minimum(unit, widest)
+    alone = (apart[:, None] | apart) & ~jnp.eye(len(u), dtype=bool)
+    scaled = jnp.where(alone, 0.0, hessian * unit[:, None] * unit)
+    scaled = jnp.where(jnp.diag(apart), 1.0, scaled)
+    curvature, axes = jnp.linalg.eigh(scaled)
     root = (axes / jnp.sqrt(jnp.maximum(jnp.abs(curvature), FLAT))) @ axes.T
     return Frame(u, unit[:, None] * root, curvature, unit[:, None] * axes)
 

@@ -135,5 +135,5 @@ def differentiable(both: Callable) -> Callable:
     def value(u):
         return both(u)[0]
 
-    value.defvjp(both, lambda gradient, share: (share * gradient,))
+    value.defvjp(both, lambda gradient, share: (jax.tree.map(lambda leaf: share * leaf, gradient),))
     return value

@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 LEAST = 100  # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
-AGREED = 1.01  # R-hat up to which chains agree
+AGREED, FEW, LOOSELY = 1.01, 400, 1.05  # R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -79,9 +79,10 @@ def complaints(values: Mapping[str, Any], stats: Mapping[str, Any], settings: Ma
     else:
         worst = {name: np.nanmax(found, initial=1.0) for name, value in every.items() if (found := r_hat(value)).size}
         name = max(worst, key=lambda n: worst[n])
-        if worst[name] > AGREED:
+        limit = AGREED if draws >= FEW else LOOSELY
+        if worst[name] > limit:
             wrong.append(
-                f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than {AGREED}. Sample longer (warmup=, draws=); "
+                f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than {limit}. Sample longer (warmup=, draws=); "
                 "if that does not help, the posterior has several modes or directions that the data do not tell"
             )
     counts = {n: np.nanmin(np.fmin(effective(v), effective(v, tail=True)), initial=np.inf) for n, v in every.items()}

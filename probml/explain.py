@@ -9,9 +9,11 @@ import jax.numpy as jnp
 
 from probml import chunks
 from probml.blocks import blocks
-from probml.engines import LADDER, choose
+from probml.engines import LADDER, NUTS, SVI, Laplace, choose
 from probml.language import Model, Refusal
 from probml.plan import Plan
+
+POSTERIORS = (NUTS(), Laplace(), SVI())
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,13 @@ def explain(model: Model, data: Any = None) -> Explanation:
         engines.append(
             {"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else "possible"}
         )
+    for engine in POSTERIORS:
+        try:
+            engine.refuse(held, plan)
+            why = "possible, on request" if plan.free else "nothing to find: no parameters"
+        except Refusal as refusal:
+            why = f"refuses: {refusal}"
+        engines.append({"engine": type(engine).__name__, "": why})
     return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), tuple(engines))
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.belief import Draws, Normal
 from probml.blocks import blocks
 from probml.engines.run import Status
 from probml.fit import Fit
@@ -25,15 +26,17 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on what is loaded: it costs nothing")
     leaves, _ = jax.tree.flatten(fit.closed)
+    drawn = {} if fit.drawn is None else {f"drawn/{key}": np.asarray(value) for key, value in _named(fit.drawn).items()}
     meta = {
         "format": 1, "model": repr(fit.model),
         "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "notes": fit.notes, "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern, "closed": len(leaves) if fit.closed is not None else None,
+        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None,
     }  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.params.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
-    arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)} | drawn
     arrays |= {name: np.asarray(value) for name, value in (("history", fit.history), ("states", fit.states)) if value is not None}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -82,6 +85,8 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
     if {name: value.shape for name, value in fit.params.items()} != wanted:
         got = {name: value.shape for name, value in fit.params.items()}
         raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
+    if meta.get("drawn") is not None:
+        fit = replace(fit, drawn=_drawn(meta["drawn"], _part(arrays, "drawn/"), wanted, path))
     if meta["closed"] is None:
         return fit
     template = _closed_template(fit._plan)
@@ -92,6 +97,28 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         )
     leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
+
+
+def _named(drawn: Draws | Normal) -> dict[str, Any]:
+    """The arrays of draws or of a normal, by names of paths."""
+    if isinstance(drawn, Normal):
+        return drawn._asdict()
+    tables = {} if drawn.tables is None else {"tables": drawn.tables}
+    return {f"values/{k}": v for k, v in drawn.values.items()} | {f"stats/{k}": v for k, v in drawn.stats.items()} | tables
+
+
+def _drawn(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws | Normal:
+    """The inverse of `_named`."""
+    found: Draws | Normal | None = None
+    if kind == "Normal" and arrays.keys() == set(Normal._fields):
+        found = Normal(**arrays)
+    if kind == "Draws":
+        found = Draws(_part(arrays, "values/"), arrays.get("tables"), _part(arrays, "stats/"))
+        if any(name not in found.values or found.values[name].shape[2:] != shape for name, shape in wanted.items()):
+            found = None
+    if found is None:
+        raise ModelError(f"'{path}' is not a fit saved by probml: its draws are {sorted(arrays)}, expected those of {sorted(wanted)}")
+    return found
 
 
 def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:

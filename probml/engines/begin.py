@@ -14,7 +14,7 @@ from probml.ascent import lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
-from probml.curvature import Frame
+from probml.curvature import Frame, Starts
 from probml.engines.em import EM
 from probml.engines.map import closed_start
 from probml.engines.run import Status
@@ -25,18 +25,19 @@ from probml.plan import Plan
 
 STEPS = 300  # of the climb
 RESTARTS = 4  # of EM, where something is hidden
+LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0  # supports whose coordinates are logarithms or logits, and their widest unit
 NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
 
 
 class Begin(NamedTuple):
-    """A point with what a sampler, a guide or a normal approximation needs of it; starts are in the frame's coordinates."""
+    """A point with what a sampler, a guide or a normal approximation needs of it."""
 
     frame: Frame
     hessian: jax.Array
     value: jax.Array
     climbed: jax.Array  # the climb ended where the gradient is zero
     trail: jax.Array  # its values
-    starts: tuple[jax.Array, jax.Array, jax.Array]  # z (k, d), log density, gradient in z
+    starts: Starts
 
 
 def hyper(plan: Plan) -> tuple[str, ...]:
@@ -87,7 +88,11 @@ def climb_and_measure(plan: Plan, held: tuple[str, ...], params: Mapping, known:
         free = jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free)
         value, trail = -least, -trail
     u = ravel_pytree({**free, **still})[0]
-    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype))
+    apart = ravel_pytree({name: jnp.full(leaf.shape, name in held) for name, leaf in {**free, **still}.items()})[0]
+    domains = {name: plan.structure.sites[name].domain for name in (*free, *still)}
+    logs = {name: jnp.full(leaf.shape, WIDE if domains[name] in LOGS else jnp.inf) for name, leaf in {**free, **still}.items()}
+    widest = ravel_pytree(logs)[0].astype(u.dtype)
+    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart, widest)
 
     return Begin(frame, hessian, value, climbed, trail, chains)
 
@@ -103,7 +108,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
         Refusal: the posterior is improper; the parameters that stand for one another are named.
     """
     name = plan.structure.model.name
-    values = np.asarray(begun.starts[1])
+    values = np.asarray(begun.starts.value)
     if not np.isfinite(values).all():
         logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
         bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
@@ -124,7 +129,8 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
     if float(begun.frame.curvature[low]) < limit:
         loads, owners = np.asarray(begun.frame.axes)[:, low], density.owners(plan, known)
-        shares = np.abs(loads) * np.sqrt(np.abs(np.diagonal(np.asarray(begun.hessian))))
+        diagonal = np.abs(np.diagonal(np.asarray(begun.hessian)))
+        shares = np.abs(loads) * np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         named = [f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}" for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
         raise Refusal(
             f"{engine} cannot fit model '{name}': its posterior is improper: the prior of '{flat[0]}' is flat (ImproperUniform) and the "

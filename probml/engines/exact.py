@@ -84,9 +84,8 @@ class Exact:
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         if not plan.free:
             return Outcome({}, np.array([evidence := float(_evidence(plan, known, rows))]), Status.EXACT, 0, log_evidence=evidence)
-        posterior, evidence, mismatch = _solve(plan, known, rows)
-        tolerance = 1e-6 if jax.config.jax_enable_x64 else 1e-3 * (1 + abs(float(evidence)))  # wrong algebra is off by far more
-        if not float(mismatch) <= tolerance:
+        posterior, evidence, mismatch = solve(plan, known, rows)
+        if not sound(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was checked at two points, "
                 "where the log evidence differs by "
@@ -95,13 +94,18 @@ class Exact:
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior, float(evidence))
 
 
+def sound(evidence, mismatch) -> bool:
+    """Whether a closed form has the same log evidence at two points; wrong algebra is off by far more than rounding."""
+    return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64 else 1e-3 * (1 + abs(float(evidence))))
+
+
 @functools.partial(jit, static_argnames=("plan",))
 def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)
 
 
-@functools.partial(jit, static_argnames=("plan",))
-def _solve(plan: Plan, known: Known, rows: Rows):
+def closed_form(plan: Plan, known: Known, rows: Rows):
+    """The posterior, its log evidence, and by how much this differs at another point. Pure JAX: to be jitted or vmapped."""
     start = params = prior_point(plan, known)
     expected = expect(plan, params, known, rows)
     stages = blocks(plan, True)
@@ -132,6 +136,9 @@ def _solve(plan: Plan, known: Known, rows: Rows):
     values, sizes = jax.vmap(evidence)(jax.tree.map(lambda a, b: jnp.stack([a, b]), posterior.mean, away))
     rounding = 256 * jnp.finfo(values.dtype).eps * sizes.sum()
     return posterior, values[0], jnp.abs(values[0] - values[1]) - rounding
+
+
+solve = functools.partial(jit, static_argnames=("plan",))(closed_form)
 
 
 def _integrate(plan: Plan, block, natural, params, known: Known):

@@ -17,7 +17,7 @@ from probml import belief, density, diagnostics
 from probml.belief import Draws
 from probml.chunks import Data
 from probml.compiling import jit
-from probml.curvature import Frame
+from probml.curvature import Frame, Starts
 from probml.engines import begin
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct
@@ -85,8 +85,9 @@ class NUTS:
         spread = np.random.default_rng([seed, 7]).standard_normal((self.chains, density.size(plan, known)))
         begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread)
         begin.check(plan, begun, params, known, "NUTS")
-        z, stats = self._sampled(plan, begun, known, rows, seed)
-        values = jax.device_get(belief.constrained(plan, known, _points(begun.frame, z)))
+        frame = begun.frame.plain()
+        z, stats = self._sampled(plan, frame, begun.starts, known, rows, seed)
+        values = jax.device_get(belief.constrained(plan, known, _points(frame, z)))
         found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
@@ -103,12 +104,12 @@ class NUTS:
             belief.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
         )
 
-    def _sampled(self, plan: Plan, begun: begin.Begin, known: Known, rows: Rows, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def _sampled(self, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows, seed: int) -> tuple[np.ndarray, dict]:
         """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
-        settings, frame = Settings(self.warmup, self.target_accept, self.max_tree_depth), begun.frame
+        settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
         method = self.chain_method or ("parallel" if jax.default_backend() == "cpu" else "vectorized")
         keys = jax.random.split(jax.random.key(seed), self.chains)
-        states = first(plan, settings, frame, begun.starts, keys, known, rows)
+        states = first(plan, settings, frame, starts, keys, known, rows)
         total, stop, lock = self.warmup + self.draws, threading.Event(), threading.Lock()
         with Progress("NUTS", total * self.chains, self.progress) as bar:
             shown = [0]
@@ -200,10 +201,10 @@ def _init(settings: Settings, init, z, value, gradient, key, arguments):
     )
 
 
-def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts, keys, known: Known, rows: Rows):
+def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known, rows: Rows):
     """The sampler's state of every chain; a start without density goes to the frame's centre."""
     init, _ = _sampler(settings, plan, frame)
-    z, values, gradients = starts
+    z, values, gradients = frame.coordinates(starts.u), starts.value, frame.pull(starts.gradient)
     good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
@@ -242,10 +243,10 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
 
 
 first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
-_advance = functools.partial(jit, static_argnums=(0, 1))(advance)
+_advance = functools.partial(jit, static_argnums=(0, 1), long=True)(advance)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1), long=True)
 def _advance_all(plan, settings, frame, states, known, rows, count):
     return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
 

@@ -74,7 +74,8 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         except (NotImplementedError, AttributeError):
             mean = middle
         if site.domain == "positive":
-            mean = jnp.where(jnp.broadcast_to(_wild(distribution), site.shape), _median(distribution, middle, site), mean)
+            wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
+            mean = jnp.where(wild, _median(distribution, middle, site), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
     return out
 

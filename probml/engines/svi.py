@@ -201,6 +201,7 @@ def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
 def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, key):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)
+    svi.init(jax.random.key(0), rows, 1.0, known)
     params = svi.get_params(state)
 
     def one(key):

@@ -33,7 +33,8 @@ class Bernoulli:
     def natural(self, arguments, centre):
         if "logits" in arguments:
             logits = arguments["logits"]
-            return {"log": jnp.stack([jax.nn.log_sigmoid(-logits), jax.nn.log_sigmoid(logits)], -1)}
+            rest = jnp.log1p(jnp.exp(-jnp.abs(logits)))  # that both logs share
+            return {"log": jnp.stack([jnp.minimum(-logits, 0) - rest, jnp.minimum(logits, 0) - rest], -1)}
         p = arguments["probs"]
         return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
 
