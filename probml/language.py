@@ -353,6 +353,46 @@ class Model:
 
         return known(self, params, {}).log_joint(data)
 
+    def check(
+        self,
+        data: Any = None,
+        engine: Any = None,
+        simulations: int = 200,
+        seed: int = 0,
+        *,
+        rows: int | None = None,
+        steps: int | None = None,
+        simulator: "Model | None" = None,
+        progress: bool = False,
+    ):
+        """A certificate: parameters are drawn from the prior, rows from the model, and the engine must find the parameters again.
+
+        Simulation-based calibration (Talts et al. 2018): over simulations, the rank of each true value among draws of its posterior
+        is uniform if model, data pattern and engine are right; a chi-square test says whether it is. Ranked are all elements of the
+        parameters (of exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et al. 2023).
+
+        Args:
+            data: rows, of which the inputs and the pattern of what is seen are used, and the values to compare the prior with; or the
+                inputs alone, or a number of rows: then all is seen but discrete sites on which others in rows depend.
+            engine: Exact() if it does not refuse, else NUTS(); NUTS runs one chain of at most 300 + 300 iterations a simulation.
+            simulations: at least 20.
+            rows, steps: of the simulated data, where `data` do not tell.
+            simulator: another Model that makes rows and true values, to see what this one makes of them.
+            progress: show a progress bar.
+
+        Returns:
+            Certificate: `passed`, `table`, `levels`, `prior_predictive`; printed it names every quantity.
+
+        Raises:
+            Refusal: an improper prior, a site that cannot be drawn from, an engine that finds a point or cannot treat the model.
+            ModelError: settings out of range; a simulator with other sites.
+
+        Cost: `simulations` fits; Exact's are one program.
+        """
+        from probml.certificate import check
+
+        return check(self, data, engine, simulations, seed, rows=rows, steps=steps, simulator=simulator, progress=progress)
+
     def explain(self, data: Any = None):
         """How each site is treated with these data: roles, elimination order and cost, the update of each parameter."""
         from probml.explain import explain

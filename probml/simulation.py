@@ -114,3 +114,22 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
         return {name: sites[name].collect(fill.values[name], n) for name in names}
 
     return jax.lax.map(one, (draws, jax.random.split(key, count)))
+
+
+@functools.partial(jit, static_argnums=(0, 1, 5, 6, 7))
+def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
+    """`count` data sets of n rows, each with its own draw from the prior: site in `names` → (count, ...), or (count, n, *cells) in rows.
+
+    Args:
+        given: values of sites outside rows that are not drawn.
+    """
+    sites = structure.unfolded(steps)
+    held = {name: sites[name].place(jnp.asarray(value)) for name, value in given.items()}
+
+    def one(key):
+        fill = _Fill(held, {}, key)
+        with validation_enabled(False), fill, chains_of(steps):
+            structure.model(rows=n, **inputs)
+        return {name: sites[name].collect(fill.values[name], n) for name in names}
+
+    return jax.vmap(one)(jax.random.split(key, count))
