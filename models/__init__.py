@@ -15,14 +15,21 @@ from probml.models.hidden_markov import hidden_markov as hidden_markov
 from probml.models.hidden_markov import markov_chain as markov_chain
 from probml.models.learn_structure import learn_structure as learn_structure
 from probml.models.learn_structure import structure_score as structure_score
+from probml.models.linear_regression import lasso as lasso
+from probml.models.linear_regression import linear_regression as linear_regression
+from probml.models.linear_regression import polynomial as polynomial
+from probml.models.linear_regression import ridge as ridge
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
+from probml.models.smoothing import bspline_basis as bspline_basis
+from probml.models.smoothing import smoothing as smoothing
 
 if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
+    from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
 
 _LATE = {
     "read_bif": "bif",
@@ -35,16 +42,24 @@ _LATE = {
     "MixtureDiscriminant": "classifier_faces",
     "NaiveBayes": "classifier_faces",
     "HiddenMarkov": "hidden_markov_face",
+    "BayesianLinearRegression": "regression_faces",
+    "SmoothingSpline": "regression_faces",
 }
 __all__ = [
     "bayesian_network",
+    "bspline_basis",
     "dishonest_casino",
     "gaussian_mixture",
     "hidden_markov",
+    "lasso",
     "learn_structure",
+    "linear_regression",
     "markov_chain",
     "mixture_of_mixtures",
     "naive_bayes",
+    "polynomial",
+    "ridge",
+    "smoothing",
     "structure_score",
     *_LATE,
 ]

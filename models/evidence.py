@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import helmert, qr, solve_triangular
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq, minimize_scalar
 
 CELLS = 2**21  # numbers of one piece of rows: 16 MB
 LOW, HIGH = -23.0, 46.0  # log of ρ |R|²: where a scale's effect is nil, and where the prior's is
@@ -166,8 +166,8 @@ def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = 
     """The scales of highest evidence: one ratio for each group of columns.
 
     One group: a search of the whole line by singular values, to the last digit. Each column its own group: exact maximisation
-    of one ratio after the other, from two starts (a local maximum, as every scheme for it finds). Else: L-BFGS on the logarithms,
-    started where all ratios are equal, and at MacKay's fixed point from there.
+    of one ratio after the other, from two starts (a local maximum, as every scheme for it finds). Else: Newton's steps in the
+    logarithms, from the best ratio for all.
 
     Args:
         groups: index arrays that part the columns 0 … d−1.
@@ -185,6 +185,21 @@ def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = 
         found = [evaluate(given, _each(given, start, variance), groups, floor, variance) for start in starts]
         return max(found, key=lambda scales: scales.log_evidence)
     return _several(given, groups, one, floor, variance)
+
+
+def choose_noise(given: Problem, prior: np.ndarray, groups, floor: float = 0.0) -> Scales:
+    """The noise of highest evidence, where the weights' prior variances (d,) are known in their own units: a search of the line."""
+    size = max(given.rest + float(given.target @ given.target), floor, np.finfo(float).tiny)
+    low, high = np.log(max(floor, 1e-30 * size)), np.log(size)
+
+    def loss(log):
+        return -evaluate(given, prior / np.exp(log), groups, variance=np.exp(log)).log_evidence
+
+    grid = np.linspace(low, high, 71)
+    best = int(np.argmin([loss(log) for log in grid]))
+    around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    variance = float(np.exp(minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-10}).x))
+    return evaluate(given, prior / variance, groups, variance=variance)
 
 
 def _line(given: Problem, floor: float, variance: float | None) -> float:
@@ -217,35 +232,62 @@ def _line(given: Problem, floor: float, variance: float | None) -> float:
     return float(np.exp(span[i]))
 
 
-def _several(given: Problem, groups, one: float, floor: float, variance: float | None) -> Scales:
-    """Several groups: climb in log ρ with the gradient ½ (N |u_g|²/Q − γ_g)."""
+def _several(given: Problem, groups, one: float, floor: float, variance: float | None, steps: int = 200) -> Scales:
+    """Several groups: Newton's steps in log ρ, uphill along every axis, halved until the evidence rises.
+
+    With u the weights in units of their prior's scale, C their posterior covariance in units of the noise and γ_g = d_g − tr C_gg,
+    the gradient is ½ (N |u_g|²/Q − γ_g), and the curvature
+    −½ (δ_gh tr C_gg − |C_gh|²) + N/2Q (2 u_gᵀC_gh u_h − δ_gh |u_g|² + |u_g|²|u_h|²/Q).
+    """
     of = np.empty(len(given.target), int)
     for g, members in enumerate(groups):
         of[members] = g
-    top = np.array([max((given.root[:, members] ** 2).sum(), np.finfo(float).tiny) for members in groups])
-    bounds = [(LOW - np.log(t), HIGH - np.log(t)) for t in top]
+    member = np.eye(len(groups))[of]  # (d, groups)
+    gram, right = given.root.T @ given.root, given.root.T @ given.target
+    whole, top = given.rest + given.target @ given.target, member.T @ np.diagonal(gram)
+    low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, HIGH))
 
-    def look(logs):
-        solved = _solve(given, np.exp(logs)[of], floor, variance)
-        noise = max(solved.least / given.rows, floor) if variance is None else variance
-        pull = np.array([(solved.unit[members] ** 2).sum() for members in groups]) / noise
-        return solved, pull, _determined(solved.spread, groups)
+    def look(logs, slopes=True):
+        scale = np.exp(0.5 * logs)[of]
+        try:
+            lower = np.linalg.cholesky(np.eye(len(scale)) + gram * scale[:, None] * scale)
+        except np.linalg.LinAlgError:  # a scale so large that the digits are gone
+            return (-np.inf,)
+        half = solve_triangular(lower, scale * right, lower=True, check_finite=False)
+        least = max(whole - half @ half, given.rest)
+        noise = max(least / given.rows, floor) if variance is None else variance
+        value = -0.5 * given.rows * np.log(noise) - 0.5 * least / noise - np.log(np.diagonal(lower)).sum()
+        if not slopes:
+            return (value,)
+        inverse = solve_triangular(lower, np.eye(len(scale)), lower=True, check_finite=False)
+        c, u = inverse.T @ inverse, inverse.T @ half
+        trace, pull = member.T @ np.diagonal(c), member.T @ u**2
+        gradient = 0.5 * (pull / noise - (member.sum(0) - trace))
+        curvature = 0.5 * (member.T @ c**2 @ member - np.diag(trace))
+        weighed = member * u[:, None]
+        curvature += (2 * weighed.T @ c @ weighed - np.diag(pull)) / (2 * noise)
+        if variance is None and least / given.rows > floor:
+            curvature += np.outer(pull, pull) / (2 * given.rows * noise**2)
+        return value, gradient, curvature
 
-    def loss(logs):
-        solved, pull, gamma = look(logs)
-        return -solved.value, -0.5 * (pull - gamma)
-
-    start = np.clip(np.full(len(groups), np.log(one)), *np.transpose(bounds))
-    fixed = start
-    for _ in range(5):  # MacKay's fixed point: ρ ← |β|²/(σ² γ)
-        _, pull, gamma = look(fixed)
-        fixed = np.clip(fixed + np.log(np.maximum(pull, 1e-30) / np.maximum(gamma, 1e-30)), *np.transpose(bounds))
-    found = []
-    for begin in (start, fixed):
-        options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-8}
-        found.append(minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options))
-    best = min(found, key=lambda result: result.fun).x
-    return evaluate(given, np.exp(best)[of], groups, floor, variance)
+    logs = np.clip(np.full(len(groups), np.log(one)), low, high)
+    value, gradient, curvature = look(logs)
+    for _ in range(steps):
+        inside = ~((logs <= low) & (gradient < 0) | (logs >= high) & (gradient > 0))
+        values, axes = np.linalg.eigh(curvature * np.outer(inside, inside))
+        step = axes @ ((axes.T @ (gradient * inside)) / np.maximum(np.abs(values), 1e-12))
+        step *= min(1.0, 5.0 / max(np.abs(step).max(), 1e-300))
+        for halving in range(30):
+            to = np.clip(logs + 0.5**halving * step, low, high)
+            if look(to, False)[0] > value:
+                break
+        else:
+            break
+        before, logs = value, to
+        value, gradient, curvature = look(logs)
+        if value - before <= 1e-12 * (1 + abs(value)):
+            break
+    return evaluate(given, np.exp(logs)[of], groups, floor, variance)
 
 
 def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int = 1000) -> np.ndarray:
@@ -263,7 +305,7 @@ def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int
     for _ in range(sweeps):
         keep, before = ratio > 0, ratio.copy()
         part = np.zeros_like(gram)  # the weights' posterior covariance in units of the noise, 0 where a column is left out
-        part[np.ix_(keep, keep)] = np.linalg.inv(gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]))
+        part[np.ix_(keep, keep)] = np.linalg.pinv(gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]), rcond=1e-15, hermitian=True)
         for j in range(len(ratio)):
             if ratio[j] > 0:
                 part -= np.outer(part[:, j], part[j]) / part[j, j]

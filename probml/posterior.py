@@ -54,7 +54,7 @@ def _prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.A
 
 
 def _equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A precision with a diagonal of 1, and the scales that were taken out: whatever the units of the coefficients, as well as it can be."""
+    """A precision with a diagonal of 1, and the scales that were taken out, so that the units of the coefficients do not matter."""
     scale = jnp.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
     return precision * scale[..., :, None] * scale[..., None, :], scale
 
