@@ -246,6 +246,102 @@ def choosing(table, *, ax=None):
     return ax
 
 
+_CRITERION = {  # column -> title, difference column, its standard error, whether the greater is the better
+    "elpd_kfold": ("held-out log score", "kfold_diff", "se_kfold_diff", True),
+    "elpd_loo": ("leave-one-out log score", "elpd_diff", "se_diff", True),
+    "log_evidence": ("log evidence", "log_bayes_factor", None, True),
+    "loglik": ("log likelihood", None, None, True),
+    "bic": ("BIC", None, None, False),
+    "aic": ("AIC", None, None, False),
+}
+
+
+def comparison(table, criterion=None, *, ax=None):
+    """How much worse than the best each model is, by one criterion, the best on top; bars are a standard error of the difference.
+
+    Args:
+        table: of `probml.compare`.
+        criterion: a column, such as "elpd_loo" or "bic"; by default the one by which the table is sorted. Models without a number
+            are named but have no point.
+
+    Raises:
+        DataError: no such column, or no number in it.
+    """
+    criterion = table.attrs.get("criterion", "bic") if criterion is None else criterion
+    if criterion not in _CRITERION or criterion not in table.columns or table[criterion].isna().all():
+        have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
+        raise DataError(f"comparison(criterion={criterion!r}): expected a criterion with numbers, one of {have}")
+    title, difference, error, greater = _CRITERION[criterion]
+    table = table.sort_values(criterion, ascending=not greater)
+    value = table[criterion].to_numpy(float)
+    worse = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
+    bars = table[error].fillna(0.0).to_numpy(float) if error is not None and error in table.columns else np.zeros(len(value))
+    if ax is None:
+        ax = _axes(None, (6.4, 1.4 + 0.36 * len(table)))
+    y = np.arange(len(table))
+    best = worse == 0
+    ax.axvline(0, color="0.8", linewidth=1, zorder=1)
+    ax.errorbar(worse[~best], y[~best], xerr=bars[~best] if bars.any() else None, fmt="o", color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
+    ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
+    for at, low, number in zip(y, worse, value, strict=True):
+        ax.annotate("none" if np.isnan(low) else f"{number:.1f}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
+                    textcoords="offset points", va="center", fontsize=8, color="0.3", annotation_clip=False)  # fmt: skip
+    ax.set_yticks(y, list(map(str, table.index)))
+    ax.set_ylim(len(table) - 0.4, -0.6)
+    unit = "nats" if greater else "units of −2 log likelihood"
+    ax.set_xlabel(f"{title}: worse than the best by ({unit})")
+    return ax
+
+
+def calibration(report, quantities=None, *, columns=3):
+    """Histograms of the ranks of true values: flat if model and engine are right, within the grey band 99% of the time.
+
+    Dips in the middle: posteriors too narrow. A hill: too wide. A slope: too high or too low. Rejected quantities are orange.
+
+    Args:
+        report: of `model.check(...)`.
+        quantities: those to draw; by default the rejected ones first, at most 24.
+        columns: of histograms side by side.
+
+    Returns:
+        The array of Axes, of which `[0].figure` is the figure.
+
+    Raises:
+        ModelError: no Certificate, or a quantity that it has not.
+    """
+    from matplotlib.figure import Figure
+    from scipy.stats import binom
+
+    if not hasattr(report, "levels"):
+        raise ModelError(f"calibration: expected what model.check(...) returns, got {type(report).__name__}")
+    rejected = report.rejected
+    names = list(quantities) if quantities is not None else sorted(report.table.index, key=lambda name: name not in rejected)[:24]
+    unknown = next((name for name in names if name not in report.levels.columns), None)
+    if unknown is not None or not names:
+        raise ModelError(f"calibration(quantities={quantities!r}): expected some of {list(report.levels.columns)}")
+    n, bins = len(report.levels), report.bins
+    low, high = binom.interval(0.99, n, 1 / bins)
+    columns = min(columns, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(2.6 * columns, 0.5 + 1.7 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax, name in zip(axes, names, strict=False):
+        ax.axhspan(low, high, color="0.9", linewidth=0, zorder=0)
+        ax.axhline(n / bins, color="0.6", linewidth=1, zorder=1)
+        colour = COLOURS[1] if name in rejected else COLOURS[0]
+        ax.hist(report.levels[name], bins=np.linspace(0, 1, bins + 1), color=colour, alpha=0.85, edgecolor="white", linewidth=0.5, zorder=2)
+        p = report.table["p_value"][name]
+        ax.set_title(f"{name}, p = {p:.2g}" + (f"\n{rejected[name]}" if name in rejected else ""), fontsize=9)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
+        ax.tick_params(labelbottom=True, labelsize=8)
+    for ax in axes[len(names) :]:
+        ax.set_visible(False)
+    figure.supxlabel("rank of the true value among posterior draws", fontsize=9)
+    figure.supylabel("simulations", fontsize=9)
+    return axes[: len(names)]
+
+
 # How it is drawn
 
 

@@ -1,5 +1,6 @@
 """probml: write one generative function, say what you saw; everything you did not say is inferred."""
 
+from probml.compare import compare as compare
 from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS

@@ -4,6 +4,7 @@ Simulation-based calibration: parameters θ* from the prior, rows from the model
 engine is right, the rank of θ* among draws of that posterior is uniform over simulations, for every function of θ and rows.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,8 @@ def check(
     held, shown = _template(model, data, rows, whole_steps(steps, "check"))
     plan = held.plan()
     engine = _chosen(held, plan) if engine is None else engine
+    with contextlib.suppress(tables.DataError):  # what is wrong with placeholders
+        engine.refuse(held, plan)
     truth, columns = _simulated(simulator or model, held, plan, int(simulations), seed, simulator)
     sets = [_filled(held, {name: values[i] for name, values in columns.items()}) for i in range(simulations)]
     engine.refuse(sets[0], plan)
