@@ -281,7 +281,8 @@ def comparison(table, criterion=None, *, ax=None):
     y = np.arange(len(table))
     best = worse == 0
     ax.axvline(0, color="0.8", linewidth=1, zorder=1)
-    ax.errorbar(worse[~best], y[~best], xerr=bars[~best] if bars.any() else None, fmt="o", color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
+    widths = bars[~best] if bars.any() else None
+    ax.errorbar(worse[~best], y[~best], xerr=widths, fmt="o", color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
     ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
     for at, low, number in zip(y, worse, value, strict=True):
         ax.annotate("none" if np.isnan(low) else f"{number:.1f}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
