@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 LEAST = 100  # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
 AGREED, FEW, LOOSELY = 1.01, 400, 1.05  # R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
@@ -13,9 +11,14 @@ AGREED, FEW, LOOSELY = 1.01, 400, 1.05  # R-hat up to which chains agree; of few
 
 def _ranked(x: np.ndarray) -> np.ndarray:
     """Normal scores of the ranks over all chains, (chains, draws, ...)."""
+    from scipy.special import ndtri  # late: half of what importing this module would cost
+
     flat = x.reshape(x.shape[0] * x.shape[1], -1)
-    scores = ndtri((rankdata(flat, axis=0) - 0.375) / (len(flat) + 0.25))
-    return scores.reshape(x.shape)
+    ranks = np.empty(flat.shape)
+    for j in range(flat.shape[1]):
+        _, at, counts = np.unique(flat[:, j], return_inverse=True, return_counts=True)
+        ranks[:, j] = (np.cumsum(counts) - (counts - 1) / 2)[at]  # of equal values their mean
+    return ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(x.shape)
 
 
 def r_hat(x: np.ndarray) -> np.ndarray:

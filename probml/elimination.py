@@ -242,7 +242,7 @@ def _eliminate(factors: list[Factor], order: Sequence[str], log_space: bool, see
     def step(name: str, others: tuple, arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, bool]:
         if seen is not None:
             seen[name] = others, (arrays, logs, scopes)
-        if log_space:
+        if log_space or (not others and all(logs)):  # nothing is left to multiply by: one logarithm instead of two
             return _log_step(arrays, scopes), True
         message, scale = _sum_step(arrays, logs, scopes)
         scales.setdefault(scale.shape[0], []).append(scale)

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.special import logsumexp
 
 from probml import chunks, tables
 from probml import plan as planning
@@ -90,7 +89,7 @@ def _states(plan: Plan, outcome, known, rows):
     tables = getattr(outcome.belief, "tables", None)
     if tables is not None:
         flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
-        return logsumexp(flat, axis=0) - np.log(len(flat))
+        return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
     return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows)
 
 
