@@ -245,7 +245,7 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
     member = np.eye(len(groups))[of]  # (d, groups)
     gram, right = given.root.T @ given.root, given.root.T @ given.target
     whole, top = given.rest + given.target @ given.target, member.T @ np.diagonal(gram)
-    low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, HIGH))
+    low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, 0.6 * HIGH))  # what Cholesky's digits bear
 
     def look(logs, slopes=True):
         scale = np.exp(0.5 * logs)[of]

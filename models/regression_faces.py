@@ -23,7 +23,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
-WIDE = 1e6  # prior standard deviation of what is flat where scales are chosen, in units of the noise
+WIDE = 1e8  # prior standard deviation of what is flat where scales are chosen, in units of the noise
 NIL = 1e-8  # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard deviation of its column
 
 

@@ -1,0 +1,456 @@
+"""Linear regression: brute force, quadrature, NIST's certified digits, scales by evidence against scikit-learn, its face."""
+
+import functools
+import json
+import pickle
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import sample
+from scipy import stats
+from scipy.optimize import minimize
+
+pytest.importorskip("sklearn")
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import ARDRegression, BayesianRidge, Lasso, Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import probml
+from probml.models import BayesianLinearRegression, evidence, gaussian_mixture, lasso, linear_regression, polynomial, ridge
+
+nan = np.nan
+TIGHT = 1e-9
+
+
+def close(got, expected, tolerance=TIGHT):
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@functools.lru_cache
+def table():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 3))
+    return x, x @ [1.0, -2.0, 0.5] + 0.3 + 0.4 * rng.normal(size=30)
+
+
+@functools.lru_cache
+def outputs():
+    x, y = table()
+    return np.column_stack([y, 2 * y + np.random.default_rng(1).normal(size=30)])
+
+
+def design(x):
+    return np.column_stack([x, np.ones(len(x))])
+
+
+# The function, by Exact
+
+
+def test_with_known_noise_the_evidence_is_a_normals():
+    x, y = table()
+    fit = linear_regression(weight_scale=[1.0, 2.0, 3.0], bias_scale=5.0, noise=0.4).fit({"x": x, "y": y})
+    h = design(x)
+    whole = stats.multivariate_normal(np.zeros(30), h @ np.diag([1.0, 4.0, 9.0, 25.0]) @ h.T + 0.16 * np.eye(30))
+    close(fit.log_evidence, whole.logpdf(y))
+    assert fit.engine == "Exact()"
+
+
+def test_with_unknown_noise_the_evidence_is_a_student_ts():
+    x, y = table()
+    fit = linear_regression(weight_scale=2.0, bias_scale=5.0, shape=3.0, rate=2.0).fit({"x": x, "y": y})
+    h = design(x)
+    whole = stats.multivariate_t(np.zeros(30), 2 / 3 * (np.eye(30) + h @ np.diag([4.0, 4.0, 4.0, 25.0]) @ h.T), 6.0)
+    close(fit.log_evidence, whole.logpdf(y))
+
+
+def test_the_product_of_one_step_predictives_is_the_evidence():
+    x, y = table()
+    model = linear_regression(weight_scale=2.0, bias_scale=5.0, shape=3.0, rate=2.0)
+    first = model.fit({"x": x[:25], "y": y[:25]})
+    steps = [first.log_evidence]
+    for i in range(25, 30):
+        before = model.fit({"x": x[:i], "y": y[:i]})
+        steps.append(before.log_prob({"x": x[i : i + 1], "y": y[i : i + 1]})[0])
+    close(sum(steps), model.fit({"x": x, "y": y}).log_evidence, 1e-8)
+
+
+def test_the_evidence_is_the_integral_over_weight_and_noise():
+    x, y = table()[0][:6, :1], table()[1][:6]
+    fit = linear_regression(weight_scale=2.0, bias_scale=0, shape=3.0, rate=2.0).fit({"x": x, "y": y})
+
+    log_variance, beta = np.linspace(-4, 8, 401), np.linspace(-40, 40, 4001)
+    sd = np.exp(0.5 * log_variance)[:, None]
+    log = stats.norm.logpdf(beta, 0, 2 * sd) + stats.invgamma.logpdf(sd**2, 3.0, scale=2.0) + 2 * np.log(sd)
+    for row in range(6):
+        log += stats.norm.logpdf(y[row], x[row] * beta, sd)
+    whole = np.exp(log).sum() * (beta[1] - beta[0]) * (log_variance[1] - log_variance[0])
+    close(fit.log_evidence, np.log(whole), 1e-6)
+
+
+def test_outputs_with_noises_of_their_own_are_regressions_of_their_own():
+    x, y = table()[0], outputs()
+    model, alone = linear_regression(outputs=2), linear_regression()
+    fit, parts = model.fit({"x": x, "y": y}), [alone.fit({"x": x, "y": y[:, i]}) for i in range(2)]
+    close(fit.log_evidence, sum(part.log_evidence for part in parts))
+    close(fit.log_prob({"x": x, "y": y}), sum(part.log_prob({"x": x, "y": y[:, i]}) for i, part in enumerate(parts)))
+    torn = np.where([[False, True]], nan, y)
+    close(fit.log_prob({"x": x, "y": torn}), parts[0].log_prob({"x": x, "y": y[:, 0]}))
+
+
+@probml.model
+def two_views(x):
+    """Two outputs that share weights and noise: their predictive is one vector's."""
+    variance = sample("variance", dist.InverseGamma(2.0, 1.0))
+    beta = sample("beta", dist.Normal(0.0, 2 * jnp.sqrt(variance)).expand([2]).to_event(1))
+    with probml.rows():
+        loc = jnp.stack([x[:, :2] @ beta, x[:, 0] * beta[1]], -1)
+        sample("y", dist.Normal(loc, jnp.sqrt(variance)).to_event(1))
+
+
+def test_outputs_that_share_weights_are_predicted_together():
+    x, y = table()[0], outputs()
+    fit = two_views().fit({"x": x, "y": y}, probml.Exact())
+    h, both = np.concatenate([x[:, :2], np.column_stack([0 * x[:, 0], x[:, 0]])]), np.concatenate([y[:, 0], y[:, 1]])
+    precision = h.T @ h + np.eye(2) / 4
+    mean, a = np.linalg.solve(precision, h.T @ both), 2 + 30
+    b = 1 + 0.5 * (both @ both - mean @ precision @ mean)
+    row = np.array([x[3, :2], [0.0, x[3, 0]]])
+    spread = np.eye(2) + row @ np.linalg.solve(precision, row.T)
+    close(fit.log_prob({"x": x, "y": y})[3], stats.multivariate_t(row @ mean, b / a * spread, 2 * a).logpdf(y[3]))
+
+
+def test_a_polynomial_is_a_regression_on_powers_and_a_value():
+    x, y = table()[0][:, :1], table()[1]
+    fit = linear_regression(basis=polynomial(3)).fit({"x": x, "y": y})
+    close(fit.log_evidence, linear_regression().fit({"x": np.column_stack([x, x**2, x**3]), "y": y}).log_evidence)
+    assert pickle.loads(pickle.dumps(fit.model)) == linear_regression(basis=polynomial(3)) != linear_regression(basis=polynomial(2))
+    with pytest.raises(ValueError, match="degree=0.*at least 1"):
+        polynomial(0)
+
+
+def test_ridge_is_scikit_learns_by_map_and_by_the_mean():
+    x, y = table()
+    peer = Ridge(alpha=5.0).fit(x, y)
+    for engine in (probml.MAP(), probml.Exact()):
+        fit = ridge(penalty=5.0).fit({"x": x, "y": y}, engine)
+        close([*fit.params["beta"], fit.params["bias"]], [*peer.coef_, peer.intercept_], 1e-7)
+
+
+def test_the_lasso_is_scikit_learns_zeros_included():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 20))
+    y = x[:, :4] @ [3.0, -2.0, 1.0, 0.5] + 1 + rng.normal(size=100)
+    peer = Lasso(alpha=0.1, tol=1e-12).fit(x, y)
+    fit = lasso(penalty=10.0).fit({"x": x, "y": y}, probml.MAP())
+    beta = fit.params["left"] * fit.params["right"]
+    assert fit.converged
+    np.testing.assert_allclose(beta, peer.coef_, atol=1e-5)
+    assert ((np.abs(beta) < 1e-6) == (peer.coef_ == 0)).all()
+
+
+def test_unknown_words_and_unseen_covariates_are_refused_by_name():
+    x, y = table()
+    with pytest.raises(ValueError, match="weight_scale='both'.*'shared' or 'each'"):
+        linear_regression(weight_scale="both").fit({"x": x, "y": y})
+    with pytest.raises(ValueError, match="prior='cauchy'.*'laplace'"):
+        linear_regression(prior="cauchy").fit({"x": x, "y": y})
+    with pytest.raises(ValueError, match="'x'"):
+        linear_regression().fit({"x": np.where(x > 2, nan, x), "y": y})
+
+
+@pytest.mark.slow
+def test_with_a_model_of_the_covariates_their_unseen_cells_are_integrated_out():
+    """y | x of a joint normal is a regression; a row without x₂ is predicted by the regression on x₁ that the joint implies."""
+    x, y = table()
+    joint = np.column_stack([x[:, :2], y])
+    fit = gaussian_mixture(k=1, d=3).fit({"x": np.where(np.arange(90).reshape(30, 3) % 11 == 0, nan, joint)}, probml.EM(prior=False))
+    mean, covariance = fit.params["mean"][0], np.linalg.inv(fit.params["precision"][0])
+    slope = covariance[2, 0] / covariance[0, 0]
+    close(fit.impute({"x": [[1.0, nan, nan]]})["x"][0, 2], mean[2] + slope * (1.0 - mean[0]), 1e-8)
+
+
+# NIST: least squares as the limit of a wide prior
+
+SETS = {
+    "norris": (12, 14),
+    "pontius": (11, 13),
+    "noint1": (14, 14),
+    "longley": (10, 7),  # of a design of condition 5e9, 4e4 when its columns have one length
+    "wampler1": (9, None),  # exact polynomials of degree 5: no residual
+    "wampler2": (12, None),
+    "wampler3": (9, 9),
+}
+
+
+def certified(shared_data, name):
+    reference = json.loads((shared_data / "nist" / "nist_linear.json").read_text())["sets"][name]
+    found = pd.read_csv(shared_data / "nist" / f"{name}.csv").to_numpy(float)
+    y, x = found[:, 0], found[:, 1:]
+    if "polynomial" in reference["model"]:
+        x = x[:, :1] ** np.arange(1, len(reference["terms"]))
+    return x if name == "noint1" else np.column_stack([np.ones(len(y)), x]), y, reference
+
+
+def digits(got, expected):
+    """The fewest certified digits that agree."""
+    expected = np.asarray(expected)
+    return -np.log10(np.max(np.abs(got - expected) / np.where(expected == 0, 1, np.abs(expected))) + 1e-16)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_moments_have_nists_digits(shared_data, name):
+    x, y, reference = certified(shared_data, name)
+    d, (weights, errors) = x.shape[1], SETS[name]
+    found = evidence.moments(np.column_stack([x, y]), centred=False)
+    posterior = evidence.posterior(found, d, np.zeros(0), reference["residual_sd"] ** 2)
+    rest = evidence.problem(found, d, 0, centred=False)
+    assert digits(posterior.mean, reference["coefficients"]) > weights - 1
+    if errors:
+        assert digits(np.sqrt((posterior.spread**2).sum(1)), reference["std_errors"]) > 12
+        assert digits(np.sqrt(rest.rest / rest.rows), reference["residual_sd"]) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_exact_has_nists_digits_by_refinement(shared_data, name):
+    x, y, reference = certified(shared_data, name)
+    weights, errors = SETS[name]
+    noise = reference["residual_sd"] or 1.0
+    model = linear_regression(weight_scale=1e12 * noise / np.abs(x).max(0), bias_scale=0, noise=noise)
+    fit = model.fit({"x": x, "y": y}, probml.Exact())
+    assert digits(fit.params["beta"], reference["coefficients"]) > weights
+    if errors:
+        spread = np.sqrt(np.diag(fit.posterior("beta").covariance_matrix))
+        assert digits(spread, reference["std_errors"]) > errors
+
+
+@pytest.mark.parametrize("name", ["longley", "swiss", "prostate"])
+def test_a_flat_prior_is_least_squares_with_its_standard_errors(shared_data, name):
+    """R's lm: noise and all; the noise by evidence is then the residual sum of squares over n − d − 1."""
+    reference = json.loads((shared_data / "fits" / f"lm_{name}.json").read_text())
+    data = pd.read_csv(shared_data / "classic" / f"{name}.csv")
+    if name == "prostate":
+        z = (data.iloc[:, :8] - data.iloc[:, :8].mean()) / data.iloc[:, :8].std()
+        data = z.assign(lpsa=data["lpsa"])[data["train"].astype(str).str.upper() == "TRUE"]
+    target = {"longley": "Employed", "swiss": "Fertility", "prostate": "lpsa"}[name]
+    x = data.drop(columns=target)
+    face = BayesianLinearRegression(1e9).fit(x, data[target])
+    expected = [reference["coefficients"][column] for column in x]
+    np.testing.assert_allclose(face.coef_, expected, rtol=1e-8)
+    np.testing.assert_allclose(face.intercept_, reference["coefficients"]["(Intercept)"], rtol=1e-8)
+    np.testing.assert_allclose(face.alpha_**-0.5, reference["residual_sd"], rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)), [reference["std_errors"][column] for column in x], rtol=1e-6)
+    for penalised in reference.get("ridge", []):
+        scale = penalised["lambda"] ** -0.5
+        # ESL's ridge penalises columns about their means in the training rows
+        found = BayesianLinearRegression(scale, noise=1.0).fit(x, data[target])
+        np.testing.assert_allclose(found.coef_, penalised["coefficients"], rtol=1e-6, atol=1e-8)
+
+
+# Scales by evidence
+
+
+def brute(x, y, ratio, variance, centred):
+    """log N(y; 0, σ²(I + X diag ρ Xᵀ)), restricted to what is at right angles to 1 if centred."""
+    covariance = variance * (np.eye(len(y)) + (x * ratio) @ x.T)
+    if not centred:
+        return stats.multivariate_normal(np.zeros(len(y)), covariance).logpdf(y)
+    one = np.ones(len(y))
+    inside = one @ np.linalg.solve(covariance, one)
+    centre = one @ np.linalg.solve(covariance, y) / inside
+    return stats.multivariate_normal(centre * one, covariance).logpdf(y) + 0.5 * np.log(2 * np.pi / inside)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_the_evidence_from_moments_is_that_of_the_rows(centred):
+    x, y = table()
+    found = evidence.moments(np.column_stack([x, y]), centred=centred)
+    given, ratio = evidence.problem(found, 0, 3, centred=centred), np.array([0.3, 5.0, 40.0])
+    scales = evidence.evaluate(given, ratio, [[0], [1, 2]], variance=0.2)
+    close(scales.log_evidence, brute(x, y, ratio, 0.2, centred))
+    h = x - x.mean(0) if centred else x
+    shares = 1 - np.diag(np.linalg.inv(h.T @ h + np.diag(1 / ratio))) / ratio
+    close(scales.effective, [shares[0], shares[1:].sum()])
+
+
+@pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0], [1], [2]], [[0, 1], [2]]], ids=["one", "each", "some"])
+@pytest.mark.parametrize("variance", [None, 0.5])
+def test_the_chosen_scales_have_the_highest_evidence(groups, variance):
+    x, y = table()
+    given = evidence.problem(evidence.moments(np.column_stack([x, y])), 0, 3)
+    found = evidence.choose(given, groups, variance=variance)
+    of = np.concatenate([np.full(len(members), g) for g, members in enumerate(groups)])
+
+    def loss(logs):
+        return -evidence.evaluate(given, np.exp(logs)[of], groups, variance=variance).log_evidence
+
+    best = minimize(loss, np.zeros(len(groups)), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000})
+    close(found.log_evidence, -best.fun, 1e-9)
+    np.testing.assert_allclose(np.log(found.ratio), best.x[of], atol=1e-4)
+
+
+def test_a_column_that_does_not_help_is_left_out():
+    x, y = table()
+    noise = np.random.default_rng(4).normal(size=(30, 4))
+    face = BayesianLinearRegression("each").fit(np.column_stack([x, noise]), y)
+    assert (face.coef_[:3] != 0).all() and (face.coef_[3:] == 0).sum() >= 2
+    assert np.isinf(face.lambda_[face.coef_ == 0]).all()
+
+
+def test_one_scale_is_mackays_and_scikit_learns():
+    x, y = table()
+    tiny = dict.fromkeys(("alpha_1", "alpha_2", "lambda_1", "lambda_2"), 1e-14)
+    peer = BayesianRidge(fit_intercept=False, tol=1e-12, max_iter=10000, compute_score=True, **tiny).fit(x, y)
+    ours = BayesianLinearRegression(fit_intercept=False).fit(x, y)
+    close([ours.alpha_, ours.lambda_], [peer.alpha_, peer.lambda_], 1e-6)
+    close(ours.coef_, peer.coef_, 1e-7)
+    close(ours.sigma_, peer.sigma_, 1e-6)
+    for got, expected in zip(ours.predict(x, return_std=True), peer.predict(x, return_std=True), strict=True):
+        close(got, expected, 1e-6)
+
+
+def test_the_evidence_of_diabetes_is_not_below_scikit_learns(shared_data):
+    reference = json.loads((shared_data / "fits" / "bayesridge_diabetes.json").read_text())
+    x, y = load_diabetes(return_X_y=True)
+    x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
+    face, peer = BayesianLinearRegression(fit_intercept=False).fit(x, y), reference["bayesian_ridge"]
+    assert face.log_evidence_ >= peer["score_last"] - 1e-6
+    np.testing.assert_allclose([face.alpha_, face.lambda_], [peer["alpha"], peer["lam"]], rtol=1e-4)
+    np.testing.assert_allclose(face.coef_, peer["coef"], atol=1e-4)
+    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)), peer["coef_sd"], rtol=1e-5)
+    given = evidence.problem(face.moments_, 0, 10, centred=False)
+    for fixed in reference["log_evidence_fixed"]:
+        noise = fixed["noise_precision"]
+        found = evidence.evaluate(given, np.full(10, noise / fixed["weight_precision"]), [np.arange(10)], variance=1 / noise)
+        np.testing.assert_allclose(found.log_evidence, fixed["log_evidence"], rtol=1e-9)
+
+
+def test_a_scale_for_each_weight_has_no_lower_evidence_than_scikit_learns():
+    x, y = load_diabetes(return_X_y=True)
+    x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
+    tiny = dict.fromkeys(("alpha_1", "alpha_2", "lambda_1", "lambda_2"), 1e-12)
+    peer = ARDRegression(fit_intercept=False, tol=1e-10, max_iter=5000, threshold_lambda=1e12, **tiny).fit(x, y)
+    ours = BayesianLinearRegression("each", fit_intercept=False).fit(x, y)
+    given = evidence.problem(ours.moments_, 0, 10, centred=False)
+    theirs = evidence.evaluate(given, peer.alpha_ / peer.lambda_, [np.arange(10)], variance=1 / peer.alpha_)
+    assert ours.log_evidence_ >= theirs.log_evidence
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-2)
+
+
+# Moments
+
+
+def test_parts_and_few_rows_have_the_moments_of_all(monkeypatch):
+    rng = np.random.default_rng(5)
+    rows, weights = 1e6 + rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)), rng.integers(0, 3, 500).astype(float)
+    whole = evidence.moments(np.repeat(rows, weights.astype(int), axis=0))
+    monkeypatch.setattr(evidence, "CELLS", 100)  # many pieces
+    for found in (
+        evidence.moments(rows, weights),
+        evidence.together(evidence.moments(rows[:200], weights[:200]), evidence.moments(rows[200:], weights[200:])),
+        evidence.moments(*evidence.few_rows(whole)),
+    ):
+        close(found.rows, whole.rows, 1e-12)
+        close(found.mean, whole.mean, 1e-14)
+        np.testing.assert_allclose(found.root.T @ found.root, whole.root.T @ whole.root, rtol=1e-7)
+
+
+# The face
+
+
+def test_the_fit_answers_as_the_face():
+    x, y = table()
+    face = BayesianLinearRegression("each").fit(x, y)
+    fit, (mean, std) = face.fit_, face.predict(x, return_std=True)
+    close(fit.params["beta"], face.coef_)
+    close(fit.posterior("beta").covariance_matrix, face.sigma_)
+    close(fit.log_prob(face.as_data(x, y)), stats.norm(mean, std).logpdf(y))
+    close(fit.predict(face.as_data(x), "y") + y.mean(), mean)
+    draws = fit.draws(4000, seed=0)["beta"]
+    np.testing.assert_allclose(draws.std(0), np.sqrt(np.diag(face.sigma_)), rtol=0.1)
+    again = pickle.loads(pickle.dumps(face))
+    close(again.fit_.params["beta"], face.coef_)
+
+
+def test_several_outputs_are_faces_of_their_own():
+    x, y = table()[0], outputs()
+    face = BayesianLinearRegression().fit(x, y)
+    alone = [BayesianLinearRegression().fit(x, y[:, i]) for i in range(2)]
+    mean, std = face.predict(x, return_std=True)
+    for i, one in enumerate(alone):
+        close(face.coef_[i], one.coef_)
+        close(mean[:, i], one.predict(x))
+        close(std[:, i], one.predict(x, return_std=True)[1])
+        close([face.alpha_[i], face.lambda_[i], face.intercept_[i]], [one.alpha_, one.lambda_, one.intercept_])
+    close(face.fit_.log_prob(face.as_data(x, y)), stats.norm(mean, std).logpdf(y).sum(1))
+
+
+def test_units_and_offsets_do_not_matter_where_every_weight_has_its_scale():
+    x, y = table()
+    one = BayesianLinearRegression("each").fit(x, y)
+    other = BayesianLinearRegression("each").fit(1e6 + x * [1e-3, 1.0, 1e4], 1e6 + 10 * y)
+    np.testing.assert_allclose(other.predict(1e6 + x * [1e-3, 1.0, 1e4]), 1e6 + 10 * one.predict(x), rtol=1e-10)
+
+
+def test_collinear_and_constant_columns_and_few_rows_have_a_posterior():
+    x, y = table()
+    wide = np.column_stack([x, x[:, 0] + x[:, 1], np.full(30, 7.0)])
+    face = BayesianLinearRegression().fit(wide, y)
+    assert np.isfinite(face.coef_).all() and abs(face.coef_[4]) < 1e-12
+    short = BayesianLinearRegression().fit(np.random.default_rng(2).normal(size=(5, 12)), y[:5])
+    assert np.isfinite(short.coef_).all() and np.isfinite(short.predict(np.zeros((1, 12)), return_std=True)[1]).all()
+    exact = BayesianLinearRegression().fit(x, x @ [1.0, 2.0, 3.0])  # no noise at all
+    np.testing.assert_allclose(exact.coef_, [1, 2, 3], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_float32_agrees_with_float64_at_a_large_offset():
+    """A process of its own computes in JAX's default, float32."""
+    program = (
+        "import numpy as np, jax\n"
+        "from probml.models import BayesianLinearRegression\n"
+        "assert not jax.config.jax_enable_x64\n"
+        "rng = np.random.default_rng(0); x = 1e6 + rng.normal(size=(30, 3)); y = x @ [1.0, -2.0, 0.5] + 0.4 * rng.normal(size=30)\n"
+        "face = BayesianLinearRegression().fit(x, y)\n"
+        "found = face.fit_.params['beta'], face.coef_, np.asarray(face.fit_.posterior('beta').covariance_matrix), face.sigma_\n"
+        "np.testing.assert_allclose(found[0], found[1], rtol=1e-3)\n"
+        "np.testing.assert_allclose(found[2], found[3], rtol=1e-3, atol=1e-3 * found[3].max())\n"
+        "print('agrees')"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "agrees" in found.stdout, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("face", "change", "words"),
+    [
+        (BayesianLinearRegression("both"), {}, "weight_scale='both'.*'shared', 'each' or numbers above 0"),
+        (BayesianLinearRegression(-1.0), {}, "weight_scale=-1.0.*above 0"),
+        (BayesianLinearRegression([1.0, 2.0]), {}, "weight_scale.*one number or 3, got 2"),
+        (BayesianLinearRegression(noise=0.0), {}, "noise=0.0.*above 0"),
+        (BayesianLinearRegression(), {"x": [4, 1, nan]}, "NaN: column 1 is missing in row 4.*gaussian_mixture"),
+        (BayesianLinearRegression(), {"x": [4, 1, np.inf]}, "inf"),
+        (BayesianLinearRegression(), {"y": [3, nan]}, "y contains NaN"),
+        (BayesianLinearRegression(), {"rows": 1}, "n_samples=1.*noise"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
+    x, y = (value.copy() for value in table())
+    if "x" in change:
+        row, column, value = change["x"]
+        x[row, column] = value
+    if "y" in change:
+        y[change["y"][0]] = change["y"][1]
+    rows = change.get("rows", 30)
+    with pytest.raises(ValueError, match=words):
+        face.fit(x[:rows], y[:rows])
+
+
+@parametrize_with_checks([BayesianLinearRegression()])
+def test_bayesian_linear_regression_keeps_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
