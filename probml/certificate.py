@@ -243,9 +243,10 @@ def _simulated(
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
             count = int(bad.reshape(simulations, -1).any(1).sum())
+            whose = f"the priors of what it depends on, {list(sites[name].parents)}, reach" if sites[name].parents else "its prior reaches"
             raise Refusal(
-                f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is not finite or overflows: the priors "
-                f"of what it depends on, {list(sites[name].parents)}, reach too far: narrow them"
+                f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is not finite or overflows: {whose} "
+                "too far: narrow it"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
