@@ -80,7 +80,7 @@ def complaints(values: Mapping[str, Any], stats: Mapping[str, Any], settings: Ma
     if chains == 1:
         missing.append("R-hat is missing: it compares chains and there is one; use chains=2 or more")
     else:
-        worst = {name: np.nanmax(found, initial=1.0) for name, value in every.items() if (found := r_hat(value)).size}
+        worst = {name: np.max(found, initial=1.0, where=~np.isnan(found)) for name, value in every.items() if (found := r_hat(value)).size}
         name = max(worst, key=lambda n: worst[n])
         limit = AGREED if draws >= FEW else LOOSELY
         if worst[name] > limit:
@@ -88,7 +88,8 @@ def complaints(values: Mapping[str, Any], stats: Mapping[str, Any], settings: Ma
                 f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than {limit}. Sample longer (warmup=, draws=); "
                 "if that does not help, the posterior has several modes or directions that the data do not tell"
             )
-    counts = {n: np.nanmin(np.fmin(effective(v), effective(v, tail=True)), initial=np.inf) for n, v in every.items()}
+    least = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
+    counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found)) for n, found in least.items()}
     name = min(counts, key=lambda n: counts[n])
     if counts[name] < LEAST * chains and draws >= 2 * LEAST:
         wrong.append(

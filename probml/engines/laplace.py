@@ -51,6 +51,8 @@ class Laplace:
         low = float(np.min(np.asarray(begun.frame.curvature)))
         if not bool(begun.climbed) or low <= 0 or not np.isfinite(low):
             worst = "its curvature is not positive in every direction" if bool(begun.climbed) else "the climb found no end"
+            if not jax.config.jax_enable_x64:
+                worst += ", in float32: jax.config.update('jax_enable_x64', True) tells small ones from none"
             raise Refusal(
                 f"Laplace cannot fit model '{plan.structure.model.name}': its density of unbounded coordinates has no mode ({worst}): "
                 "a scale that stands in another parameter's prior can shrink for ever. Try NUTS()"
