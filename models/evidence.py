@@ -36,18 +36,21 @@ class Moments(NamedTuple):
     root: np.ndarray  # (p, p) upper triangular, RᵀR the scatter about the mean
 
 
-def moments(table, weights=None, centred: bool = True) -> Moments:
-    """One pass over the rows of a table (n, p), a piece at a time. Cost: 2 n p² by QR.
+def moments(table, beside=None, weights=None, centred: bool = True) -> Moments:
+    """One pass over the rows of a table (n, p), a piece at a time. Cost: 2 n p².
 
     Args:
         table: an array (n, p); the last columns are the outputs, so that the root of the others does not depend on them.
+        beside: further columns, (n,) or (n, q): the outputs, say.
         weights: (n,) or None; a row counts so many times.
         centred: about the mean; else about 0.
     """
-    n, p = table.shape
+    table = np.asarray(table)
+    beside = np.zeros((len(table), 0)) if beside is None else np.asarray(beside).reshape(len(table), -1)
+    n, p = len(table), table.shape[1] + beside.shape[1]
     size, total = max(CELLS // max(p, 1), 64 * p, 1), None
     for start in range(0, n, size):
-        rows, w = np.asarray(table[start : start + size], float), None
+        rows, w = np.concatenate([table[start : start + size], beside[start : start + size]], 1, dtype=float), None
         if weights is not None:
             w = np.asarray(weights[start : start + size], float)
         count = float(len(rows)) if w is None else float(w.sum())

@@ -141,7 +141,7 @@ class BayesianLinearRegression(_Regression):
         d, centred = X.shape[1], bool(self.fit_intercept)
         if np.ndim(self.weight_scale) == 1 and len(self.weight_scale) != d:
             raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number or {d}, got {len(self.weight_scale)}")
-        found = evidence.moments(np.column_stack([X, y]), weights, centred)
+        found = evidence.moments(X, y, weights, centred)
         if found.rows <= centred and self.noise is None:
             raise DataError(f"n_samples=1: one row does not tell the noise{' beside the intercept' * centred}; give more, or noise=...")
         self.moments_, self._scales = found, []

@@ -271,7 +271,7 @@ def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) ->
     """
     mix, p = basis.mixing(), basis.mixing().shape[1] + 1
     if len(y) * p <= DENSE:
-        return moments(np.column_stack([basis.columns(X), y]), weights)
+        return moments(basis.columns(X), y, weights)
     total = float(len(y)) if weights is None else float(weights.sum())
     level, zero = np.average(y, weights=weights), np.zeros(len(y), int)
     parts = [*basis.parts(X), Local(zero, (y - level)[None], 1)]
@@ -286,5 +286,5 @@ def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) ->
     root = np.triu(np.linalg.qr(half, mode="r"))
     root = np.concatenate([root, np.zeros((p - len(root), p))])
     if root[-1, -1] ** 2 <= DIGITS * (root[:, -1] ** 2).sum():
-        return moments(np.column_stack([basis.columns(X), y]), weights)
+        return moments(basis.columns(X), y, weights)
     return Moments(total, np.append(mean[:-1] @ mix, level + mean[-1]), root)
