@@ -15,6 +15,7 @@ from probml.models.hidden_markov import hidden_markov as hidden_markov
 from probml.models.hidden_markov import markov_chain as markov_chain
 from probml.models.learn_structure import learn_structure as learn_structure
 from probml.models.learn_structure import structure_score as structure_score
+from probml.models.linear_regression import heteroscedastic_regression as heteroscedastic_regression
 from probml.models.linear_regression import lasso as lasso
 from probml.models.linear_regression import linear_regression as linear_regression
 from probml.models.linear_regression import polynomial as polynomial
@@ -50,6 +51,7 @@ __all__ = [
     "bspline_basis",
     "dishonest_casino",
     "gaussian_mixture",
+    "heteroscedastic_regression",
     "hidden_markov",
     "lasso",
     "learn_structure",

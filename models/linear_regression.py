@@ -86,6 +86,28 @@ def linear_regression(
 
 
 @probml.model
+def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_scale=1.0, level_scale=10.0):
+    """A regression whose noise varies with x as well: y ~ N(x β + b, σ(x)²), log σ(x) = x γ + c.
+
+    Nothing here is conjugate: MAP() finds the mode, NUTS() and Laplace() a posterior. Centre and scale the columns.
+
+    Sites: `beta` (d,), `bias` (), `gamma` (d,), `level` (), c; input `x` (n, d); in every row `y`.
+
+    Args:
+        weight_scale, bias_scale: prior standard deviations of β and b, in units of y.
+        spread_scale: prior standard deviation of γ: 1 lets a step of 1 in x change the noise e-fold.
+        level_scale: prior standard deviation of c, the log of the noise at x = 0.
+    """
+    d = x.shape[-1]
+    beta = sample("beta", dist.Normal(0.0, weight_scale).expand([d]).to_event(1))
+    bias = sample("bias", dist.Normal(0.0, bias_scale))
+    gamma = sample("gamma", dist.Normal(0.0, spread_scale).expand([d]).to_event(1))
+    level = sample("level", dist.Normal(0.0, level_scale))
+    with probml.rows():
+        sample("y", dist.Normal(x @ beta + bias, jnp.exp(x @ gamma + level)))
+
+
+@probml.model
 def ridge(x, penalty=1.0, bias_scale=1e6, noise=1.0):
     """Ridge regression: MAP (or the mean of Exact) minimises |y − xβ − b|² + penalty · |β|² (Hoerl & Kennard 1970).
 

@@ -194,9 +194,7 @@ class BayesianLinearRegression(_Regression):
         least = NIL / np.where(length > 0, length, 1.0)
         scale = np.maximum(np.sqrt(np.column_stack([s.ratio for s in self._scales])), least[:, None])
         variance = np.array([s.variance for s in self._scales])
-        model = linear_regression(
-            outputs=None if self._flat_target else m, weight_scale="each", bias_scale=WIDE if centred else 0.0
-        )
+        model = linear_regression(outputs=None if self._flat_target else m, weight_scale="each", bias_scale=WIDE if centred else 0.0)
         data = {"x": rows[:, :d], "y": self._output(rows[:, d:]), "weight_scale": self._output(scale), "variance": self._output(variance)}
         return model.fit(data, Exact(), weights=weights)
 

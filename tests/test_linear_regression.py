@@ -21,7 +21,16 @@ from sklearn.linear_model import ARDRegression, BayesianRidge, Lasso, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import BayesianLinearRegression, evidence, gaussian_mixture, lasso, linear_regression, polynomial, ridge
+from probml.models import (
+    BayesianLinearRegression,
+    evidence,
+    gaussian_mixture,
+    heteroscedastic_regression,
+    lasso,
+    linear_regression,
+    polynomial,
+    ridge,
+)
 
 nan = np.nan
 TIGHT = 1e-9
@@ -151,6 +160,23 @@ def test_the_lasso_is_scikit_learns_zeros_included():
     assert fit.converged
     np.testing.assert_allclose(beta, peer.coef_, atol=1e-5)
     assert ((np.abs(beta) < 1e-6) == (peer.coef_ == 0)).all()
+
+
+def test_noise_that_varies_with_the_covariates_has_its_mode_found():
+    x, _ = table()
+    y = x @ [1.0, -2.0, 0.5] + np.exp(0.8 * x[:, 0] - 1) * np.random.default_rng(3).normal(size=30)
+    fit = heteroscedastic_regression().fit({"x": x, "y": y}, probml.MAP())
+
+    def loss(theta):
+        beta, bias, gamma, level = theta[:3], theta[3], theta[4:7], theta[7]
+        prior = stats.norm.logpdf(beta, 0, 10).sum() + stats.norm.logpdf(bias, 0, 1000)
+        prior += stats.norm.logpdf(gamma).sum() + stats.norm.logpdf(level, 0, 10)
+        return -prior - stats.norm.logpdf(y, x @ beta + bias, np.exp(x @ gamma + level)).sum()
+
+    found = np.concatenate([fit.params["beta"], [fit.params["bias"]], fit.params["gamma"], [fit.params["level"]]])
+    best = minimize(loss, found + 0.01, method="BFGS", options={"gtol": 1e-7})
+    np.testing.assert_allclose(found, best.x, atol=1e-4)
+    assert fit.params["gamma"][0] > 0.4
 
 
 def test_unknown_words_and_unseen_covariates_are_refused_by_name():
