@@ -21,13 +21,14 @@ from probml.curvature import Frame, Starts
 from probml.engines import begin
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import check_distinct
-from probml.factors import Known, Rows
+from probml.factors import Known, Rows, Summary
 from probml.language import ModelError
 from probml.passes import global_posterior
 from probml.plan import Plan
 from probml.relabelling import exchanges, relabelled
 
 HELD = 256  # iterations a device call holds at the most
+LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
 METHODS = (None, "parallel", "vectorized", "sequential")
 
@@ -110,6 +111,7 @@ class NUTS:
         method = self.chain_method or ("parallel" if jax.default_backend() == "cpu" else "vectorized")
         keys = jax.random.split(jax.random.key(seed), self.chains)
         states = first(plan, settings, frame, starts, keys, known, rows)
+        programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, stop, lock = self.warmup + self.draws, threading.Event(), threading.Lock()
         with Progress("NUTS", total * self.chains, self.progress) as bar:
             shown = [0]
@@ -119,7 +121,7 @@ class NUTS:
                 while done < total and not stop.is_set():
                     count = min(count, HELD, total - done)
                     began = time.perf_counter()
-                    advance = _advance_all if method == "vectorized" else _advance
+                    advance = programs[method == "vectorized"]
                     state, trail = advance(plan, settings, frame, state, known, rows, count)
                     axis = 1 if method == "vectorized" else 0
                     keep = (slice(None),) * axis + (slice(count),)
@@ -208,8 +210,8 @@ def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, k
     good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
-    return jax.vmap(lambda z, v, g, key: _init(settings, init, z, v, g, key, (frame, known, rows)))(
-        z[index], values[index], gradients[index], keys
+    return jax.lax.map(
+        lambda at: _init(settings, init, *at, (frame, known, rows)), (z[index], values[index], gradients[index], keys)
     )
 
 
@@ -243,12 +245,19 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
 
 
 first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
-_advance = functools.partial(jit, static_argnums=(0, 1), long=True)(advance)
 
 
-@functools.partial(jit, static_argnums=(0, 1), long=True)
-def _advance_all(plan, settings, frame, states, known, rows, count):
+def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows, count):
+    """The same of all chains at once."""
     return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
+
+
+def rows_work(plan: Plan, rows: Rows | Summary) -> int:
+    """Exponentials and logarithms of one density, about: those of the rows, which may be compiled to vectors of them."""
+    return 0 if plan.chains or isinstance(rows, Summary) else rows.weights.size * max(plan.work, 1)
+
+
+QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f) for f in (advance, advance_all)] for long in (False, True))
 
 
 @jit
