@@ -1,7 +1,8 @@
 """Time probml against its peers: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
 
 Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
-included; "warm" the median of later ones, which take turns with the peer on the same data.
+included; "warm" the median of later ones, which take turns with the peer on the same data. Posteriors (`schools`, `linear`, `logistic`,
+`labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality.
 """
 
 import argparse
@@ -14,9 +15,11 @@ from pathlib import Path
 from cases import CASES as COMMON
 from chain_cases import CASES as CHAINS
 from network_cases import CASES as NETWORKS
+from posterior_cases import CASES as POSTERIORS
 
 # case -> the file that runs it
-CASES = dict.fromkeys(COMMON, "cases.py") | dict.fromkeys(NETWORKS, "network_cases.py") | dict.fromkeys(CHAINS, "chain_cases.py")
+FILES = {"cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
+CASES = {case: file for file, cases in FILES.items() for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", *CHAINS), ("float64", "float32"))
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
