@@ -33,7 +33,7 @@ MOST = 2**28  # simulated numbers held at once
 LIKELIHOOD = "log likelihood"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """What simulation-based calibration found.
 
@@ -101,8 +101,7 @@ class Certificate:
             lines.append(f"{len(self.failures)} simulations failed, the first of them with: {first}")
         return "\n".join((*lines, *self.notes))
 
-    def _repr_pretty_(self, printer, cycle) -> None:
-        printer.text(str(self))
+    __repr__ = __str__
 
 
 def _fault(levels: np.ndarray) -> str:
@@ -147,7 +146,7 @@ def check(
         ranked = replace(engine, **_settings(engine))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
-    exchange = refits.exchangeable(sets[kept[0]], plan, {name: value[kept[0]] for name, value in truth.items()})
+    exchange = refits.exchangeable(sets[kept[0]], plan, {name: found[kept[0]].values[name][-1] for name in plan.free})
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
     return _certificate(model, engine, held, levels, effective, failures, _predictive(held, columns, shown), exchange, simulator)
 

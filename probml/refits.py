@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import chunks, engines
+from probml import chunks, density, engines
+from probml.belief import Draws
 from probml.compiling import jit
+from probml.engines import begin, nuts
 from probml.engines.exact import Exact, closed_form, sound
+from probml.engines.nuts import NUTS
 from probml.engines.run import Progress, Status
 from probml.engines.start import prior_point
 from probml.factors import Known
@@ -38,7 +41,7 @@ class Drawn(NamedTuple):
 
 def exchangeable(data: chunks.Data, plan: Plan, params: Mapping[str, np.ndarray]) -> list[Exchange]:
     """See relabelling.exchanges; `params` is a point of positive density."""
-    if plan.complete or any(name not in params for name in plan.free):
+    if plan.complete:
         return []
     rows, known = chunks.load(data, plan)
     return exchanges(plan, params, known, rows)
@@ -49,8 +52,8 @@ def all_of(
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Fit every data set: number → draws of its posterior, or why there are none.
 
-    Exact's are one program. Others run one after another, two at a time on a CPU: samplers side by side in one program would all wait
-    for the longest path of each iteration (measured on a mixture: 30 times the gradients, each no cheaper).
+    Exact's are one program, and so are NUTS' where lanes are cheap, on a GPU. On a CPU fits run one after another, two at a time: in
+    one program all chains wait for the longest path of each iteration (on a mixture: 30 times the gradients, each no cheaper).
 
     Args:
         truth: site outside rows → (sets, ...), the values that made the data; some may be missing.
@@ -64,7 +67,11 @@ def all_of(
         found = _exact(plan, loaded, seed, draws)
         judged = {i: _judged(plan, values, at[i], *loaded[i], False) for i, values in found.items()}
         return judged, {i: "the closed form differs between two points" for i in range(len(sets)) if i not in found}
-    judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    host = jax.default_backend() == "cpu"
+    if isinstance(engine, NUTS) and not host:
+        found = side_by_side(engine, sets, plan, loaded, seed)
+        return {i: _judged(plan, values, at[i], *loaded[i], True) for i, values in found.items()}, {}
+    judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if host else 1
 
     def one(i):
         try:
@@ -129,22 +136,25 @@ def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)
 
 
-# Exact: all data sets in one program
+# All data sets in one program
+
+
+def _kinds(loaded: Sequence) -> list[tuple[list[int], Any]]:
+    """Data sets whose arrays have the same shapes (they may differ where vectors are seen in part), stacked."""
+    kinds: dict[Any, list[int]] = {}
+    for i, pair in enumerate(loaded):
+        leaves, treedef = jax.tree.flatten(pair)
+        kinds.setdefault((treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves)), []).append(i)
+    return [(each, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(loaded[i] for i in each))) for each in kinds.values()]
 
 
 def _exact(plan: Plan, loaded: list, seed: int, draws: int) -> dict[int, dict[str, np.ndarray]]:
-    kinds: dict[Any, list[int]] = {}
-    for i, pair in enumerate(loaded):  # where vectors are seen in part, shapes may differ
-        leaves, treedef = jax.tree.flatten(pair)
-        kinds.setdefault((treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves)), []).append(i)
     out = {}
-    for members in kinds.values():
+    for members, (rows, known) in _kinds(loaded):
         size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
         batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        rows, known = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(loaded[i] for i in members))
         keys = jax.random.split(jax.random.key(seed + 1), len(loaded))[jnp.asarray(members)]
-        found = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
-        values, evidence, mismatch = found
+        values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
         for j, i in enumerate(members):
             if sound(evidence[j], mismatch[j]):
                 out[i] = {name: value[j] for name, value in values.items()}
@@ -163,3 +173,49 @@ def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
         return draw_params.__wrapped__(plan, draws, posterior, None, known, key), evidence, mismatch
 
     return jax.lax.map(one, (known, rows, keys), batch_size=batch)
+
+
+def side_by_side(engine: NUTS, sets: Sequence[chunks.Data], plan: Plan, loaded: list, seed: int) -> dict[int, dict[str, np.ndarray]]:
+    """One chain a data set, all of them advanced together: number → the draws of its parameters, (draws, ...)."""
+    out = {}
+    settings = nuts.Settings(engine.warmup, engine.target_accept, engine.max_tree_depth)
+    for members, (rows, known) in _kinds(loaded):
+        points = [begin.rough(sets[i], plan, *loaded[i], None, seed + i, {}) for i in members]
+        params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+        keys = jax.random.split(jax.random.key(seed), len(loaded))[jnp.asarray(members)]
+        frames, states = _begun(plan, settings, params, known, rows, keys)
+        trails, done, total = [], 0, engine.warmup + engine.draws
+        while done < total:
+            count = min(nuts.HELD, total - done)
+            states, trail = _advanced(plan, settings, frames, states, known, rows, count)
+            trails.append(np.asarray(trail["z"])[:, :count])
+            done += count
+        z = np.concatenate(trails, 1)[:, engine.warmup :]
+        values = jax.device_get(_placed(plan, frames, known, z))
+        for j, i in enumerate(members):
+            single = Draws({name: value[j][None] for name, value in values.items()}, None, {})
+            single = nuts.with_states(plan, single, loaded[i][1], loaded[i][0], seed + i)
+            out[i] = {name: np.asarray(value)[0] for name, value in single.values.items()}
+    return out
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
+    def one(params, known, rows, key):
+        spread, first = jax.random.split(key)
+        size = density.size(plan, known)
+        begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows, jax.random.normal(spread, (1, size)))
+        states = nuts.begin_chains(plan, settings, begun.frame, begun.starts, first[None], known, rows)
+        return begun.frame, jax.tree.map(lambda leaf: leaf[0], states)
+
+    return jax.vmap(one)(params, known, rows, keys)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _advanced(plan: Plan, settings: nuts.Settings, frames, states, known, rows, count):
+    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, s, k, r, count))(frames, states, known, rows)
+
+
+@functools.partial(jit, static_argnums=0)
+def _placed(plan: Plan, frames, known, z):
+    return jax.vmap(lambda f, k, z: jax.vmap(lambda z: density.unflat(plan, f.point(z), k)[0])(z))(frames, known, z)

@@ -160,7 +160,7 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [probml.NUTS(draws=200, warmup=200, chains=2), probml.SVI(steps=500), probml.Laplace()])
+@pytest.mark.parametrize("engine", [probml.NUTS(draws=600, warmup=300, chains=2), probml.SVI(steps=500), probml.Laplace()])
 def test_every_posterior_engine_exports_what_it_has(engine):
     x = np.concatenate([np.random.default_rng(3).normal(m, 1, 30) for m in (-3, 3)])
     fit = mixture(k=2).fit({"x": x}, engine)

@@ -10,7 +10,7 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
-from probml import certificate
+from probml import certificate, chunks, refits
 from probml.belief import Draws
 from probml.engines.run import Outcome, Status
 from probml.relabelling import Exchange
@@ -228,6 +228,23 @@ def test_nuts_is_calibrated(name, x):
 def test_a_hierarchy_with_a_broken_scale_is_rejected_by_nuts():
     report = hierarchy(scale=3.0).check(12, probml.NUTS(), simulations=100, simulator=hierarchy())
     assert "tau" in report.rejected, str(report)
+
+
+@pytest.mark.slow
+def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
+    model, sets = regression(), []
+    for i in range(3):
+        sets.append(chunks.read(model, {"x": x, "y": model.simulate(seed=i, x=x)["y"]}))
+    plan = sets[0].plan()
+    loaded = [chunks.load(data, plan) for data in sets]
+    found = refits.side_by_side(probml.NUTS(draws=400, warmup=200), sets, plan, loaded, 0)
+    for data, values in zip(sets, found.values(), strict=True):
+        y = data.table.columns["y"].values
+        covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(2) / 4)
+        sd = np.sqrt(np.diag(covariance))
+        assert values["beta"].shape == (400, 2)
+        np.testing.assert_allclose(values["beta"].mean(0), covariance @ x.T @ y / 0.25, atol=0.3 * sd.max())
+        np.testing.assert_allclose(values["beta"].std(0), sd, rtol=0.2)
 
 
 @pytest.mark.slow
