@@ -24,6 +24,7 @@ from probml.language import ModelError, Refusal
 from probml.plan import Plan
 
 STEPS = 300  # of the climb
+FAR = 10.0  # the logarithm by which a scale may fall in a climb that did not end: beyond, it is on its way to 0
 RESTARTS = 4  # of EM, where something is hidden
 LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0  # supports whose coordinates are logarithms or logits, and their widest unit
 NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
@@ -83,8 +84,8 @@ def climb_and_measure(plan: Plan, held: tuple[str, ...], params: Mapping, known:
         top, least, count, trail, slope = lbfgs(loss, free, STEPS, 1e-12, trail=STEPS)
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
         climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
-        far = jnp.stack([jnp.max(jnp.abs(top[name] - free[name]) * (plan.structure.sites[name].domain == "positive")) for name in free])
-        good = jnp.isfinite(least) & (climbed | (jnp.max(far) < 10.0))
+        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free if plan.structure.sites[name].domain == "positive"]
+        good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
         free = jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free)
         value, trail = -least, -trail
     u = ravel_pytree({**free, **still})[0]
