@@ -189,6 +189,15 @@ def test_unknown_words_and_unseen_covariates_are_refused_by_name():
         linear_regression().fit({"x": np.where(x > 2, nan, x), "y": y})
 
 
+def test_a_direction_that_nothing_holds_is_refused_by_name():
+    x, y = table()
+    flat = linear_regression(weight_scale=1e9, bias_scale=1e9, noise=0.4)
+    with pytest.raises(probml.Refusal, match=r"'beta'\[0\], 'beta'\[1\], 'beta'\[2\] undetermined.*collinear"):
+        flat.fit({"x": np.column_stack([x[:, :2], x[:, 0] + x[:, 1]]), "y": y}, probml.Exact())
+    with pytest.raises(probml.Refusal, match=r"'beta'\[2\], 'bias' undetermined.*constant beside an intercept"):
+        flat.fit({"x": np.column_stack([x[:, :2], np.ones(30)]), "y": y}, probml.Exact())
+
+
 @pytest.mark.slow
 def test_with_a_model_of_the_covariates_their_unseen_cells_are_integrated_out():
     """y | x of a joint normal is a regression; a row without x₂ is predicted by the regression on x₁ that the joint implies."""

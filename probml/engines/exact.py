@@ -21,6 +21,9 @@ from probml.plan import Plan
 from probml.posterior import Marginals, Posterior, coupling
 from probml.updates import Objective, modes, read
 
+# What must be left of a coefficient's precision beside all others, by whether JAX computes in doubles; less is rounding
+LOOSE = {True: 1.5e-14, False: 1e-6}
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -85,6 +88,7 @@ class Exact:
         if not plan.free:
             return Outcome({}, np.array([evidence := float(_evidence(plan, known, rows))]), Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
+        _refuse_loose(plan, posterior)
         if not sound(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was checked at two points, "
@@ -97,6 +101,33 @@ class Exact:
 def sound(evidence, mismatch) -> bool:
     """Whether a closed form has the same log evidence at two points; wrong algebra is off by far more than rounding."""
     return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64 else 1e-3 * (1 + abs(float(evidence))))
+
+
+def _refuse_loose(plan: Plan, posterior: Posterior) -> None:
+    """Refuse coefficients that can move together at no cost, as far as the arithmetic can tell: nothing then holds the answer."""
+    every = [block for stage in blocks(plan, True) for block in stage]
+    for block, natural in zip(every, posterior.natural, strict=True):
+        if block.form != "gaussian" or block.event == 0:
+            continue
+        precision = np.asarray(natural["precision"]).reshape(-1, *natural["precision"].shape[-2:])
+        scale = np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), np.finfo(precision.dtype).tiny))
+        unit = np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :]))
+        for i in range(len(unit)):
+            try:
+                least = np.diagonal(np.linalg.cholesky(unit[i])).min() ** 2  # of a coefficient's precision, what the others do not explain
+            except np.linalg.LinAlgError:
+                least = 0.0
+            if least > LOOSE[precision.dtype == np.float64]:
+                continue
+            shapes = {name: plan.structure.sites[name].shape for name in block.names}
+            places = [(n, j) for n, shape in shapes.items() for j in np.ndindex(shape if block.stacked else shape[-1:])]
+            moving = np.flatnonzero(np.abs(np.linalg.eigh(unit[i])[1][:, 0]) > 0.1)
+            named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}" for j in moving)
+            raise Refusal(
+                f"Exact cannot fit model '{plan.structure.model.name}': data and prior leave a direction of {named} undetermined, to the "
+                "digits of the arithmetic: columns are collinear, or constant beside an intercept, and the prior is too wide to tell "
+                "them apart. Drop one of them, or give them a narrower prior"
+            )
 
 
 @functools.partial(jit, static_argnames=("plan",))

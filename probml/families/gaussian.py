@@ -10,13 +10,15 @@ from jax.scipy.linalg import solve_triangular
 def solve(precision, right):
     """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that units do not matter.
 
-    A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still.
+    A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still, a larger one where rounding has made
+    it an uphill one.
     """
     diagonal = jnp.diagonal(precision, axis1=-2, axis2=-1)
     scale = jnp.where(diagonal > 0, diagonal, 1.0) ** -0.5
     unit = precision * scale[..., :, None] * scale[..., None, :]
     jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1], dtype=precision.dtype)
     lower = jnp.linalg.cholesky(unit + jitter)
+    lower = jnp.where(jnp.isnan(lower).any((-2, -1), keepdims=True), jnp.linalg.cholesky(unit + 128 * jitter), lower)
     half = solve_triangular(lower, (scale * right)[..., None], lower=True)
     return scale * solve_triangular(jnp.swapaxes(lower, -1, -2), half, lower=False)[..., 0]
 
