@@ -301,7 +301,7 @@ class Model:
 
         Args:
             data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and absent sites are unseen.
-            engine: Exact(), EM(), MAP(); None takes the first of these that does not refuse.
+            engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
             seed: seeds every random choice.
             start: starting values of some parameters, in their own coordinates.
