@@ -72,10 +72,10 @@ class _Regression(RegressorMixin, Face):
         self._refuse_holes(X)
         return X
 
-    def _floor(self, y) -> float:
-        """The least noise variance that is looked at: the rounding of y."""
-        digits = 1e-10 if jax.config.jax_enable_x64 else 1e-5
-        return float((digits * (np.sqrt(np.mean(y**2)) or 1.0)) ** 2)
+    def _floor(self, y, centred: bool = True) -> float:
+        """The least noise variance that is looked at: the digits of y, and those of the arithmetic of `fit_` about its mean."""
+        digits, spread = 1e-10 if jax.config.jax_enable_x64 else 1e-5, np.sqrt(np.mean((y - y.mean() * centred) ** 2))
+        return float((max(digits * spread, np.finfo(float).eps * np.abs(y).max()) or digits) ** 2)
 
     @property
     def fit_(self) -> Fit:
@@ -148,7 +148,7 @@ class BayesianLinearRegression(_Regression):
         groups = [[j] for j in range(d)] if self.weight_scale == "each" else [np.arange(d)]
         variance = None if self.noise is None else float(self.noise) ** 2
         for i in range(y.shape[1]):
-            given, floor = evidence.problem(found, 0, d, i, centred), self._floor(y[:, i])
+            given, floor = evidence.problem(found, 0, d, i, centred), self._floor(y[:, i], centred)
             if isinstance(self.weight_scale, str):
                 self._scales.append(evidence.choose(given, groups, floor, variance))
                 continue

@@ -133,6 +133,26 @@ def test_outputs_that_share_weights_are_predicted_together():
     close(fit.log_prob({"x": x, "y": y})[3], stats.multivariate_t(row @ mean, b / a * spread, 2 * a).logpdf(y[3]))
 
 
+@probml.model
+def correlated(x):
+    precision = sample("precision", dist.Wishart(5.0, rate_matrix=jnp.eye(2)))
+    beta = sample("beta", dist.MultivariateNormal(jnp.zeros(2), precision_matrix=precision / 4).expand([3]).to_event(1))
+    with probml.rows():
+        sample("y", dist.MultivariateNormal(x @ beta, precision_matrix=precision))
+
+
+def test_outputs_of_unknown_covariance_are_refused_by_name():
+    with pytest.raises(probml.Refusal, match=r"'beta'.*'precision', their covariance.*Normal\(\.\.\.\)\.to_event\(1\), or try EM"):
+        correlated().fit({"x": table()[0], "y": outputs()}, probml.Exact())
+
+
+@pytest.mark.slow
+def test_outputs_of_unknown_covariance_have_the_ridge_weights_by_em():
+    x, y = table()[0], outputs()
+    fit = correlated().fit({"x": x, "y": y}, probml.EM(tolerance=1e-12))
+    np.testing.assert_allclose(fit.params["beta"], np.linalg.solve(x.T @ x + np.eye(3) / 4, x.T @ y), atol=1e-5)
+
+
 def test_a_polynomial_is_a_regression_on_powers_and_a_value():
     x, y = table()[0][:, :1], table()[1]
     fit = linear_regression(basis=polynomial(3)).fit({"x": x, "y": y})
@@ -453,6 +473,7 @@ def test_float32_agrees_with_float64_at_a_large_offset():
         "assert not jax.config.jax_enable_x64\n"
         "rng = np.random.default_rng(0); x = 1e6 + rng.normal(size=(30, 3)); y = x @ [1.0, -2.0, 0.5] + 0.4 * rng.normal(size=30)\n"
         "face = BayesianLinearRegression().fit(x, y)\n"
+        "assert 0.3 < face.alpha_ ** -0.5 < 0.5\n"
         "found = face.fit_.params['beta'], face.coef_, np.asarray(face.fit_.posterior('beta').covariance_matrix), face.sigma_\n"
         "np.testing.assert_allclose(found[0], found[1], rtol=1e-3)\n"
         "np.testing.assert_allclose(found[2], found[3], rtol=1e-3, atol=1e-3 * found[3].max())\n"

@@ -75,6 +75,12 @@ class Exact:
                 )
         for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
             scales = coupling(plan, block)
+            if block.stacked and any(scales) and any(sites[name].kind == "MultivariateNormal" for name in block.names):
+                raise Refusal(
+                    f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and '{next(filter(None, scales))}', their "
+                    "covariance, are both unknown: a matrix normal, for which there is no closed form here. Give each output its own "
+                    "variance, Normal(...).to_event(1), or try EM()"
+                )
             if len(scales) > 1 or isinstance(scales[0], tuple):
                 named = ", ".join(repr(s) for s in scales if s)
                 raise Refusal(
