@@ -41,8 +41,8 @@ def test_every_update_of_a_mixture_is_in_closed_form_and_its_engine_follows_from
     unseen, seen = model.explain({"x": x}), model.explain({"x": x, "z": z})
     assert {record["parameter"] for record in unseen.updates} == {"weights", "mean", "precision"}
     assert all("closed form" in record["update (EM, MAP-EM)"] for record in unseen.updates)
-    assert [record[""] for record in unseen.engines[1:]] == ["chosen", "possible"] and "'z'" in unseen.engines[0][""]
-    assert [record[""] for record in seen.engines] == ["chosen", "possible", "possible"]
+    assert [record[""] for record in unseen.engines[1:3]] == ["chosen", "possible"] and "'z'" in unseen.engines[0][""]
+    assert [record[""] for record in seen.engines[:3]] == ["chosen", "possible", "possible"]
 
 
 def test_an_unknown_covariance_is_refused_by_name():
