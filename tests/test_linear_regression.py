@@ -78,11 +78,10 @@ def test_with_unknown_noise_the_evidence_is_a_student_ts():
 
 
 def test_the_product_of_one_step_predictives_is_the_evidence():
-    x, y = table()
+    x, y = (value[:16] for value in table())  # 9 to 16 rows are one padded shape, compiled once
     model = linear_regression(weight_scale=2.0, bias_scale=5.0, shape=3.0, rate=2.0)
-    first = model.fit({"x": x[:25], "y": y[:25]})
-    steps = [first.log_evidence]
-    for i in range(25, 30):
+    steps = [model.fit({"x": x[:9], "y": y[:9]}).log_evidence]
+    for i in range(9, 16):
         before = model.fit({"x": x[:i], "y": y[:i]})
         steps.append(before.log_prob({"x": x[i : i + 1], "y": y[i : i + 1]})[0])
     close(sum(steps), model.fit({"x": x, "y": y}).log_evidence, 1e-8)
