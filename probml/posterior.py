@@ -192,10 +192,8 @@ class Marginals:
     def draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """One joint draw: scales and tables first, then the locations given the scales."""
         out = dict(self.posterior.params)
-        for i, block in enumerate(self.blocks):
-            if block.form != "gaussian":
-                role = families.prior(self.plan.structure.sites[block.names[0]].kind)
-                out[block.names[0]] = role.posterior(self.natural[block.names], block.event).sample(jax.random.fold_in(key, i))
+        for i, (bundle, posterior) in enumerate(self._bundled()):
+            out |= bundle.part(posterior.sample(jax.random.fold_in(key, len(self.blocks) + i)), jax.lax.split)
         drawn = {name: out[name] for name in out}
         for i, block in enumerate(self.blocks):
             if block.form != "gaussian":
