@@ -96,7 +96,7 @@ def compare(
     criterion = next((column for column in ladder if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
-    notes = [f"{k:.0f} rows of '{name}' have a bad Pareto k: its elpd_loo is not to be trusted, use folds=" for name, k in bad.items()]
+    notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, use folds=" for name, k in bad.items()]
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table

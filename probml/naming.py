@@ -35,6 +35,7 @@ class Dimensions:
         index = held.table.index
         plain = index is not None and getattr(index, "nlevels", 1) == 1
         self.coords[self.rows] = np.asarray(index) if plain else np.arange(held.table.rows)
+        self.picked = _picked(self.structure, self.labels)
 
     def _name(self, name: str, meaning: tuple, size: int) -> str:
         """A name that no site has (xarray would take the site for the dimension's coordinates) and no other dimension."""
@@ -104,23 +105,37 @@ class Dimensions:
             used = sites[z].uses.get("probs", {}).get(name)
             if sites[name].domain == "simplex" and axis == len(sites[name].shape) - 1 and used and used.level is Level.MOVED:
                 return z
-            for child in self.structure.children[z]:
-                if name in self.structure.programs[child][1] and indexed(self.structure, name, axis, z, child):
-                    return z
+            if (name, axis) in self.picked.get(z, ()):
+                return z
         return None
 
 
-def indexed(structure: Structure, parameter: str, axis: int, site: str, child: str) -> bool:
-    """Whether a discrete site picks its slice along one axis of a parameter, wherever this stands in the arguments of `child`."""
-    touched = np.asarray(_touched(structure, parameter, site, child))  # (states, *shape)
-    within = np.moveaxis(touched, 1 + axis, 1)
-    states = len(within)
-    return within.shape[1] == states and all(within[i, i].any() and not np.delete(within[i], i, 0).any() for i in range(states))
+def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]]:
+    """Labelled site → the axes of parameters, (name, axis), along which it picks its slice, wherever this stands in an argument."""
+    sites, triples = structure.sites, []
+    for z in (z for z in labels if z in sites and sites[z].states):
+        for child in structure.children[z]:
+            takes = structure.programs[child][1]
+            triples += [(p, z, child) for p in structure.parameters if p in takes and sites[z].states in sites[p].shape]
+    out: dict[str, set] = {}
+    for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples)) if triples else (), strict=True):
+        touched, states = np.asarray(touched), sites[z].states  # (states, *shape)
+        for axis in range(touched.ndim - 1):
+            within = np.moveaxis(touched, 1 + axis, 1)
+            own = within.shape[1] == states
+            if own and all(within[i, i].any() and not np.delete(within[i], i, 0).any() for i in range(states)):
+                out.setdefault(z, set()).add((parameter, axis))
+    return out
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2, 3))
-def _touched(structure: Structure, parameter: str, site: str, child: str) -> jax.Array:
-    """The elements of a parameter on which arguments depend at each state of a site, at a point that is nowhere special."""
+@functools.partial(jit, static_argnums=(0, 1))
+def _touched(structure: Structure, triples: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
+    """For (parameter, site, child): the elements of the parameter on which the child's arguments depend at each state of the site."""
+    return [_touching(structure, *triple) for triple in triples]
+
+
+def _touching(structure: Structure, parameter: str, site: str, child: str) -> jax.Array:
+    """(states, *shape of the parameter) bool, at a point that is nowhere special."""
     program, takes = structure.programs[child]
     specs = dict(zip(takes, program.in_avals, strict=True))
 
