@@ -148,6 +148,14 @@ def test_labels_seen_in_part_of_the_rows_are_counted_in_the_prior_predictive():
     assert abs(shown.loc["z = low", "mean"] - 0.5) < 0.1 and abs(shown.loc["x", "sd"] - 5**0.5) < 0.4
 
 
+@pytest.mark.slow
+def test_classes_thousands_of_spreads_apart_are_certified():
+    from probml.models import naive_bayes
+
+    report = naive_bayes(classes=2, features={"a": "normal"}, target="s").check({"a": np.zeros(50), "s": np.arange(50) % 2})
+    assert report.passed and not report.failures, str(report)
+
+
 def test_broken_engines_are_rejected_and_the_report_says_how(x):
     assert regression().check({"x": x}, Squeezed(), simulations=120).passed
     narrow = regression().check({"x": x}, Squeezed(spread=0.4), simulations=120)
