@@ -29,7 +29,7 @@ SAMPLERS = ("nutpie numba", "nutpie jax", "pymc", "blackjax", "numpyro")
 OURS = ("probml", "numpy", "scipy", "sklearn")  # what the project's own interpreter has
 QUICK = ("nutpie numba", "blackjax", "numpyro")
 TURNS, BUDGET = 5, 20.0  # a side that took longer than so many seconds in its turns gets no further one
-LIMITS = {False: 900.0, True: 20.0}  # seconds that end a call, and with it the side; of quick runs
+LIMITS = {False: 900.0, True: 20.0}  # seconds that end a call, and with it the side; a peer's in quick runs
 
 # Data: what every side is given
 
@@ -154,7 +154,7 @@ class Side:
 def race(names, case, data, size, folder, quick):
     """The sides after their turns, in a folder that holds their results."""
     np.savez(Path(folder) / "data.npz", **data)
-    sides = [Side(name, case, size, folder, LIMITS[quick]) for name in names]
+    sides = [Side(name, case, size, folder, LIMITS[quick and name != "probml"]) for name in names]
     for side in sides:
         side.read(LIMITS[False])  # its imports are done
     for _ in range(2 if quick else 1 + TURNS):
