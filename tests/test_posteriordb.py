@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro import handlers
+from numpyro.diagnostics import effective_sample_size
 from numpyro.infer.util import log_density
 
 import probml
@@ -23,6 +24,7 @@ EXPLAINED = {  # why a run may complain: the reference's own did, and NumPyro's 
     "seeds_data-seeds_model": "the precision of the dishes mixes slowly",
 }
 FEW = 0.02  # of the draws, that may diverge where it is explained
+LEAST = 100  # effective draws of every quantity: fewer have standard errors that excuse anything
 
 
 def every(cases):
@@ -90,6 +92,9 @@ def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data)
         fit = model.fit(data, probml.NUTS(draws=1000, warmup=1000, chains=4), seed=0)
     found = case.quantities(fit.drawn.values, lead=2)
     means, deviations = compare(found, reference)
+    effective = {name: float(effective_sample_size(found[name])) for name in means}
+    worst = min(effective, key=effective.get)
+    assert effective[worst] >= LEAST, f"'{worst}' has {effective[worst]:.0f} effective draws"
     worst = max(means, key=means.get)
     assert means[worst] <= STANDARD_ERRORS, f"mean of {worst}: {found[worst].mean()}, {reference['parameters'][worst]}"
     worst = max(deviations, key=deviations.get)
