@@ -44,6 +44,12 @@ class Frame(NamedTuple):
         """The same with a unit a coordinate alone: what is independent in u stays so."""
         return self if self.root.ndim == 1 else self._replace(root=jnp.sqrt((self.root**2).sum(1)))
 
+    def apart(self, hessian: jax.Array) -> "Frame":
+        """A unit a coordinate, its width where all others stand still: that of the nearest distribution of independent coordinates."""
+        diagonal = jnp.diagonal(hessian) if hessian.size else jnp.ones_like(self.centre)
+        root = self.diagonal().root
+        return self._replace(root=jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), root))
+
     def plain(self) -> "Frame":
         """Without coordinates across one another, unless the density is narrow across them: they change from place to place."""
         return self.diagonal() if bool(jnp.min(self.curvature) >= COUPLED) else self

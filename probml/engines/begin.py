@@ -25,8 +25,10 @@ from probml.plan import Plan
 
 STEPS = 300  # of the climb
 FAR = 10.0  # the logarithm by which a scale may fall in a climb that did not end: beyond, it is on its way to 0
+DRAWN, NEAR = 3, 0.1  # further climbs from draws of the prior, and the nats by which one must be higher to be taken
 RESTARTS = 4  # of EM, where something is hidden
 LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0  # supports whose coordinates are logarithms or logits, and their widest unit
+AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
 NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
 
 
@@ -59,17 +61,46 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
     return params
 
 
-def climb_and_measure(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows, spread: jax.Array) -> Begin:
+@functools.partial(jit, static_argnums=0)
+def _drawn(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
+    """Draws from the prior in unbounded coordinates, one a key."""
+
+    def one(key):
+        env, out = dict(known.given), {}
+        for i, name in enumerate(plan.free):
+            site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
+            count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
+            env[name] = out[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape)
+        return density.to_free(plan, out, known)
+
+    return jax.vmap(one)(keys)
+
+
+def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
+    """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to a mode, and the prior can be drawn."""
+    sites = [plan.structure.sites[name] for name in plan.free]
+    formed = all(block.form for stage in blocks(plan, True) for block in stage)
+    if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform" for site in sites):
+        return None
+    try:
+        return _drawn(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
+    except (NotImplementedError, TypeError, ValueError):  # a prior that only has a density
+        return None
+
+
+def climb_and_measure(
+    plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows, spread: jax.Array, others: Mapping | None = None
+) -> Begin:
     """From a point up to the mode, all but the parameters `held`, and the curvature there; back at the point if there is no mode near.
 
     The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
 
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
+        others: unbounded coordinates of further points to climb from, led by an axis; the highest mode is taken.
     """
     free = density.to_free(plan, params, known)
     still = {name: free.pop(name) for name in held}
-
 
     def point(u):
         out, volume = density.from_free(plan, {**u, **still}, known)
@@ -79,23 +110,34 @@ def climb_and_measure(plan: Plan, held: tuple[str, ...], params: Mapping, known:
         value, gradient = density.value_and_gradient(plan, point, u, known, rows)
         return -value, jax.tree.map(jnp.negative, gradient)
 
-    climbed, trail, value = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(())
-    if free:
+    climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
+
+    def climb(free):
         top, least, count, trail, slope = lbfgs(loss, free, STEPS, 1e-12, trail=STEPS)
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
         climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free if plan.structure.sites[name].domain == "positive"]
         good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
-        free = jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free)
-        value, trail = -least, -trail
+        return jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed, -trail, slope
+
+    if free and others is None:
+        free, value, climbed, trail, slope = climb(free)
+    elif free:
+        every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free, {name: others[name] for name in free})
+        tops = jax.lax.map(climb, every)
+        first = jnp.arange(len(tops[1])) == 0
+        worth = jnp.where(first | (tops[2] & jnp.isfinite(tops[1])), tops[1], -jnp.inf)
+        best = jnp.argmax(jnp.where(jnp.isnan(worth), -jnp.inf, worth) + jnp.where(first, NEAR, 0.0))
+        free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     u = ravel_pytree({**free, **still})[0]
     apart = ravel_pytree({name: jnp.full(leaf.shape, name in held) for name, leaf in {**free, **still}.items()})[0]
     domains = {name: plan.structure.sites[name].domain for name in (*free, *still)}
     logs = {name: jnp.full(leaf.shape, WIDE if domains[name] in LOGS else jnp.inf) for name, leaf in {**free, **still}.items()}
     widest = ravel_pytree(logs)[0].astype(u.dtype)
     frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart, widest)
-
-    return Begin(frame, hessian, value, climbed, trail, chains)
+    blank = jax.tree.map(jnp.zeros_like, {**free, **still})
+    left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))  # from the mode, in standard deviations
+    return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains)
 
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
@@ -126,9 +168,9 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
     if not flat or begun.frame.axes.size == 0:
         return
-    low = int(np.argmin(np.asarray(begun.frame.curvature)))
+    low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))  # below zero: no mode here, but not therefore flat
     limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
-    if float(begun.frame.curvature[low]) < limit:
+    if abs(float(begun.frame.curvature[low])) < limit:
         loads, owners = np.asarray(begun.frame.axes)[:, low], density.owners(plan, known)
         diagonal = np.abs(np.diagonal(np.asarray(begun.hessian)))
         shares = np.abs(loads) * np.sqrt(np.where(diagonal > 0, diagonal, 1.0))

@@ -45,7 +45,8 @@ class Laplace:
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
-        begun = begin.measured(plan, (), params, known, rows, np.zeros((1, density.size(plan, known))))
+        others = begin.elsewhere(plan, known, seed, start)
+        begun = begin.measured(plan, (), params, known, rows, np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "Laplace")
         normal = normal_at(begun)
         low = float(np.min(np.asarray(begun.frame.curvature)))

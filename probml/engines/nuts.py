@@ -27,6 +27,8 @@ from probml.passes import global_posterior
 from probml.plan import Plan
 from probml.relabelling import exchanges, relabelled
 
+TRIED = 32  # draws of the normal at the mode, by which it is judged
+UNLIKE = 10.0  # nats by which its density and the posterior's differ, from draw to draw
 HELD = 256  # iterations a device call holds at the most
 LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
@@ -83,10 +85,12 @@ class NUTS:
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
-        spread = np.random.default_rng([seed, 7]).standard_normal((self.chains, density.size(plan, known)))
-        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread)
+        spread = np.random.default_rng([seed, 7]).standard_normal((max(self.chains, TRIED), density.size(plan, known)))
+        others = begin.elsewhere(plan, known, seed, start)
+        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others)
         begin.check(plan, begun, params, known, "NUTS")
-        frame = begun.frame.plain()
+        frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
+        begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(plan, frame, begun.starts, known, rows, seed)
         values = jax.device_get(belief.constrained(plan, known, _points(frame, z)))
         found = []
@@ -137,7 +141,9 @@ class NUTS:
             if method == "vectorized":
                 found = walk(states)
             else:
-                apart = [jax.tree.map(lambda leaf, c=c: leaf[c], states) for c in range(self.chains)]
+                leaves, treedef = jax.tree.flatten(states)
+                held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf) for leaf in leaves]
+                apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held]) for c in range(self.chains)]
                 workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
                 with ThreadPoolExecutor(workers) as pool:
                     try:
@@ -148,6 +154,17 @@ class NUTS:
                 found = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
         kept = {name: value[:, self.warmup :] for name, value in found.items()}
         return kept.pop("z"), kept
+
+
+def fits(begun: begin.Begin) -> bool:
+    """Whether the density is about that of the normal at its mode: then the coordinates of its curvature serve it elsewhere too."""
+    frame, starts = jax.device_get((begun.frame, begun.starts))
+    if frame.root.ndim == 1:
+        return True
+    if not (np.all(frame.curvature > 0) and np.isfinite(frame.root).all() and np.isfinite(starts.value).all()):
+        return False
+    z = np.linalg.solve(frame.root, (starts.u - frame.centre).T)
+    return float(np.std(starts.value + 0.5 * (z**2).sum(0))) < UNLIKE
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
@@ -254,7 +271,7 @@ def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Kno
 
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:
     """Exponentials and logarithms of one density, about: those of the rows, which may be compiled to vectors of them."""
-    return 0 if plan.chains or isinstance(rows, Summary) else rows.weights.size * max(plan.work, 1)
+    return 0 if plan.chains or not plan.variables or isinstance(rows, Summary) else rows.weights.size * plan.work
 
 
 QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f) for f in (advance, advance_all)] for long in (False, True))

@@ -76,9 +76,10 @@ class SVI:
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
-        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, np.zeros((1, density.size(plan, known))))
+        others = begin.elsewhere(plan, known, seed, start)
+        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "SVI")
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.diagonal()
+        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(begun.hessian)
         total = data.table.rows if self.batch_rows and data is not None else 0
         static = _Static(self.guide, self.optimizer or _adam(self.steps), min(self.batch_rows or 0, total), total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, jax.random.key(seed)), []
