@@ -60,6 +60,7 @@ def test_the_posterior_mode_is_found_by_the_same_program():
         assert np.isfinite(joint) and fits[k].converged
 
 
+@pytest.mark.slow
 def test_unseen_cells_and_weights_go_with_it():
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     weights = np.random.default_rng(1).integers(1, 3, 150)

@@ -102,6 +102,7 @@ def classes(k: int):
         sample("z", probml.MarkovChain(jnp.ones(k) / k, jnp.swapaxes(transition, 0, 1)[c]))
 
 
+@pytest.mark.slow
 def test_sequences_are_told_apart_by_how_they_move():
     random, kinds = np.random.default_rng(9), np.repeat([0, 1], 30)
     z = np.stack([states([i, 10], 40, (0.9, 0.2)[kind]) for i, kind in enumerate(kinds)])
