@@ -84,7 +84,7 @@ def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> 
         return None
     try:
         return _drawn(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
-    except (NotImplementedError, TypeError, ValueError):  # a prior that only has a density
+    except (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError):  # a prior that only has a density
         return None
 
 
