@@ -24,10 +24,6 @@ class Draws(NamedTuple):
     stats: dict[str, Any]  # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
 
     @property
-    def chains(self) -> int:
-        return jax.tree.leaves(self.values)[0].shape[0]
-
-    @property
     def size(self) -> int:
         """All draws of all chains."""
         chains, draws = jax.tree.leaves(self.values)[0].shape[:2]
@@ -85,10 +81,8 @@ class Normal(NamedTuple):
             base = dist.Normal(loc.reshape(spec.shape), deviation.reshape(spec.shape))
         if site.domain == "real":
             return base
-        support = density.SUPPORTS.get(site.domain)
-        if support is None:
-            support = plan.structure.distribution(name, known.given).support  # raises where it depends on other parameters
-        return dist.TransformedDistribution(base, biject_to(support))
+        # raises where the support depends on other parameters
+        return dist.TransformedDistribution(base, biject_to(density.support(plan, name, known.given)))
 
 
 @functools.partial(jit, static_argnums=(0, 3))
@@ -103,13 +97,9 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, ja
     return jax.vmap(one)(jax.random.split(key, n))
 
 
+@functools.partial(jit, static_argnums=0)
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
-    return _constrained(plan, known, u)
-
-
-@functools.partial(jit, static_argnums=0)
-def _constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     lead = u.shape[:-1]
     out = jax.vmap(lambda u: density.unflat(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}

@@ -25,20 +25,17 @@ SUPPORTS = {
 }
 
 
-def _map(plan: Plan, name: str, env: Mapping):
-    """The one-to-one map from unbounded coordinates to the support of a parameter, which may depend on those before it."""
+def support(plan: Plan, name: str, env: Mapping):
+    """The support of a parameter, which may depend on those before it, in `env`."""
     domain = plan.structure.sites[name].domain
-    return biject_to(SUPPORTS[domain] if domain in SUPPORTS else plan.structure.distribution(name, env).support)
-
-
-def _shaped(plan: Plan, name: str, value: jax.Array) -> jax.Array:
-    return jnp.broadcast_to(value, plan.structure.sites[name].shape)
+    return SUPPORTS[domain] if domain in SUPPORTS else plan.structure.distribution(name, env).support
 
 
 def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
     """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a probability of 0) a little inside."""
     env = {**known.given, **params}
-    free = {name: _map(plan, name, env).inv(_shaped(plan, name, jnp.asarray(params[name]))) for name in plan.free}
+    whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape) for name in plan.free}
+    free = {name: biject_to(support(plan, name, env)).inv(value) for name, value in whole.items()}
     return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
@@ -46,7 +43,7 @@ def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array
     """Parameters at unbounded coordinates, and log |∂ parameters / ∂ u|."""
     env, out, volume = dict(known.given), {}, jnp.zeros(())
     for name in plan.free:
-        transform = _map(plan, name, env)
+        transform = biject_to(support(plan, name, env))
         env[name] = out[name] = transform(u[name])
         volume += jnp.sum(transform.log_abs_det_jacobian(u[name], out[name]))
     return out, volume
@@ -81,8 +78,6 @@ def owners(plan: Plan, known: Known) -> list[str]:
         grid = [", ".join(map(str, index)) for index in np.ndindex(spec.shape)]
         out += [f"{name}[{index}]" if index else name for index in grid]
     return out
-
-
 
 
 def value_and_gradient(

@@ -99,8 +99,7 @@ def all_of(
 
 def _fitted(engine: Any, data: chunks.Data, plan: Plan, rows, known: Known, seed: int, draws: int) -> tuple[dict[str, np.ndarray], bool]:
     """Draws of one posterior, and whether they are a chain."""
-    if plan.additive and plan.free and not getattr(engine, "batch_rows", None):
-        rows = _summarised(plan, known, rows)
+    rows = engines.reduced(engine, plan, known, rows)
     outcome = engine.run(data, plan, rows, known, None, seed, {})
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.message}")
@@ -110,13 +109,10 @@ def _fitted(engine: Any, data: chunks.Data, plan: Plan, rows, known: Known, seed
             flat = {name: np.asarray(value) for name, value in belief.values.items()}
             return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
         return jax.device_get(belief.draw(plan, known, draws, seed)), False
-    states = engines._states(plan, outcome, known, rows)
+    states = engines.states(plan, outcome, known, rows)
     if plan.free and outcome.posterior is None:
         raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try probml.NUTS() or probml.Exact()")
     return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known, jax.random.key(seed))), False
-
-
-_summarised = functools.partial(jit, static_argnums=0)(lambda plan, known, rows: summarise(plan, prior_point(plan, known), known, rows))
 
 
 def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, chain: bool) -> Drawn:

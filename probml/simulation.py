@@ -90,10 +90,16 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
 
 @functools.partial(jit, static_argnums=(0, 3, 4))
 def _simulate_whole(structure, inputs, key, n, steps):
-    fill, sites = _Fill({}, {}, key), structure.unfolded(steps)
+    sites = structure.unfolded(steps)
+    return {k: sites[k].collect(v, n) for k, v in _whole(structure, {}, inputs, key, n, steps).items() if sites[k].rows}
+
+
+def _whole(structure, held, inputs, key, n, steps):
+    """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's layout."""
+    fill = _Fill(held, {}, key)
     with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
-    return {k: sites[k].collect(v, n) for k, v in fill.values.items() if sites[k].rows}
+    return fill.values
 
 
 @functools.partial(jit, static_argnums=(0, 1, 6, 7, 8))
@@ -108,10 +114,8 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
     def one(pair):
         draw, key = pair
         held = {name: sites[name].place(jnp.asarray(value)) for name, value in {**draw, **given}.items()}
-        fill = _Fill(held, {}, key)
-        with validation_enabled(False), fill, chains_of(steps):
-            structure.model(rows=n, **inputs)
-        return {name: sites[name].collect(fill.values[name], n) for name in names}
+        values = _whole(structure, held, inputs, key, n, steps)
+        return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.lax.map(one, (draws, jax.random.split(key, count)))
 
@@ -127,9 +131,7 @@ def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
     held = {name: sites[name].place(jnp.asarray(value)) for name, value in given.items()}
 
     def one(key):
-        fill = _Fill(held, {}, key)
-        with validation_enabled(False), fill, chains_of(steps):
-            structure.model(rows=n, **inputs)
-        return {name: sites[name].collect(fill.values[name], n) for name in names}
+        values = _whole(structure, held, inputs, key, n, steps)
+        return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.vmap(one)(jax.random.split(key, count))

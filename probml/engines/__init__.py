@@ -68,8 +68,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         ladder = (engine,)
     given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
     rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
-    if plan.additive and plan.free and not getattr(engine, "batch_rows", None):
-        rows = _summarise(plan, known, rows)
+    rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
             outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, dict(start or {}))
@@ -78,11 +77,16 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
             if engine is ladder[-1]:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    table = _states(plan, outcome, known, rows)
+    table = states(plan, outcome, known, rows)
     return Fit.of(model, held, engine, outcome, jax.device_get(known.given), table, kept)
 
 
-def _states(plan: Plan, outcome, known, rows):
+def reduced(engine: Any, plan: Plan, known, rows):
+    """The rows, or their statistics where an engine needs no more of them."""
+    return _summarise(plan, known, rows) if plan.additive and plan.free and not getattr(engine, "batch_rows", None) else rows
+
+
+def states(plan: Plan, outcome, known, rows):
     """log p(discrete sites outside rows | data): at the point that was found, or the mean over draws."""
     if not plan.globals:
         return None

@@ -129,13 +129,13 @@ def climb_and_measure(
         worth = jnp.where(first | (tops[2] & jnp.isfinite(tops[1])), tops[1], -jnp.inf)
         best = jnp.argmax(jnp.where(jnp.isnan(worth), -jnp.inf, worth) + jnp.where(first, NEAR, 0.0))
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
-    u = ravel_pytree({**free, **still})[0]
-    apart = ravel_pytree({name: jnp.full(leaf.shape, name in held) for name, leaf in {**free, **still}.items()})[0]
-    domains = {name: plan.structure.sites[name].domain for name in (*free, *still)}
-    logs = {name: jnp.full(leaf.shape, WIDE if domains[name] in LOGS else jnp.inf) for name, leaf in {**free, **still}.items()}
+    whole, sites = {**free, **still}, plan.structure.sites
+    u = ravel_pytree(whole)[0]
+    apart = ravel_pytree({name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()})[0]
+    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain in LOGS else jnp.inf) for name, leaf in whole.items()}
     widest = ravel_pytree(logs)[0].astype(u.dtype)
     frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart, widest)
-    blank = jax.tree.map(jnp.zeros_like, {**free, **still})
+    blank = jax.tree.map(jnp.zeros_like, whole)
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))  # from the mode, in standard deviations
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains)
 

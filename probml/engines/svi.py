@@ -133,8 +133,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
         env = dict(known.given)
         for name in plan.free:
             site = plan.structure.sites[name]
-            support = density.SUPPORTS.get(site.domain) or plan.structure.distribution(name, env).support
-            env[name] = numpyro.sample(name, dist.ImproperUniform(support, (), site.shape))
+            env[name] = numpyro.sample(name, dist.ImproperUniform(density.support(plan, name, env), (), site.shape))
 
         def both(params):
             return density.value_and_gradient(plan, lambda p: (p, 0.0), params, known, rows, scale=scale)
