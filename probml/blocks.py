@@ -55,8 +55,8 @@ class Block:
 
 
 def users(plan: Plan) -> tuple[str, ...]:
-    """The sites whose density the parameters enter: data, summed-out sites, and other parameters' priors."""
-    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters)
+    """The sites whose density the parameters enter: data, summed-out sites, other parameters' priors, factors."""
+    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters, *plan.structure.penalties)
 
 
 def forward(value: jax.Array, steps) -> jax.Array:

@@ -205,7 +205,7 @@ def _template(model: Model, data: Any, rows: int | None, steps: int | None) -> t
     sites, columns = held.structure.sites, {}
     for site in sites.values():
         latent = site.states is not None and any(sites[child].rows for child in held.structure.children[site.name])
-        if site.rows and not latent:
+        if site.rows and not latent and not site.factor:
             shape = (held.table.rows, *site.along(held.steps))
             columns[site.name] = tables.Column(np.zeros(shape, np.int32 if site.discrete else float), None)
     return held._replace(table=replace(held.table, columns=columns)), False
@@ -220,6 +220,9 @@ def _simulated(
         Refusal: a prior or a site that cannot be drawn from, or whose draws are not finite. ModelError: another model's sites differ.
     """
     structure = held.structure if simulator is None else _other(held, plan, simulator)
+    structure.need_likelihood("check")
+    if structure.penalties:
+        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, so that no value of it can be drawn; write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites, n = structure.sites, held.table.rows
     flat = next((s.name for s in sites.values() if s.kind == "ImproperUniform" and s.name not in given and not s.rows), None)

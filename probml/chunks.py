@@ -183,7 +183,7 @@ class Data(NamedTuple):
                 )
             hole = ~self._units(name).all(-1)
             for child in self._below(name):
-                if child in plan.targets:
+                if child in plan.targets or sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables):
                     seen = columns[child].seen
@@ -257,7 +257,7 @@ def read(
         known, length, given = ragged.along_time(structure, known, steps)
     elif structure.chains:
         raise tables.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a mapping name -> array (rows, steps, ...)")
-    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values()}
+    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values() if not site.factor}
     labels = {**structure.labels, **(labels or {})}
     return Data(model, structure, tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows), length, given=given)
 

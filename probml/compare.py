@@ -121,6 +121,7 @@ class _Fitted:
     def point(self) -> tuple[dict[str, float], dict[str, str]]:
         """Likelihood, parameters, criteria and evidence, and what there is not."""
         fit = self.fit
+        self.held.structure.need_likelihood("compare")
         values = {**fit.given, **self.held.table.values}
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
         plan = held.plan()

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from probml import chunks
 from probml.blocks import blocks
@@ -18,12 +19,13 @@ POSTERIORS = (NUTS(), Laplace(), SVI())
 
 @dataclass(frozen=True)
 class Explanation:
-    """Three small tables and a line per engine; print it, or read the records."""
+    """Four small tables and a line per engine; print it, or read the records."""
 
     model: str
     sites: tuple[dict[str, str], ...]
     elimination: tuple[dict[str, str], ...]
     updates: tuple[dict[str, str], ...]
+    penalties: tuple[dict[str, str], ...]
     engines: tuple[dict[str, str], ...]
 
     def __str__(self) -> str:
@@ -32,6 +34,7 @@ class Explanation:
             ("sites", self.sites),
             ("summing out", self.elimination),
             ("updates", self.updates),
+            ("priors as penalties", self.penalties),
             ("engines", self.engines),
         ):
             if records:
@@ -43,7 +46,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        frames = [pd.DataFrame(r).to_html(index=False) for r in (self.sites, self.elimination, self.updates, self.engines) if r]
+        frames = [pd.DataFrame(r).to_html(index=False) for r in (self.sites, self.elimination, self.updates, self.penalties, self.engines) if r]
         return f"<p>model {self.model}</p>" + "".join(frames)
 
 
@@ -65,7 +68,7 @@ def explain(model: Model, data: Any = None) -> Explanation:
         plan = held.plan()
     except Refusal as refusal:
         engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(repr(model), sites, (), (), engines)
+        return Explanation(repr(model), sites, (), (), (), engines)
     chosen, reasons = choose(held, plan)
     engines = []
     for engine in LADDER:
@@ -80,14 +83,16 @@ def explain(model: Model, data: Any = None) -> Explanation:
         except Refusal as refusal:
             why = f"refuses: {refusal}"
         engines.append({"engine": type(engine).__name__, "": why})
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), tuple(engines))
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), _penalties(plan), tuple(engines))
 
 
 def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     out = []
     for site in held.structure.sites.values():
         state = held.pattern.get(site.name)
-        if site.name in held.table.values:
+        if site.factor:
+            role = "loss, no likelihood: weighs a row by exp(factor)" if site.rows else "penalty, added to the log prior"
+        elif site.name in held.table.values:
             role = "seen"
         elif not site.rows:
             role = "summed out, outside rows" if site.discrete else "parameter"
@@ -143,6 +148,48 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
             note = block.describe(plan, True) + _coordinate(plan, block)
             out.append({"parameter": ", ".join(block.names), "entries": str(size), "update (EM, MAP-EM)": note})
     return tuple(out)
+
+
+def _penalties(plan: Plan) -> tuple[dict[str, str], ...]:
+    """What the priors of coefficients, parameters in the argument of a site inside rows or of a loss, add to −log likelihood."""
+    sites = plan.structure.sites
+    rows = [sites[name] for name in (*plan.pooled, *plan.rowwise)]
+    coefficients = {name for site in rows for a in COEFFICIENTS for name in site.uses.get(a, {})}
+    coefficients |= {name for site in rows if site.factor for uses in site.uses.values() for name in uses}
+    out = []
+    for name in (n for n in plan.free if n in coefficients):
+        site = sites[name]
+        said = PENALTIES.get(site.kind)
+        scale = None if said is None or said[0] is None else plan.structure.constant(name, said[0])
+        if said is None or said[0] is not None and scale is None:
+            continue
+        locs = plan.structure.constant(name, "loc")
+        centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
+        s = None if scale is None else _number(scale)
+        out.append({"parameter": name, "prior": said[1].format(s=s), "equals": said[2](centre, s, scale)})
+    return tuple(out)
+
+
+COEFFICIENTS = ("loc", "logits", "rate", "probs")
+
+
+def _number(value: Any) -> str:
+    """A number in words of four digits; several, if they differ, as their range."""
+    low, high = float(np.min(value)), float(np.max(value))
+    return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"
+
+
+def _ridge(name: str, s: str, scale: Any) -> str:
+    same = float(np.min(scale)) == float(np.max(scale))
+    c = f"; C = {float(np.max(scale)) ** 2:.4g} of logistic regressions and support vector machines" if same else ""
+    return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2{c}"
+
+
+PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
+    "Normal": ("scale", "Normal, sd {s}", _ridge),
+    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s, scale: f"Σ |{name}| / {s}: lasso, L1; kinks: climb the lasso model instead"),
+    "ImproperUniform": (None, "flat", lambda name, s, scale: "no penalty"),
+}
 
 
 COORDINATES = {  # kind → its concentrations, and where it is maximised if one of them is below 1

@@ -292,13 +292,16 @@ def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name:
 
         return over_states(plan, at, parents)
 
-    x = None if is_variable else rows.values[name]
-    log = jax.vmap(one)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
+    x = None if is_variable or site.factor else rows.values[name]
+    size = len(rows.weights) if site.factor else None
+    log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
 
 
 def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob."""
+    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob; of a factor its value."""
+    if site.factor:
+        return log_weight(structure, site.name, env)
     if site.family is not None and site.discrete:
         natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else _cells(site, seen[None])
@@ -312,6 +315,12 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
     if seen is not None:
         log = jnp.where(_cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
     return log.sum()
+
+
+def log_weight(structure, name: str, env: Mapping) -> jax.Array:
+    """What a numpyro.factor adds: the sum of its cells."""
+    site, (value,) = structure.sites[name], structure.arguments(name, env).values()
+    return jnp.broadcast_to(value, site.shape).sum()
 
 
 def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, settings: Mapping) -> jax.Array:
@@ -451,6 +460,14 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
     for name in plan.globals:
         log = _natural(plan, name, argument_table(plan, params, known, name), known)
         out.append(Factor(log[None], plan.scope(name)))
+    env = _env(plan, params, known)
+    for name in plan.penalties:
+        parents = plan.scope(name)
+
+        def at(*states, name=name, parents=parents):
+            return log_weight(plan.structure, name, {**env, **dict(zip(parents, states, strict=True))})
+
+        out.append(Factor(over_states(plan, at, parents)[None], parents))
     return out
 
 
@@ -476,9 +493,10 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
 
 
 def outside(plan: Plan) -> tuple[str, ...]:
-    """The sites outside rows with a value: the parameters, and discrete ones whose value is data."""
+    """The sites of the log prior: the parameters, discrete sites outside rows whose value is data, factors."""
     sites = plan.structure.sites
-    return (*plan.structure.parameters, *(name for name in plan.given if sites[name].discrete and not sites[name].rows))
+    values = (*plan.structure.parameters, *(name for name in plan.given if sites[name].discrete and not sites[name].rows))
+    return (*values, *(name for name in plan.structure.penalties if name not in plan.penalties))
 
 
 def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
@@ -491,7 +509,10 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
     wanted = set(outside(plan) if names is None else names)
 
     def one(name, env):
-        site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
+        site = plan.structure.sites[name]
+        if site.factor:
+            return log_weight(plan.structure, name, env)
+        distribution = plan.structure.distribution(name, env)
         role = families.prior(site.kind)
         log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else supported(distribution, env[name])
         return jnp.broadcast_to(log, site.lattice).sum()
@@ -502,7 +523,7 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
             takes = [(name, *plan.structure.sites[name].parents) for name in twins]
             stacked = [jnp.stack([env[p] for p in column]) for column in zip(*takes, strict=True)]
             total += jax.vmap(lambda values, own=takes[0]: one(own[0], dict(zip(own, values, strict=True))))(stacked).sum()
-    for name in (name for name in env if name in wanted):
+    for name in (name for name in outside(plan) if name in wanted):
         total += one(name, env)
     return total
 

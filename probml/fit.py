@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, queries, reports, tables
+from probml import asking, chunks, decisions, queries, reports, tables
+from probml import calibration as calibrating
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
@@ -219,7 +220,9 @@ class Fit:
         Args:
             plug_in: at the point `params`; by default averaged over the posterior, where the engine has one.
         """
-        return asking.answer(self, self._read(data), (), plug_in)[0]
+        held = self._read(data)
+        held.structure.need_likelihood("log_prob")
+        return asking.answer(self, held, (), plug_in)[0]
 
     def score(self, data: Any, plug_in: bool = False) -> float:
         """The mean of log_prob."""
@@ -233,6 +236,14 @@ class Fit:
             given: what of the row an answer about a step of a chain looks at: "all" of it (smoothing), "filtered" (the steps up to
                 that step) or "predicted" (the steps before it).
         """
+        wanted = [site or self._unseen(self._read(data))] if site is None or isinstance(site, str) else list(site)
+        for name in wanted:
+            lossy = [child for child in self.structure.children.get(name, ()) if child in self.structure.losses]
+            if any(set(self.structure.sites[child].parents) & set(self.structure.parameters) for child in lossy):
+                self.structure.need_likelihood(f"predict_proba of '{name}'")
+        return self._probabilities(data, site, plug_in, given)
+
+    def _probabilities(self, data: Any, site: str | Sequence[str] | None, plug_in: bool, given: str) -> Any:
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
@@ -319,7 +330,7 @@ class Fit:
         return name
 
     def _unseen(self, held: chunks.Data, continuous: bool = False) -> str:
-        sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen"]
+        sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen" and not s.factor]
         candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous]
         wholly = [name for name in candidates if name not in held.pattern]
         if len(wholly or candidates) != 1:
@@ -344,8 +355,22 @@ class Fit:
         if interval is not None:
             return reports.interval(self, held, name, interval, plug_in, given)
         if self._site(name).states is not None:
-            return tables.to_labels(self.predict_proba(data, name, plug_in, given).argmax(-1), self.names.get(name))
+            return tables.to_labels(self._probabilities(data, name, plug_in, given).argmax(-1), self.names.get(name))
         return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
+
+    def decide(
+        self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None, plug_in: bool = False
+    ) -> np.ndarray:
+        """The action of least expected loss for every row, (n, *cells): see probml.decide. Where the site's states have labels, or the
+        loss names its actions, the answer bears names, and None where no action is taken; else numbers, and −1."""
+        name = self._inside(site or self._unseen(self._read(data)))
+        return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject, self.names.get(name))
+
+    def calibration(
+        self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10, strategy: str = "uniform"
+    ) -> calibrating.Calibration:
+        """How far p(site | all else of the row) keeps its promise on rows that show `site`: see probml.calibration."""
+        return calibrating.of_fit(self, data, site, plug_in, bins, strategy)
 
     def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
@@ -404,7 +429,7 @@ class Fit:
     def _imputed(self, held: chunks.Data, plug_in: bool) -> dict[str, np.ndarray]:
         out, ask = {}, []
         for site in self.structure.sites.values():
-            if site.rows and held.pattern.get(site.name) != "seen" and not hasattr(site.family, "ancillary"):
+            if site.rows and held.pattern.get(site.name) != "seen" and not hasattr(site.family, "ancillary") and not site.factor:
                 ask.append(("probability" if site.states else "mean", site.name))
         answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
         for site in self.structure.sites.values():
@@ -497,6 +522,7 @@ class Fit:
 
     def _simulated(self, held: chunks.Data, key, seed: int, plug_in: bool) -> dict[str, np.ndarray]:
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the first again after asking.GROUPS."""
+        held.structure.need_likelihood("simulate")
         plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
         n, sites = held.table.rows, self.structure.sites
         if plan.variables:

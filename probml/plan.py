@@ -72,6 +72,11 @@ class Plan:
         return tuple(name for name in self.variables if not self.structure.sites[name].rows)
 
     @functools.cached_property
+    def penalties(self) -> tuple[str, ...]:
+        """The factors outside rows that look at global variables: tables over these, not part of the log prior."""
+        return tuple(n for n in self.structure.penalties if any(p in self.variables for p in self.structure.sites[n].parents))
+
+    @functools.cached_property
     def touching(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
         used = {p for name in (*self.pooled, *self.rowwise) for p in self.discrete_parents(name)}
@@ -240,7 +245,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     variables: dict[str, Variable] = {}
     observed = []
     for site in sites.values():
-        if site.name in given or site.name not in active and site.rows:
+        if site.name in given or site.name not in active and site.rows or site.factor:
             continue
         state = pattern.get(site.name)
         has_children = any(child in active for child in structure.children[site.name])
@@ -266,6 +271,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             variables[site.name] = _variable(structure, site)
         elif state is not None:
             observed.append(site.name)
+    observed += [name for name in structure.losses if name in active]
     pooled, rowwise = [], []
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
@@ -283,6 +289,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     order = elimination.min_fill(scopes, sizes, local)
     clique, entries = elimination.widest(scopes, sizes, order) if scopes else ((), 1)
     outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
+    outer_scopes += [draft.scope(name) for name in draft.penalties]
     global_order = elimination.min_fill(outer_scopes, sizes, outer)
     wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
     step, step_entries = elimination.widest(inside, sizes, step_order) if inside else ((), 1)
@@ -324,7 +331,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
 
 def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:
     """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and are dropped."""
-    active, stack = set(), [*pattern, *targets]
+    active, stack = set(), [*pattern, *targets, *structure.losses]
     while stack:
         name = stack.pop()
         if name not in active:

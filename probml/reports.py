@@ -110,6 +110,7 @@ def log_likelihood(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) 
         Refusal: an unseen continuous cell that others depend on.
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
+    held.structure.need_likelihood("the likelihood of rows")
     draws = {name: np.asarray(value) for name, value in draws.items() if name not in held.table.values}
     outside = {name: value[0, 0] for name, value in draws.items() if held.structure.sites[name].discrete}
     values = {**fit.given, **held.table.values}

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import families, ragged
 from probml.compiling import jit
-from probml.language import Model, ModelError, chains_of, whole_steps
+from probml.language import Model, ModelError, Refusal, chains_of, whole_steps
 from probml.structure import peel, structure_of
 from probml.tables import to_labels
 
@@ -28,6 +29,8 @@ class _Fill(Messenger):
         if msg["type"] != "sample":
             return
         name = msg["name"]
+        if isinstance(msg["fn"], dist.Unit):  # a factor outside rows: what it weighs is known here
+            return
         if name in self.fixed:
             msg["value"] = self.fixed[name]
         else:
@@ -79,6 +82,12 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     structure = structure_of(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
+    structure.need_likelihood("simulate")
+    if structure.penalties:
+        raise Refusal(
+            f"simulate: factor '{structure.penalties[0]}' weighs the prior of model '{model.name}', which cannot then be drawn from; "
+            "simulate from a Fit, whose parameters are known"
+        )
     if structure.chains:
         steps = whole_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]

@@ -46,6 +46,11 @@ class Site:
         return self.cells if self.time is None else (*self.cells[: self.time], steps, *self.cells[self.time + 1 :])
 
     @property
+    def factor(self) -> bool:
+        """A numpyro.factor: a log weight, no random variable."""
+        return self.kind == "factor"
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.batch + self.independent + self.event
 

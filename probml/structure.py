@@ -26,7 +26,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import exchange, families, levels
-from probml.language import Model, ModelError, chains_of, freeze
+from probml.language import Model, ModelError, Refusal, chains_of, freeze
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
 
@@ -67,13 +67,11 @@ class _Recorder(Messenger):
             return
         if msg.get("scale") is not None:
             raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows by fit(..., weights=...)")
-        if type(msg["fn"]).__name__ == "Unit":
-            raise ModelError(f"{where}: numpyro.factor has no distribution to sample from; write a prior or a site instead")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
                 f"{where}: sample_shape= is not supported; write dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
             )
-        if msg["is_observed"]:
+        if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
                 f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
             )
@@ -83,7 +81,7 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: an input has the same name; rename one of them")
         fn = msg["fn"]
         dtype = int if fn.support is not None and fn.support.is_discrete else float
-        shape = fn.batch_shape + fn.event_shape
+        shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
         self.messages[name] = msg
 
@@ -110,7 +108,9 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
     fn = msg["fn"]
     base, independent = peel(fn)
     batch = tuple(fn.batch_shape)
-    event = len(fn.event_shape) - independent
+    factor = isinstance(base, dist.Unit)  # numpyro.factor: a log weight, whose value holds nothing
+    own = () if factor else tuple(fn.event_shape)
+    event = len(own) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
     inside = next((i for i, frame in enumerate(frames) if frame.name == "rows"), None)
     where = f"model '{model.name}', site '{name}'"
@@ -137,12 +137,12 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         inside is not None,
         discrete,
         family,
-        family.name if family is not None else type(base).__name__,
+        family.name if family is not None else "factor" if factor else type(base).__name__,
         tuple(arguments),
         treedef,
         batch,
-        tuple(fn.event_shape[:independent]),
-        tuple(fn.event_shape[independent:]) if event else (),
+        own[:independent],
+        own[independent:] if event else (),
         axes,
         row_axis,
         tuple((frame.name, frame.size) for frame in frames),
@@ -245,12 +245,35 @@ class Structure:
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
-        return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete)
+        return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete and not site.factor)
+
+    @functools.cached_property
+    def losses(self) -> tuple[str, ...]:
+        """The factors inside rows, numpyro.factor: log weights of rows, of which nobody says that they sum to one."""
+        return tuple(site.name for site in self.sites.values() if site.rows and site.factor)
+
+    @functools.cached_property
+    def penalties(self) -> tuple[str, ...]:
+        """The factors outside rows: what they add to the log prior."""
+        return tuple(site.name for site in self.sites.values() if not site.rows and site.factor)
 
     @functools.cached_property
     def labels(self) -> dict[str, tuple]:
         """Site → the labels of its states, where the model declares them."""
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
+
+    def need_likelihood(self, verb: str) -> None:
+        """Refuse what losses have not: the probability of a row.
+
+        Raises:
+            Refusal: some factor stands inside rows().
+        """
+        if self.losses:
+            raise Refusal(
+                f"{verb} needs a likelihood, and site '{self.losses[0]}' of model '{self.model.name}' is a loss (numpyro.factor inside "
+                "rows()): it weighs rows by exp(factor), of which nobody says that it sums to one. predict and decode need none; for "
+                "probabilities write a distribution instead, such as dist.Bernoulli(logits=...)"
+            )
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:

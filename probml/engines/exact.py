@@ -40,7 +40,7 @@ class Exact:
         sites = plan.structure.sites
         if not plan.free:
             return
-        torn = next((name for name in plan.observed if plan.pattern[name] == "torn"), None)
+        torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
         if torn is not None:
             raise Refusal(
                 f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in some rows, which has no closed "

@@ -169,7 +169,7 @@ def check_distinct(data: Data, plan: Plan) -> None:
 
 def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
     blocks = [np.zeros((len(rows), 1))]
-    for name in plan.observed:
+    for name in (n for n in plan.observed if n in data.table.columns):  # not factors
         column = data.table.columns[name]
         values = column.values[rows].reshape(len(rows), -1)
         states = plan.structure.sites[name].states
