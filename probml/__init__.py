@@ -1,6 +1,9 @@
 """probml: write one generative function, say what you saw; everything you did not say is inferred."""
 
+from probml.calibration import Calibration as Calibration
+from probml.calibration import calibration as calibration
 from probml.compare import compare as compare
+from probml.decisions import decide as decide
 from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS

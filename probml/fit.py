@@ -14,10 +14,10 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml import asking, chunks, decisions, queries, reports, tables
-from probml import calibration as calibrating
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
+from probml.calibration import Calibration, judge
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
@@ -368,9 +368,9 @@ class Fit:
 
     def calibration(
         self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10, strategy: str = "uniform"
-    ) -> calibrating.Calibration:
+    ) -> Calibration:
         """How far p(site | all else of the row) keeps its promise on rows that show `site`: see probml.calibration."""
-        return calibrating.of_fit(self, data, site, plug_in, bins, strategy)
+        return judge(self, data, site, plug_in, bins, strategy)
 
     def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
