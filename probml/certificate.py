@@ -222,7 +222,7 @@ def _simulated(
     structure = held.structure if simulator is None else _other(held, plan, simulator)
     structure.need_likelihood("check")
     if structure.penalties:
-        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, so that no value of it can be drawn; write it as a prior")
+        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, which cannot then be drawn from: write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites, n = structure.sites, held.table.rows
     flat = next((s.name for s in sites.values() if s.kind == "ImproperUniform" and s.name not in given and not s.rows), None)

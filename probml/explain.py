@@ -46,7 +46,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        frames = [pd.DataFrame(r).to_html(index=False) for r in (self.sites, self.elimination, self.updates, self.penalties, self.engines) if r]
+        tables = (self.sites, self.elimination, self.updates, self.penalties, self.engines)
+        frames = [pd.DataFrame(r).to_html(index=False) for r in tables if r]
         return f"<p>model {self.model}</p>" + "".join(frames)
 
 
