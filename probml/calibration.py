@@ -81,7 +81,7 @@ def calibration(
     """Judge probabilities by what came true, on rows that were not fitted.
 
     Args:
-        truth: (...,) labels, or codes 0 … k−1; rows whose truth is missing (NaN, None) are left out.
+        truth: (...,) of `labels`; rows whose truth is missing (NaN, None) are left out.
         probabilities: (..., k), p(state | row).
         labels: of the k states in their order, by default their codes.
         bins: of the curves.
@@ -114,6 +114,7 @@ def calibration(
 def judge(fit: "Fit", data: Any, site: str | None, plug_in: bool, bins: int, strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)
+    held.structure.need_likelihood("calibration")
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states and s.name in held.table.columns]
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: which site? {len(sites)} discrete sites are seen: {[s.name for s in sites]}; pass site=")
