@@ -247,13 +247,17 @@ def choosing(table, *, ax=None):
     return ax
 
 
-_CRITERION = {  # column -> title, difference column, its standard error, whether the greater is the better
-    "elpd_kfold": ("held-out log score", "kfold_diff", "se_kfold_diff", True),
-    "elpd_loo": ("leave-one-out log score", "elpd_diff", "se_diff", True),
-    "log_evidence": ("log evidence", "log_bayes_factor", None, True),
-    "loglik": ("log likelihood", None, None, True),
-    "bic": ("BIC", None, None, False),
-    "aic": ("AIC", None, None, False),
+_CRITERION = {  # column -> title, its unit, standard error of the difference from the best, whether the greater is the better
+    "elpd_kfold": ("held-out log score", "nats", "se_kfold_diff", True),
+    "elpd_loo": ("leave-one-out log score", "nats", "se_diff", True),
+    "log_score": ("held-out log score", "nats a row", "se_log_score_diff", True),
+    "accuracy": ("held-out accuracy", "share of rows", "se_accuracy_diff", True),
+    "brier": ("held-out Brier score", "0 … 2", "se_brier_diff", False),
+    "rmse": ("held-out root mean squared error", "units of the target", "se_rmse_diff", False),
+    "log_evidence": ("log evidence", "nats", None, True),
+    "loglik": ("log likelihood", "nats", None, True),
+    "bic": ("BIC", "units of −2 log likelihood", None, False),
+    "aic": ("AIC", "units of −2 log likelihood", None, False),
 }
 
 
@@ -272,7 +276,7 @@ def comparison(table, criterion=None, *, ax=None):
     if criterion not in _CRITERION or criterion not in table.columns or table[criterion].isna().all():
         have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
         raise DataError(f"comparison(criterion={criterion!r}): expected a criterion with numbers, one of {have}")
-    title, difference, error, greater = _CRITERION[criterion]
+    title, unit, error, greater = _CRITERION[criterion]
     table = table.sort_values(criterion, ascending=not greater)
     value = table[criterion].to_numpy(float)
     worse = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
@@ -285,12 +289,12 @@ def comparison(table, criterion=None, *, ax=None):
     widths = bars[~best] if bars.any() else None
     ax.errorbar(worse[~best], y[~best], xerr=widths, fmt="o", color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
     ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
+    digits = 1 if np.nanmax(np.abs(value)) > 10 else 3
     for at, low, number in zip(y, worse, value, strict=True):
-        ax.annotate("none" if np.isnan(low) else f"{number:.1f}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
+        ax.annotate("none" if np.isnan(low) else f"{number:.{digits}f}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
                     textcoords="offset points", va="center", fontsize=8, color="0.3", annotation_clip=False)  # fmt: skip
     ax.set_yticks(y, list(map(str, table.index)))
     ax.set_ylim(len(table) - 0.4, -0.6)
-    unit = "nats" if greater else "units of −2 log likelihood"
     ax.set_xlabel(f"{title}: worse than the best by ({unit})")
     return ax
 

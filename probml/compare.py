@@ -28,7 +28,13 @@ FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
 
 
 def compare(
-    fits: Mapping[str, Fit], data: Any = None, *, folds: Any = None, engines: Mapping[str, Any] | None = None, seed: int = 0
+    fits: Mapping[str, Any],
+    data: Any = None,
+    *,
+    target: str | None = None,
+    folds: Any = None,
+    engines: Mapping[str, Any] | None = None,
+    seed: int = 0,
 ) -> "pd.DataFrame":
     """Fits to the same rows, the best first.
 
@@ -45,9 +51,20 @@ def compare(
 
     Criteria of the point are those of maximum likelihood: under a strong prior, `params` is not that, and they flatter nobody.
 
+    With `target`, one site y is predicted from all else of the row, and only that is compared, on rows left out of the fit: generative
+    models, discriminative ones and estimators of scikit-learn (or faces; cloned, never fitted themselves) stand in one table.
+
+    | column with `target` | mean over rows, its standard error `se_…`, difference from the best `…_diff` and `se_…_diff` |
+    |---|---|
+    | `log_score` | log p(y \\| all else of the row, the training rows), nats; NaN where there are no probabilities or density |
+    | `accuracy`, `brier` | of classes: share of right answers; Σ_k (p_k − [y = k])², 0 … 2 |
+    | `rmse`, `r2` | of numbers: root mean squared error; 1 − its square / variance of y |
+
     Args:
-        fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs may differ.
+        fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs may differ. With `target` also
+            estimators: X is the data's other columns, or its other arrays side by side.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit by NUTS, SVI or Laplace has its own.
+        target: the site inside rows(), with one value a row, that is predicted. folds is then by default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train and test indices: each model is
             fitted again to each training part, by its own engine.
         engines: name → the engine of these refits, where another one is wanted, or a Fit's own holds functions.
@@ -65,9 +82,13 @@ def compare(
     """
     import pandas as pd
 
+    if target is not None:
+        from probml.predictive import predictions
+
+        return predictions(fits, data, target, folds, engines or {}, seed)
     contestants = _contestants(fits, data, engines or {})
     rows = _same_rows(contestants)
-    splits = None if folds is None else _splits(folds, rows, seed)
+    splits = None if folds is None else splits_of(folds, rows, seed)
     records: dict[str, dict[str, float]] = {}
     missing: dict[str, dict[str, str]] = {}
     pointwise: dict[str, dict[str, np.ndarray]] = {"elpd_loo": {}, "elpd_kfold": {}}
@@ -157,15 +178,15 @@ class _Fitted:
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
-        engine = self.engine or _engine(self.fit)
-        fit = self.fit.model.fit(_mapping(self.held.taken(train)), engine, seed=seed)
-        return fit.log_prob(_mapping(self.held.taken(test)))
+        engine = self.engine or engine_of(self.fit)
+        fit = self.fit.model.fit(mapping(self.held.taken(train)), engine, seed=seed)
+        return fit.log_prob(mapping(self.held.taken(test)))
 
 
 def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, _Fitted]:
     if not isinstance(fits, Mapping) or not fits:
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got {fits!r}: compare({{"a": a, "b": b}}, data)')
-    own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping) or hasattr(data.get(n), "columns") for n in fits)
+    rows = own_rows(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
         raise ModelError(f"compare(engines): '{unknown}' is none of the fits {list(fits)}")
@@ -176,7 +197,7 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
             raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a Fit{hint}")
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was learnt, before it")
-        held = reports.own_data(fit, data[name] if own else data, f"compare('{name}')")
+        held = reports.own_data(fit, rows[name], f"compare('{name}')")
         n = held.table.rows
         count = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None:
@@ -185,6 +206,12 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
             raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: give those that were fitted, each once")
         out[name] = _Fitted(str(name), fit, held, engines.get(name))
     return out
+
+
+def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Name → its data, where all share them or each has its own."""
+    own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping) or hasattr(data.get(n), "columns") for n in fits)
+    return {name: data[name] if own else data for name in fits}
 
 
 def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
@@ -210,7 +237,7 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     return first.rows
 
 
-def _mapping(held: chunks.Data) -> dict[str, np.ndarray]:
+def mapping(held: chunks.Data) -> dict[str, np.ndarray]:
     """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one counts like the whole."""
     table = held.table
     columns = {name: column.shown if column.likelihood is None else column.likelihood for name, column in table.columns.items()}
@@ -221,7 +248,7 @@ def _short(fit: Fit) -> str:
     return fit.engine.partition("(")[0]
 
 
-def _engine(fit: Fit) -> Any:
+def engine_of(fit: Fit) -> Any:
     """The engine that fitted, read from its name."""
     if fit.kept is not None:
         return fit.kept.engine
@@ -250,18 +277,21 @@ def _freedom(plan: Plan, known) -> int:
     return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
 
 
-def _splits(folds: Any, rows: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of train and test indices, checked."""
+def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of train and test indices, checked; with `classes`, (rows,) labels, their shares are alike in all parts."""
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         if not 2 <= folds <= rows:
             raise ModelError(f"compare(folds={folds}): expected 2 … {rows}, the number of rows")
         try:
-            from sklearn.model_selection import KFold
+            from sklearn.model_selection import KFold, StratifiedKFold
         except ModuleNotFoundError as error:
             raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install 'probml[sklearn]'") from None
-        folds = KFold(int(folds), shuffle=True, random_state=seed)
+        folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True, random_state=seed)
+    codes = None if classes is None else np.unique(classes.astype(str), return_inverse=True)[1]
     try:
-        pairs = list(folds.split(np.zeros((rows, 1)))) if hasattr(folds, "split") else list(folds)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+            pairs = list(folds.split(np.zeros((rows, 1)), codes)) if hasattr(folds, "split") else list(folds)
         out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(

@@ -1,0 +1,204 @@
+"""One table for generative and discriminative fits and estimators of scikit-learn: p(one site | all else), on rows left out."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import factor, plate, sample
+
+pytest.importorskip("sklearn")
+from scipy import stats
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import probml
+
+nan = np.nan
+
+
+@probml.model
+def classes():
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("class", 2):
+        mean = sample("mean", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    with probml.rows():
+        y = sample("y", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[y], 1.0).to_event(1))
+
+
+@probml.model
+def logistic(x):
+    beta = sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[-1]]).to_event(1))
+    bias = sample("bias", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=x @ beta + bias))
+
+
+@probml.model
+def hinge(x):
+    beta = sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[-1]]).to_event(1))
+    with probml.rows():
+        y = sample("y", dist.Bernoulli(0.5))
+        factor("hinge", -(jnp.maximum(1 - (2 * y - 1) * (x @ beta), 0.0) ** 2))
+
+
+@probml.model
+def plane(x):
+    beta = sample("beta", dist.Normal(0.0, 3.0).expand([x.shape[-1]]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(x @ beta, 0.5))
+
+
+@probml.model
+def both():
+    mean = sample("mean", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        x = sample("x", dist.Normal(mean, 1.0))
+        sample("y", dist.Normal(0.5 * x, 0.5))
+
+
+def spots(n=80):
+    rng = np.random.default_rng(0)
+    y = (rng.random(n) < 0.4).astype(int)
+    return rng.normal(size=(n, 2)) + 1.5 * y[:, None], y
+
+
+@pytest.fixture(scope="module")
+def table():
+    x, y = spots()
+    data = {"x": x, "y": y}
+    contestants = {
+        "generative": classes().fit(data),
+        "discriminative": logistic().fit(data),
+        "loss": hinge().fit(data),
+        "peer": make_pipeline(StandardScaler(), LogisticRegression()),
+        "bare": RidgeClassifier(),
+        "bayes": GaussianNB(),
+    }
+    return probml.compare(contestants, data, target="y", folds=4)
+
+
+def test_all_kinds_of_contestants_stand_in_one_table(table):
+    assert set(table.index) == {"generative", "discriminative", "loss", "peer", "bare", "bayes"}
+    assert table["accuracy"].between(0.7, 1).all() and table.attrs["criterion"] == "accuracy" and table.attrs["rows"] == 80
+    missing = table.attrs["missing"]
+    assert "predict_proba" in missing["bare"]["log_score"] and "'hinge' is a loss" in missing["loss"]["brier"]
+    assert table.loc[["bare", "loss"], ["log_score", "brier"]].isna().to_numpy().all()
+    assert set(missing) == {"bare", "loss"}
+
+
+def test_an_estimators_scores_are_those_of_cross_validation(table):
+    x, y = spots()
+    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    faces = {"peer": make_pipeline(StandardScaler(), LogisticRegression()), "bayes": GaussianNB()}
+    p = {name: cross_val_predict(face, x, y, cv=folds, method="predict_proba") for name, face in faces.items()}
+    log = {name: np.log(each[np.arange(80), y]) for name, each in p.items()}
+    for name, each in p.items():
+        brier, right = ((each - np.eye(2)[y]) ** 2).sum(1), each.argmax(1) == y
+        np.testing.assert_allclose(table.loc[name, "log_score"], log[name].mean())
+        np.testing.assert_allclose(table.loc[name, "se_log_score"], log[name].std() / 80**0.5)
+        np.testing.assert_allclose(table.loc[name, ["accuracy", "brier"]].astype(float), [right.mean(), brier.mean()])
+    alone = probml.compare(faces, {"x": x, "y": y}, target="y", folds=4)
+    best, other = alone.index
+    away = log[other] - log[best]
+    wanted = [away.mean(), away.std() / 80**0.5]
+    np.testing.assert_allclose(alone.loc[other, ["log_score_diff", "se_log_score_diff"]].astype(float), wanted)
+    assert alone.loc[best, "log_score_diff"] == 0 and alone.attrs["criterion"] == "log_score"
+
+
+def test_a_generative_model_is_scored_by_the_posterior_of_its_classes(table):
+    x, y = spots()
+    logs = np.empty(80)
+    for train, test in StratifiedKFold(4, shuffle=True, random_state=0).split(x, y):
+        joint = []
+        for k in range(2):
+            rows = x[train][y[train] == k]
+            precision = len(rows) + 1 / 100
+            spread = np.sqrt(1 + 1 / precision)
+            share = (len(rows) + 1) / (len(train) + 2)
+            joint.append(np.log(share) + stats.norm(rows.sum(0) / precision, spread).logpdf(x[test]).sum(1))
+        joint = np.column_stack(joint)
+        logs[test] = joint[np.arange(len(test)), y[test]] - np.logaddexp(*joint.T)
+    np.testing.assert_allclose(table.loc["generative", "log_score"], logs.mean(), rtol=1e-6)
+
+
+def test_numbers_are_predicted_with_density_or_without():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=60)
+    y = 0.5 * x + 0.5 * rng.normal(size=60)
+    columns = np.column_stack([x, np.ones(60)])
+    data = {"a": {"x": x, "y": y}, "b": {"x": columns, "y": y}, "c": {"x": columns, "y": y}}
+    fits = {"a": both().fit(data["a"]), "b": plane().fit(data["b"]), "c": LinearRegression()}
+    table = probml.compare(fits, data, target="y", folds=3, seed=2)
+    logs = stats.norm(0.5 * x, 0.5).logpdf(y)
+    wanted = [logs.mean(), ((y - 0.5 * x) ** 2).mean() ** 0.5]
+    np.testing.assert_allclose(table.loc["a", ["log_score", "rmse"]].astype(float), wanted, rtol=1e-8)
+    guess = cross_val_predict(LinearRegression(), columns, y, cv=KFold(3, shuffle=True, random_state=2))
+    rmse = ((y - guess) ** 2).mean() ** 0.5
+    np.testing.assert_allclose(table.loc["c", ["rmse", "r2"]].astype(float), [rmse, 1 - rmse**2 / y.var()])
+    assert np.isnan(table.loc["c", "log_score"]) and "LinearRegression has no density" in table.attrs["missing"]["c"]["log_score"]
+    assert table.attrs["criterion"] == "rmse" and table["rmse_diff"].min() == 0 and table["se_rmse"].between(0.01, 0.2).all()
+
+
+def test_labels_tables_and_unlabelled_rows_are_taken():
+    x, y = spots()
+    names = np.array(["no", "yes"], object)[y]
+    names[::10] = None
+    data = {"x": x, "y": names}
+    table = probml.compare({"fit": classes().fit(data, probml.EM()), "peer": GaussianNB()}, data, target="y", folds=3)
+    assert table.attrs["rows"] == 72 and "8 rows do not show 'y'" in table.attrs["notes"][0]
+    assert table["accuracy"].between(0.7, 1).all() and np.isfinite(table["log_score"]).all()
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": names}).dropna()
+    again = probml.compare({"peer": GaussianNB()}, frame, target="y", folds=3)
+    assert again.loc["peer", "accuracy"] > 0.7
+
+
+def test_a_class_missing_in_a_training_part_is_refused_by_name():
+    x, y = spots(20)
+    names = np.array(["no", "yes"], object)[y]
+    names[3] = "once"
+    for folds in (4, [(np.arange(4, 20), np.arange(4))]):
+        with pytest.raises(probml.DataError, match=r"class 'once' of 'y' \(1 rows\).*fold \d.*fewer folds"):
+            probml.compare({"peer": GaussianNB()}, {"x": x, "y": names}, target="y", folds=folds)
+
+
+def test_what_cannot_be_compared_is_refused_by_name():
+    x, y = spots(20)
+    data = {"x": x, "y": y}
+    known = classes().at({"weights": np.ones(2) / 2, "mean": np.zeros((2, 2))})
+    for fits, rows, more, words in (
+        ({}, data, {}, "name → Fit or estimator"),
+        ({"a": 3}, data, {}, "'a' is a int"),
+        ({"a": GaussianNB}, data, {}, "'a' is a GaussianNB"),
+        ({"a": StandardScaler()}, data, {}, "'a' is a StandardScaler, expected a Fit, or a classifier"),
+        ({"a": GaussianNB()}, None, {}, "expected the data"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"do not show it; they have \['x'\]"),
+        ({"a": GaussianNB()}, {"y": y}, {}, "no column beside 'y'"),
+        ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {}, r"'x' has the shape \(5, 2\), expected 20 rows"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows show it"),
+        ({"a": GaussianNB(), "b": LinearRegression()}, data, {}, "class to 'a', and a number to 'b'"),
+        ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {}, "other values of 'y'"),
+        ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is none of the fits"),
+        ({"a": GaussianNB()}, data, {"folds": 1}, "expected 2 … 20"),
+        ({"a": known.do({"y": 0})}, data, {}, r"after do\(\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            probml.compare(fits, rows, target="y", **more)
+    with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
+        probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
+    table = probml.compare({"a": known}, data, target="y", folds=2)
+    assert table.isna().to_numpy().all() and "parameters were given" in table.attrs["missing"]["a"]["log_score"]
+
+
+def test_a_prediction_table_is_drawn_with_paired_errors(table, tmp_path):
+    pytest.importorskip("matplotlib")
+    from probml.models import pictures
+
+    ax = pictures.comparison(table)
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(table.index) and "accuracy" in ax.get_xlabel()
+    ax.figure.savefig(tmp_path / "table.png")
+    assert "none" in [text.get_text() for text in pictures.comparison(table, "log_score").texts]
