@@ -236,20 +236,20 @@ class Fit:
             given: what of the row an answer about a step of a chain looks at: "all" of it (smoothing), "filtered" (the steps up to
                 that step) or "predicted" (the steps before it).
         """
-        wanted = [site or self._unseen(self._read(data))] if site is None or isinstance(site, str) else list(site)
+        held = self._read(data)
+        wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(site)
         for name in wanted:
             lossy = [child for child in self.structure.children.get(name, ()) if child in self.structure.losses]
             if any(set(self.structure.sites[child].parents) & set(self.structure.parameters) for child in lossy):
                 self.structure.need_likelihood(f"predict_proba of '{name}'")
-        return self._probabilities(data, site, plug_in, given)
+        return self._probabilities(held, site, plug_in, given)
 
-    def _probabilities(self, data: Any, site: str | Sequence[str] | None, plug_in: bool, given: str) -> Any:
+    def _probabilities(self, held: chunks.Data, site: str | Sequence[str] | None, plug_in: bool, given: str) -> Any:
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
-            out = asking.answer(self, self._read(data), [("probability", name) for name in site], plug_in, self._view(given))[1]
+            out = asking.answer(self, held, [("probability", name) for name in site], plug_in, self._view(given))[1]
             return {name: out["probability", name] for name in site}
-        held = self._read(data)
         name = self._inside(site or self._unseen(held))
         return asking.answer(self, held, [("probability", name)], plug_in, self._view(given))[1]["probability", name]
 
@@ -355,7 +355,7 @@ class Fit:
         if interval is not None:
             return reports.interval(self, held, name, interval, plug_in, given)
         if self._site(name).states is not None:
-            return tables.to_labels(self._probabilities(data, name, plug_in, given).argmax(-1), self.names.get(name))
+            return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1), self.names.get(name))
         return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
 
     def decide(
@@ -363,7 +363,8 @@ class Fit:
     ) -> np.ndarray:
         """The action of least expected loss for every row, (n, *cells): see probml.decide. Where the site's states have labels, or the
         loss names its actions, the answer bears names, and None where no action is taken; else numbers, and −1."""
-        name = self._inside(site or self._unseen(self._read(data)))
+        held = self._read(data)
+        name = self._inside(site or self._unseen(held))
         return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject, self.names.get(name))
 
     def calibration(

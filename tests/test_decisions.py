@@ -233,3 +233,15 @@ def test_a_reliability_curve_is_drawn_with_its_bins(honest, tmp_path):
     for bad, words in ((lambda: pictures.reliability(3), "got int"), (lambda: pictures.reliability(report, "d"), "label='d'")):
         with pytest.raises(probml.ModelError, match=words):
             bad()
+
+
+def test_a_fit_of_known_parameters_and_inputs_decides_at_once():
+    @probml.model
+    def logistic(x):
+        beta = sample("beta", dist.Normal(0.0, 1.0).expand([x.shape[-1]]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Bernoulli(logits=x @ beta))
+
+    x = np.array([[-2.0], [0.1], [2.0]])
+    for ask in (lambda fit: fit.decide({"x": x}, "y", reject=0.2), lambda fit: probml.decide(fit.predict_proba({"x": x}, "y"), reject=0.2)):
+        assert list(ask(logistic().at({"beta": [1.0]}))) == [0, -1, 1]
