@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from probml.models.bayesian_network import bayesian_network as bayesian_network
 from probml.models.casino import dishonest_casino as dishonest_casino
+from probml.models.experts import hierarchical_mixture_of_experts as hierarchical_mixture_of_experts
+from probml.models.experts import mixture_of_experts as mixture_of_experts
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.hidden_markov import hidden_markov as hidden_markov
 from probml.models.hidden_markov import markov_chain as markov_chain
@@ -28,6 +30,7 @@ from probml.models.smoothing import smoothing as smoothing
 if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
+    from probml.models.experts_face import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
     from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
@@ -42,6 +45,8 @@ _LATE = {
     "GaussianDiscriminant": "classifier_faces",
     "MixtureDiscriminant": "classifier_faces",
     "NaiveBayes": "classifier_faces",
+    "MixtureOfExperts": "experts_face",
+    "MixtureOfExpertsClassifier": "experts_face",
     "HiddenMarkov": "hidden_markov_face",
     "BayesianLinearRegression": "regression_faces",
     "SmoothingSpline": "regression_faces",
@@ -52,11 +57,13 @@ __all__ = [
     "dishonest_casino",
     "gaussian_mixture",
     "heteroscedastic_regression",
+    "hierarchical_mixture_of_experts",
     "hidden_markov",
     "lasso",
     "learn_structure",
     "linear_regression",
     "markov_chain",
+    "mixture_of_experts",
     "mixture_of_mixtures",
     "naive_bayes",
     "polynomial",
