@@ -1,4 +1,4 @@
-"""Climbing: Newton's steps for sums of functions of one number each, L-BFGS for everything else."""
+"""Climbing: Newton's steps for sums of functions of one number each, damped ones where a Hessian is cheap, L-BFGS for the rest."""
 
 import functools
 
@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 
 NEWTON = 40  # Newton's steps at the most
+STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
+NEAR = 1e-6  # standard deviations from the top, in coordinates of the curvature, that are as good as there
 SHORTEST = 1e-10  # share of a step below which no ascent is looked for
 
 
@@ -38,19 +40,75 @@ def newton(loss, start):
     return jax.tree.map(lambda a, b: jnp.where(good, a, b), best, start)
 
 
-def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0):
+def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance: float, trail: int = 0):
+    """Minimise a function of one vector by Newton's steps, (H + damping · diag H) step = −gradient (Levenberg 1944, Marquardt 1963).
+
+    The damping is none where the steps go well and grows where they do not, or where the Hessian is not positive definite.
+
+    Args:
+        evaluate: point (d,) → (value, gradient, Hessian).
+        tolerance: stop when a step promises less than this, relative to 1 + |value|, or gains less.
+        trail: how many values to keep; the first is the start's.
+
+    Returns:
+        point, value, iterations, values, gradient: as lbfgs; the Hessian at the point, and at the start.
+    """
+
+    def ahead(gradient, hessian, damping):
+        """The step and what it promises; NaN where the damped Hessian is not positive definite."""
+        unit = jnp.sqrt(jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny))
+        scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit), dtype=hessian.dtype)
+        step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
+        return step, -0.5 * jnp.vdot(gradient, step)
+
+    def turn(carry):
+        point, value, gradient, hessian, damping, count, values, _ = carry
+        step, promise = ahead(gradient, hessian, damping)
+        sound = jnp.all(jnp.isfinite(step)) & (promise > 0)
+        there = jnp.where(sound, point + step, point)
+        new, slope, bend = evaluate(there)
+        taken = sound & jnp.isfinite(new) & (new <= value)
+        small = sound & (promise <= tolerance * (1 + jnp.abs(value))) & (damping <= 1e-3)
+        fall = jnp.where(taken, value - new, jnp.inf)
+        ended = small | (taken & (damping == 0) & (fall <= tolerance * (1 + jnp.abs(value))))
+        damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10), jnp.maximum(10 * damping, 1e-3))
+        keep = functools.partial(jnp.where, taken)
+        count = count + taken
+        values = values.at[jnp.where(taken, count, values.size)].set(new, mode="drop")
+        return keep(there, point), keep(new, value), keep(slope, gradient), keep(bend, hessian), damping, count, values, ended
+
+    def more(carry):
+        _, value, _, _, damping, count, _, ended = carry
+        return ~ended & (count < steps) & (damping < STIFF) & jnp.isfinite(value)
+
+    value, gradient, first = evaluate(start)
+    values = jnp.full(trail + 1, jnp.nan, value.dtype).at[0].set(value)
+    carry = (start, value, gradient, first, jnp.zeros((), value.dtype), jnp.zeros((), int), values, jnp.zeros((), bool))
+    point, value, gradient, hessian, _, count, values, _ = jax.lax.while_loop(more, turn, carry)
+    return point, value, count, values, gradient, hessian, first
+
+
+def level(value, gradient):
+    """Whether a gradient is zero as far as the arithmetic can tell."""
+    norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
+    eps = jnp.finfo(value.dtype).eps
+    return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
+
+
+def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0, framed: bool = False):
     """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values, gradient).
 
     Args:
         value_and_gradient: point → (value, gradient).
         tolerance: stop when the value falls by less than this, relative to 1 + |value|.
         trail: how many values to keep; the first is the start's.
+        framed: the coordinates are such that the curvature is about 1; else it is learnt from the first steps on.
 
     The program holds one copy of `value_and_gradient`, which is what takes long to compile: every turn of the loop evaluates it once.
     """
     import optax  # late: not every model climbs
 
-    curvature = optax.scale_by_lbfgs(memory_size=10)
+    curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not framed)
     dtype = jax.tree.leaves(start)[0].dtype
 
     def step(carry):
@@ -64,13 +122,14 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         ended = taken | (size <= SHORTEST)  # of the search along one direction
         fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
         point, value, gradient = jax.tree.map(keep, there, point), keep(new, value), jax.tree.map(keep, slopes, gradient)
-        least = jnp.where(first, 1e-14 * (1 + optax.tree.norm(gradient)), least)
+        least = jnp.where(first, NEAR if framed else 1e-14 * (1 + optax.tree.norm(gradient)), least).astype(dtype)
         ahead, later = curvature.update(gradient, memory, point)
         descent = -optax.tree.vdot(ahead, gradient)
         ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, gradient)
         descent = jnp.where(descent < 0, descent, -optax.tree.vdot(gradient, gradient))
         renew = functools.partial(jnp.where, ended)
-        full = jnp.where(first, jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30)), 1.0).astype(dtype)
+        short = jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30))
+        full = jnp.where(first & (not framed), short, 1.0).astype(dtype)
         count = jnp.where(ended, count + 1, count)
         values = values.at[jnp.where(ended, count, values.size)].set(value, mode="drop")
         return (

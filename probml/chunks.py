@@ -1,7 +1,9 @@
 """Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +22,8 @@ from probml.structure import Site, Structure, structure_of
 
 FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
 HELD = 2**23  # numbers that the evidence of such a question may take
+ALIGNED = 64  # bytes
+PART = 2**24  # bytes that are worth a thread to copy
 
 
 class Data(NamedTuple):
@@ -346,15 +350,15 @@ def load(
 
     def ship(array, kind=None, shift=None):
         array = array if index is None else array[index]
-        out = np.empty((chunks * size, *array.shape[1:]), kind or array.dtype)
+        out = _aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
-            out[:rows] = array
+            _copy(array, out[:rows])
         else:
             np.subtract(array, shift, out=out[:rows], casting="unsafe")
             share = weight[:rows] / weight.sum()
             spread.append(np.sqrt(np.einsum("i,i...,i...->...", share, out[:rows], out[:rows])))
         out[rows:] = out[0]
-        return jnp.asarray(out.reshape(chunks, size, *array.shape[1:]))
+        return jax.device_put(out.reshape(chunks, size, *array.shape[1:]))  # on a CPU the device keeps this array, which nobody else has
 
     used = {*plan.observed, *plan.variables, *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
     columns = {name: column for name, column in table.columns.items() if name in used}
@@ -385,6 +389,25 @@ def load(
         steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre, spreads)
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
     return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
+
+
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array at an address from which a CPU device needs no copy of its own."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNED, np.uint8)
+    begin = -raw.ctypes.data % ALIGNED
+    return raw[begin : begin + size].view(dtype).reshape(shape)
+
+
+def _copy(array: np.ndarray, out: np.ndarray) -> None:
+    """out[:] = array; of much, by several threads: fresh memory is slow to touch."""
+    parts = min(out.nbytes // PART, os.cpu_count() or 1)
+    if parts < 2:
+        out[:] = array
+        return
+    cuts = np.linspace(0, len(out), parts + 1).astype(int)
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1], cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -47,6 +47,7 @@ class Fit:
         params: point values, name → array: the posterior mean for Exact, NUTS and SVI, the maximum for EM, MAP and Laplace.
         history: the objective (log posterior, or log likelihood with prior=False), its start included; for NUTS the climb to where it
             began, then the log density of each iteration, the mean of all chains; for SVI the evidence lower bound.
+        held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every entry of history; else None.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
     """
@@ -69,6 +70,7 @@ class Fit:
     kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
     drawn: Draws | Normal | None = field(default=None, repr=False)  # a posterior that is no closed form
     data: chunks.Data | None = field(default=None, repr=False)  # what was seen, where there are draws to judge it by
+    held_out: Any = field(default=None, repr=False)
 
     @classmethod
     def of(cls, model: Model, seen: "chunks.Data | Seen", engine: Any, outcome: Outcome, given: dict, table: Any, kept: Any) -> "Fit":
@@ -83,7 +85,7 @@ class Fit:
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
-        if outcome.status is Status.DOUBTFUL:
+        if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY):
             text = "; ".join((outcome.status.message, *outcome.notes))
             warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}", RuntimeWarning, stacklevel=4)
         return cls(
@@ -105,13 +107,14 @@ class Fit:
             kept,
             outcome.belief,
             seen if outcome.belief is not None and isinstance(seen, chunks.Data) else None,
+            None if outcome.held_out is None else _fixed(outcome.held_out),
         )
 
     # What was found
 
     @property
     def converged(self) -> bool:
-        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED, Status.APPROXIMATED)
+        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED, Status.APPROXIMATED, Status.EARLY)
 
     @property
     def status(self) -> str:

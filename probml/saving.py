@@ -37,7 +37,8 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.params.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
     arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)} | drawn
-    arrays |= {name: np.asarray(value) for name, value in (("history", fit.history), ("states", fit.states)) if value is not None}
+    kept = {"history": fit.history, "states": fit.states, "held_out": fit.held_out}
+    arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     path = Path(path)
@@ -73,7 +74,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         fit = Fit(
             model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
             meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
+            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
         )  # fmt: skip
     except ModelError:
         raise

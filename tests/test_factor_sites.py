@@ -50,10 +50,10 @@ def coin_of_two_bags(push=1.3):
         sample("x", dist.Bernoulli(jnp.array([0.2, 0.6])[bag]))
 
 
-def separated(n=60, d=3, seed=0):
+def classes(n=60, d=3, seed=0, noise=1.0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d))
-    return x, (x @ np.array([2.0, -1.0, 0.0]) + 0.3 + rng.normal(size=n) > 0).astype(int)
+    return x, (x @ np.array([2.0, -1.0, 0.0]) + 0.3 + noise * rng.normal(size=n) > 0).astype(int)
 
 
 def refused(call, *words):
@@ -65,7 +65,7 @@ def refused(call, *words):
 def test_a_loss_is_minimised_as_the_peer_does():
     from sklearn.svm import LinearSVC
 
-    x, y = separated()
+    x, y = classes()
     fit = squared_hinge(c=0.5).fit({"x": x, "y": y})
     peer = LinearSVC(C=0.5, tol=1e-12, max_iter=10**6, intercept_scaling=1e4, random_state=0).fit(x, y)
     assert fit.converged
@@ -75,7 +75,7 @@ def test_a_loss_is_minimised_as_the_peer_does():
 
 
 def test_what_needs_a_likelihood_refuses_a_loss_by_name():
-    x, y = separated(20)
+    x, y = classes(20)
     model, data = squared_hinge(), {"x": x, "y": y}
     fit = model.fit(data)
     for call in (
@@ -92,7 +92,7 @@ def test_what_needs_a_likelihood_refuses_a_loss_by_name():
 
 
 def test_explain_says_what_is_a_loss_and_what_a_prior_penalises():
-    x, y = separated(20)
+    x, y = classes(20)
     told = squared_hinge().explain({"x": x, "y": y})
     role = {record["site"]: record["role"] for record in told.sites}
     assert role["hinge"].startswith("loss, no likelihood")
@@ -121,7 +121,7 @@ def test_em_climbs_where_a_factor_weighs_hidden_states():
 
 
 def test_a_factor_outside_rows_is_a_prior():
-    x, y = separated(40)
+    x, y = classes(40, noise=4.0)
     data = {"x": x, "y": y}
     ours, normal = (penalised(as_factor=flag).fit(data) for flag in (True, False))
     np.testing.assert_allclose(ours.params["weights"], normal.params["weights"], atol=1e-7)
@@ -140,7 +140,7 @@ def test_a_factor_on_a_discrete_site_outside_rows_enters_its_posterior():
 
 
 def test_rows_weigh_losses():
-    x, y = separated(30)
+    x, y = classes(30)
     weights = np.where(np.arange(30) < 10, 2.0, 1.0)
     twice = np.concatenate([np.arange(10), np.arange(30)])
     ours = squared_hinge().fit({"x": x, "y": y}, weights=weights)
@@ -149,6 +149,6 @@ def test_rows_weigh_losses():
 
 
 def test_a_factor_cannot_be_given_as_data():
-    x, y = separated(10)
+    x, y = classes(10)
     with pytest.raises(probml.DataError, match="hinge"):
         squared_hinge().fit({"x": x, "y": y, "hinge": y})

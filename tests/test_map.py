@@ -162,3 +162,112 @@ def test_map_of_a_poisson_regression_equals_scipy():
     loss = lambda b: b @ b / 8 - stats.poisson(np.exp(b[0] + b[1] * x)).logpmf(n).sum()  # noqa: E731
     found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000}).x
     close([fit.params["b"], fit.params["slope"]], found, 1e-5)
+
+
+# Newton's steps
+
+
+def big(n=80_000, d=4):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(n, d)) * np.array([1.0, 1e3, 1e-2, 1.0]) + np.array([0.0, 1e4, 0.0, -3.0])
+    slopes = np.array([1.0, 1e-3, 50.0, 0.0])
+    return {"x": x, "y": (rng.random(n) < special.expit((x - x.mean(0)) @ slopes)).astype(int)}
+
+
+@probml.model
+def flat_logistic(x):
+    beta = sample("beta", dist.ImproperUniform(dist.constraints.real, (), (x.shape[-1],)))
+    bias = sample("bias", dist.ImproperUniform(dist.constraints.real, (), ()))
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=x @ beta + bias))
+
+
+def score(data, params):
+    """The gradient of the log likelihood in standard errors of each coefficient: units do not matter."""
+    design = np.column_stack([data["x"] - data["x"].mean(0), np.ones(len(data["y"]))])
+    p = special.expit(data["x"] @ params["beta"] + params["bias"])
+    information = (design * (p * (1 - p))[:, None]).T @ design
+    return (design.T @ (data["y"] - p)) / np.sqrt(np.diag(information))
+
+
+@pytest.mark.parametrize("rows", [500, 80_000])
+def test_units_and_offsets_of_columns_do_not_matter_to_newton(rows):
+    data = {name: value[:rows] for name, value in big().items()}
+    fit = flat_logistic().fit(data, probml.MAP())
+    assert fit.converged and fit.iterations < 30
+    assert np.abs(score(data, fit.params)).max() < 1e-4
+
+
+def test_separated_classes_without_a_prior_are_said_to_diverge():
+    x = np.linspace(-1, 1, 40)[:, None]
+    data = {"x": x, "y": (x[:, 0] > 0.1).astype(int)}
+    with pytest.warns(RuntimeWarning, match="'beta'.*diverge"):
+        fit = flat_logistic().fit(data, probml.MAP())
+    assert not fit.converged
+    assert logistic(d=1).fit(data).converged  # a prior holds them
+
+
+def test_weights_count_in_the_sample_of_many_rows_as_they_do_in_all():
+    data = big()
+    weights = np.where(np.arange(len(data["y"])) % 2, 3.0, 0.0)
+    half = {name: value[1::2] for name, value in data.items()}
+    ours, theirs = flat_logistic().fit(data, probml.MAP(), weights=weights), flat_logistic().fit(half, probml.MAP())
+    np.testing.assert_allclose(ours.params["beta"], theirs.params["beta"], rtol=1e-5, atol=1e-8)
+
+
+# Training
+
+
+def test_held_out_rows_stop_the_training_and_their_best_point_is_kept(tmp_path):
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(60, 40))
+    data = {"x": x, "y": (x[:, 0] + rng.normal(size=60) > 0).astype(int)}
+    engine = probml.MAP(optimizer=optax.adam(0.05), steps=20_000, batch_rows=10, prior=False, held_out=0.3, patience=3)
+    fit = flat_logistic().fit(data, engine, seed=2)
+    assert fit.converged and "early" in fit.status and fit.iterations < 20_000
+    assert len(fit.held_out) == len(fit.history)
+    assert len(fit.history) == int(np.argmax(fit.held_out)) + 1 + engine.patience and fit.history[-1] > fit.history[0]
+    fit.save(tmp_path / "fit")
+    np.testing.assert_array_equal(probml.load(tmp_path / "fit", flat_logistic()).held_out, fit.held_out)
+
+
+def test_the_rows_held_out_are_not_learnt_from():
+    x = np.concatenate([np.full(50, 1.0), np.full(50, -1.0)])[:, None]
+    engine = probml.MAP(optimizer=optax.sgd(0.0), steps=1, held_out=0.5)
+    fit = fitted(logistic(d=1), {"x": x, "y": np.repeat([1, 0], 50)}, engine, start={"beta": np.zeros(1)})
+    np.testing.assert_allclose(fit.held_out, np.log(0.5))  # at weights of 0
+    np.testing.assert_allclose(fit.history, 50 * np.log(0.5) - 0.5 * np.log(2 * np.pi))
+
+
+def test_an_epoch_passes_every_row_once():
+    rows = np.arange(12)
+    x = np.eye(12)[rows]
+    engine = probml.MAP(optimizer=optax.sgd(1.0), steps=4, batch_rows=3, prior=False)
+    fit = fitted(logistic(d=12), {"x": x, "y": np.ones(12, int)}, engine, start={"beta": np.zeros(12)})
+    np.testing.assert_allclose(fit.params["beta"], 2.0, rtol=1e-6)  # one step of (n/batch) · ½ each
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"held_out": 0.1}, {"held_out": 1.0, "optimizer": optax.sgd(1.0)}, {"patience": 2, "optimizer": optax.sgd(1.0)}, {"batch_rows": 5}],
+)
+def test_settings_of_training_that_make_no_sense_are_refused(settings):
+    with pytest.raises(probml.ModelError, match=next(iter(settings))):
+        probml.MAP(**settings)
+
+
+@probml.model
+def network(x, hidden=6):
+    first = sample("first", dist.Normal(0.0, 3.0).expand([x.shape[-1], hidden]).to_event(2))
+    shift = sample("shift", dist.Normal(0.0, 3.0).expand([hidden]).to_event(1))
+    second = sample("second", dist.Normal(0.0, 3.0).expand([hidden]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=jnp.tanh(x @ first + shift) @ second))
+
+
+@pytest.mark.parametrize("engine", [probml.MAP(), probml.MAP(optimizer=optax.adam(0.05), steps=400)])
+def test_hidden_units_that_are_alike_are_told_apart(engine):
+    x = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
+    data = {"x": x, "y": (x[:, 0] != x[:, 1]).astype(int)}
+    fit = fitted(network(), data, engine, seed=0)
+    assert (fit.predict({"x": x}) == data["y"]).all()

@@ -18,7 +18,7 @@ from probml.curvature import Frame, Starts
 from probml.engines.em import EM
 from probml.engines.map import closed_start
 from probml.engines.run import Status
-from probml.engines.start import starts
+from probml.engines.start import UNDRAWABLE, prior_draws, starts
 from probml.factors import Known, Rows, log_prior
 from probml.language import ModelError, Refusal
 from probml.plan import Plan
@@ -61,21 +61,6 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
     return params
 
 
-@functools.partial(jit, static_argnums=0)
-def _drawn(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
-    """Draws from the prior in unbounded coordinates, one a key."""
-
-    def one(key):
-        env, out = dict(known.given), {}
-        for i, name in enumerate(plan.free):
-            site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
-            count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
-            env[name] = out[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape)
-        return density.to_free(plan, out, known)
-
-    return jax.vmap(one)(keys)
-
-
 def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
     """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to a mode, and the prior can be drawn."""
     sites = [plan.structure.sites[name] for name in plan.free]
@@ -83,8 +68,8 @@ def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> 
     if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform" for site in sites):
         return None
     try:
-        return _drawn(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
-    except (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError):  # a prior that only has a density
+        return prior_draws(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
+    except UNDRAWABLE:
         return None
 
 

@@ -1,4 +1,4 @@
-"""MAP: the log posterior, unseen discrete sites summed out, climbed by L-BFGS or any optax optimiser."""
+"""MAP: the log posterior, unseen discrete sites summed out, climbed by Newton's steps, L-BFGS or any optax optimiser."""
 
 import functools
 from collections.abc import Mapping
@@ -9,14 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.ascent import lbfgs
-from probml.blocks import blocks
+from probml import density
+from probml.ascent import damped_newton, lbfgs, level
+from probml.blocks import KINKED, blocks
 from probml.chunks import Data
 from probml.compiling import jit
-from probml.density import from_free, to_free, value_and_gradient
+from probml.density import climbed, from_free, to_free, value_and_gradient, value_gradient_hessian
+from probml.engines import training
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import check_distinct, starts
-from probml.factors import Known, Rows
+from probml.engines.start import UNDRAWABLE, check_distinct, given_start, prior_draws, prior_point, starts
+from probml.factors import Known, Rows, Summary
 from probml.language import ModelError
 from probml.passes import expect
 from probml.plan import Plan
@@ -24,21 +26,33 @@ from probml.sequences import merged, picked
 from probml.updates import maximise
 
 BLOCK = 50  # iterations a device call
+NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
+SAMPLE = 2**14  # rows whose curvature stands for that of many more
+ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
+CHUNK = 2**11  # of these at once
+VANISHED = 1e-6  # curvature at the end, in units of that at the start, of a direction in which parameters run away
+BLIND = 1e-8  # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at all
 
 
 @dataclass(frozen=True)
 class MAP:
     """The mode of the posterior, each parameter in its own coordinate (no Jacobian of a transform).
 
+    Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing unseen takes damped Newton steps
+    (of very many rows, L-BFGS in the coordinates of the curvature of a sample of them); all else L-BFGS.
+
     Args:
-        optimizer: any optax GradientTransformation; None = L-BFGS with a backtracking line search.
-        steps: iterations at the most; by default 1000 for L-BFGS, 2000 for an optax optimiser.
-        batch_rows: rows of a random mini-batch a step (optax only); None = all rows.
+        optimizer: any optax GradientTransformation; None = Newton or L-BFGS.
+        steps: iterations at the most; by default 1000, of an optax optimiser 2000.
+        batch_rows: rows of a mini-batch a step (optax only), drawn without replacement, every epoch in a new order; None = all rows.
         prior: maximise log posterior (True) or log likelihood (False).
-        tolerance: L-BFGS stops when an iteration gains less than this of the objective, relative to its size.
+        tolerance: Newton and L-BFGS stop when an iteration gains less than this of the objective, relative to its size.
+        held_out: a share of the rows that is not learnt from (optax only): `Fit.held_out` has their mean log evidence at every entry
+            of `history`, and the parameters kept are those where it is highest.
+        patience: stop after so many entries without a better one; None = never.
         progress: show a progress bar.
 
-    Cost: one value and gradient of the evidence of all rows (or of a batch) a step.
+    Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d coefficients costs about d / 10.
     """
 
     optimizer: Any = None
@@ -46,63 +60,151 @@ class MAP:
     batch_rows: int | None = None
     prior: bool = True
     tolerance: float = 1e-14
+    held_out: float = 0.0
+    patience: int | None = None
     progress: bool = False
 
     def __post_init__(self):
-        check_settings(self, positive=("steps", "batch_rows"), nonnegative=("tolerance",))
+        check_settings(self, positive=("steps", "batch_rows", "patience"), nonnegative=("tolerance",))
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"MAP(optimizer={self.optimizer!r}): expected an optax optimiser such as optax.adam(1e-2), or None for L-BFGS")
-        if self.batch_rows is not None and self.optimizer is None:
-            raise ModelError("MAP(batch_rows=...) needs optimizer=, for example optax.adam(1e-2): L-BFGS wants all rows at every step")
+        if isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float) or not 0 <= self.held_out < 1:
+            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a share of the rows, 0 ≤ held_out < 1")
+        for name in ("batch_rows", "held_out"):
+            if getattr(self, name) and self.optimizer is None:
+                raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): L-BFGS wants all rows at every step")
+        if self.patience is not None and not self.held_out:
+            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, a share of the rows to judge by, for example 0.1")
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """MAP treats every plan."""
         check_distinct(data, plan)
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        if self.optimizer is None and curved(plan, known, rows):
+            return self._unstuck(self._newton, data, plan, rows, known, _prior_point(plan, known) | given_start(plan, start), seed, start)
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
         params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior) for block in stage):
             params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
-            return self._stochastic(data, plan, rows, known, seed, params)
-        limit = self.steps or 1000
-        u, history, status = _to_free(plan, params, known), [], Status.MAX_ITERATIONS
+            gradient = _slope(plan, self.prior, _to_free(plan, params, known), known, rows)
+            stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
+            return training.run(self, data, plan, rows, known, seed, _moved(plan, params, known, seed, stuck))
+        return self._unstuck(self._climb, data, plan, rows, known, params, seed, start)
+
+    def _unstuck(self, climb, data: Data, plan: Plan, rows: Rows | Summary, known: Known, params: Mapping, seed: int, start) -> Outcome:
+        """A climb; and another one, where parameters have not moved at all, from a draw of their prior."""
+        outcome = climb(data, plan, rows, known, params)
+        stuck = [name for name in plan.free if name not in start and np.array_equal(outcome.params[name], params[name])]
+        moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()}, known, seed, stuck)
+        if all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
+            return outcome
+        return max(outcome, climb(data, plan, rows, known, moved), key=lambda found: np.nan_to_num(found.history[-1], nan=-np.inf))
+
+    def _climb(self, data: Data, plan: Plan, rows: Rows | Summary, known: Known, params: Mapping) -> Outcome:
+        """By L-BFGS."""
+
+        def block(u, count):
+            u, value, count, trail, flat = _climb(plan, self.prior, u, known, rows, jnp.asarray(count), self.tolerance)
+            return u, value, count, trail, bool(flat)
+
+        u, history, status = self._blocks(block, _to_free(plan, params, known))
+        return Outcome(_from_free(plan, u, known), history, status, len(history) - 1)
+
+    def _newton(self, data: Data, plan: Plan, rows: Rows, known: Known, params: Mapping) -> Outcome:
+        """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates in which all are climbed."""
+        u, n = density.flat(plan, params, known), data.table.rows
+        many, ends = n > 4 * SAMPLE, {}
+        near = _sample(rows, jnp.asarray(np.linspace(0, n - 1, SAMPLE).astype(int))) if many else rows
+        scale = n / SAMPLE if many else 1.0
+
+        def block(u, count):
+            u, value, count, trail, flat, ends["last"], first = _stiff(
+                plan, self.prior, u, known, near, scale, jnp.asarray(count), ROUGH if many else self.tolerance
+            )
+            ends.setdefault("first", first)
+            return u, value, count, trail, bool(flat)
+
+        top, history, status = self._blocks(block, u)
+        if many:
+            centre, root = _frame(u, top, ends["last"])
+
+            def block(z, count):
+                z, value, count, trail, flat = _framed(plan, self.prior, z, centre, root, known, rows, jnp.asarray(count), self.tolerance)
+                return z, value, count, trail, bool(flat)
+
+            z, history, status = self._blocks(block, jnp.zeros_like(u))
+            top = centre + root @ z
+        found = _unflat(plan, top, known)
+        free = not self.prior or any(plan.structure.sites[name].kind == "ImproperUniform" for name in plan.free)
+        notes = _runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"])) if free else ()
+        return Outcome(found, history, Status.RUNAWAY if notes else status, len(history) - 1, notes)
+
+    def _blocks(self, block, u) -> tuple[Any, np.ndarray, Status]:
+        """A climb in blocks of iterations, so that progress shows and Ctrl-C works."""
+        limit, history, status, done = self.steps or 1000, [], Status.MAX_ITERATIONS, 0
         with Progress("MAP", limit, self.progress) as bar:
-            done = 0
             while done < limit:
-                block = min(BLOCK, limit - done)
-                u, value, count, trail, flat = _climb(plan, self.prior, u, known, rows, jnp.asarray(block), self.tolerance)
+                size = min(BLOCK, limit - done)
+                u, value, count, trail, flat = block(u, size)
                 history.append(np.asarray(trail)[: int(count) + 1])
                 done += max(int(count), 1)
                 bar.update(done, float(value))
                 if not np.isfinite(value):
                     status = Status.COLLAPSED
                     break
-                if int(count) < block:
-                    status = Status.CONVERGED if bool(flat) else Status.STALLED
+                if int(count) < size:
+                    status = Status.CONVERGED if flat else Status.STALLED
                     break
-        history = np.concatenate([history[0], *(h[1:] for h in history[1:])])
-        return Outcome(_from_free(plan, u, known), history, status, len(history) - 1)
-
-    def _stochastic(self, data: Data, plan: Plan, rows: Rows, known: Known, seed: int, params: Mapping) -> Outcome:
-        limit = self.steps or 2000
-        batch = min(self.batch_rows or 0, data.table.rows)
-        u = _to_free(plan, params, known)
-        state, key = self.optimizer.init(u), jax.random.key(seed)
-        value, gradient = _objective(plan, self.prior, u, known, rows)
-        history = [float(value)]
-        with Progress("MAP", limit, self.progress) as bar:
-            for done in range(0, limit, 200):
-                count = min(200, limit - done)
-                u, state = _descend(plan, self.prior, self.optimizer, batch, data.table.rows, u, state, known, rows, key, done, count)
-                value, gradient = _objective(plan, self.prior, u, known, rows)
-                history.append(float(value))
-                bar.update(done + count, history[-1])
-        status = Status.COLLAPSED if not np.isfinite(history[-1]) else Status.CONVERGED if _flat(value, gradient) else Status.MAX_ITERATIONS
-        return Outcome(_from_free(plan, u, known), np.array(history), status, limit)
+        return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 
+def curved(plan: Plan, known: Known, rows: Any) -> bool:
+    """Whether Newton's steps pay: rows are passed over, their density is smooth in few coefficients, nothing is summed out."""
+    if isinstance(rows, Summary) or not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
+        return False
+    kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
+    return all(s.kind not in KINKED and not s.factor for s in kinds) and density.size(plan, known) <= NEWTON
+
+
+def _moved(plan: Plan, params: Mapping, known: Known, seed: int, stuck: list[str]) -> dict[str, jax.Array]:
+    """Parameters in which the density was flat, as in hidden units that are all alike, at a draw from their prior instead."""
+    used = {p for name in (*plan.pooled, *plan.rowwise) for uses in plan.structure.sites[name].uses.values() for p in uses}
+    stuck = [name for name in stuck if name in used and np.size(params[name]) > 1]
+    if not stuck:
+        return dict(params)
+    try:
+        drawn = prior_draws(plan, known, jax.random.split(jax.random.key(seed), 1))
+        values = _from_free(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
+    except UNDRAWABLE:
+        return dict(params)
+    return {name: values[name] if name in stuck else value for name, value in params.items()}
+
+
+def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray) -> tuple[str, ...]:
+    """What runs away: directions whose curvature has vanished on the way, as of weights that separate the classes."""
+    if not (np.isfinite(first).all() and np.isfinite(last).all()):
+        return ()
+    unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
+    value, axes = np.linalg.eigh(first * unit[:, None] * unit)
+    told = value > BLIND * max(value.max(), 0.0)
+    if not told.any():
+        return ()
+    base = axes[:, told] / np.sqrt(value[told])
+    left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
+    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4):
+        return ()
+    owners, loads = density.owners(plan, known), np.abs(base @ where[:, 0])
+    named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads) if loads[i] > 0.1 * loads.max()))
+    names = ", ".join(repr(name) for name in named)
+    return (
+        f"{names} diverge: the likelihood rises the further they go, since the rows are separated by them (a class, or a count of 0, "
+        "that is certain in some of the rows). Give them a prior that holds them, prior=True, or fewer columns",
+    )
+
+
+_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
 _to_free = functools.partial(jit, static_argnames=("plan",))(to_free)
 
 
@@ -111,33 +213,67 @@ def _from_free(plan: Plan, u: Mapping, known: Known):
     return from_free(plan, u, known)[0]
 
 
-def _loss(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows, scale: float = 1.0):
-    """−log posterior and its gradient in unbounded coordinates, the density itself in the parameters' own."""
-
-    def point(u):
-        return from_free(plan, u, known)[0], 0.0
-
-    value, gradient = value_and_gradient(plan, point, u, known, chunks, prior, mode=True, scale=scale)
-    return -value, jax.tree.map(jnp.negative, gradient)
+@functools.partial(jit, static_argnames=("plan",))
+def _unflat(plan: Plan, u: jax.Array, known: Known):
+    return density.unflat(plan, u, known)[0]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _objective(plan, prior, u, known, chunks):
-    value, gradient = _loss(plan, prior, u, known, chunks)
-    return -value, gradient
+def _slope(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
+    return climbed(plan, prior, u, known, chunks)[1]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolerance):
-    point, value, count, trail, gradient = lbfgs(lambda u: _loss(plan, prior, u, known, chunks), u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, _flat(value, gradient)
+    def loss(u):
+        return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, chunks))
+
+    point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
+    return point, -value, count, -trail, level(value, gradient)
 
 
-def _flat(value, gradient):
-    """Whether a gradient is zero as far as the arithmetic can tell."""
-    norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
-    eps = jnp.finfo(value.dtype).eps
-    return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps, tolerance):
+    """Newton's steps; also the Hessians at the end and at the start."""
+
+    def evaluate(u):
+        def point(u):
+            return density.unflat(plan, u, known)[0], 0.0
+
+        return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, chunks, prior, mode=True, scale=scale))
+
+    point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps, tolerance, trail=BLOCK)
+    return point, -value, count, -trail, level(value, gradient), hessian, first
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, chunks: Rows, steps, tolerance):
+    """L-BFGS in coordinates z, u = centre + root z."""
+
+    def both(z):
+        def point(z):
+            return density.unflat(plan, centre + root @ z, known)[0], 0.0
+
+        value, gradient = value_and_gradient(plan, point, z, known, chunks, prior, mode=True)
+        return -value, -gradient
+
+    point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK, framed=True)
+    return point, -value, count, -trail, level(value, gradient)
+
+
+@jit
+def _sample(chunks: Rows, index: jax.Array) -> Rows:
+    """Some rows, in chunks of their own."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, CHUNK, *leaf.shape[1:]), picked(merged(chunks), index))
+
+
+@jit
+def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
+    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those of the start."""
+    factor = jnp.linalg.cholesky(hessian)
+    root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype), lower=True).T
+    sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
+    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
@@ -146,24 +282,3 @@ def closed_start(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
     better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior, only_forms=True)
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
     return {name: jnp.where(sound, better[name], params[name]) for name in params}
-
-
-@functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
-def _descend(plan, prior, optimizer, batch, total, u, state, known, chunks: Rows, key, offset, count):
-    import optax
-
-    flat = merged(chunks)
-
-    def step(carry, i):
-        u, state = carry
-        rows, scale = chunks, 1.0
-        if batch:
-            index = jax.random.randint(jax.random.fold_in(key, offset + i), (batch,), 0, total)
-            rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
-            scale = total / batch
-        _, gradient = _loss(plan, prior, u, known, rows, scale)
-        updates, state = optimizer.update(gradient, state, u)
-        return (optax.apply_updates(u, updates), state), ()
-
-    (u, state), _ = jax.lax.scan(step, (u, state), jnp.arange(count))
-    return u, state

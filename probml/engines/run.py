@@ -23,6 +23,8 @@ class Status(enum.IntEnum):
     SAMPLED = 8
     DOUBTFUL = 9
     APPROXIMATED = 10
+    RUNAWAY = 11
+    EARLY = 12
 
     @property
     def message(self) -> str:
@@ -34,6 +36,8 @@ class Status(enum.IntEnum):
             Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
             Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded or badly scaled",
             Status.EXACT: "exact",
+            Status.RUNAWAY: "stopped: there is no maximum, parameters go to infinity",
+            Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a while; their best point is kept",
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",
             Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",
@@ -52,6 +56,7 @@ class Outcome(NamedTuple):
     posterior: Any = None
     log_evidence: float | None = None
     belief: Any = None  # belief.Draws or belief.Normal
+    held_out: np.ndarray | None = None  # mean log evidence of rows that were not learnt from, at every entry of history
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:

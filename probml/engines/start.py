@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to
 
-from probml.blocks import blocks
+from probml.blocks import blocks, users
 from probml.chunks import Data, load
 from probml.compiling import jit
+from probml.density import to_free
 from probml.factors import Known, Rows
 from probml.language import ModelError
+from probml.levels import Level
 from probml.passes import Expected, expect
 from probml.plan import Plan, bucket
 from probml.sequences import merged, picked
@@ -25,6 +27,7 @@ from probml.updates import maximise, transforms
 OFF = 0.2  # share of a random table in the first tables of hidden chains
 SAMPLE = 1024  # unlabelled rows that join the start
 CANDIDATES = 10_000  # rows among which seeds are spread
+UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
 
 
 def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
@@ -78,6 +81,21 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
     return out
+
+
+@functools.partial(jit, static_argnums=0)
+def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
+    """Draws from the prior in unbounded coordinates, one a key."""
+
+    def one(key):
+        env, out = dict(known.given), {}
+        for i, name in enumerate(plan.free):
+            site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
+            count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
+            env[name] = out[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape)
+        return to_free(plan, out, known)
+
+    return jax.vmap(one)(keys)
 
 
 def _wild(distribution):
@@ -237,9 +255,11 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, j
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
-    every product of parameters."""
-    point = prior_point(plan, known)
-    climbing = [name for stage in blocks(plan, prior) for block in stage if block.form is None for name in block.names]
+    every product of parameters. Those in which all is affine are in no product, and a step in some unit of a column may be far."""
+    point, sites = prior_point(plan, known), plan.structure.sites
+    formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None for name in block.names]
+    bent = {p for name in users(plan) for uses in sites[name].uses.values() for p, use in uses.items() if use.level > Level.AFFINE}
+    climbing = [name for name in formless if name in bent]
     maps = transforms(plan, point, known, climbing)
 
     def one(key):

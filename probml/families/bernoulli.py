@@ -33,8 +33,9 @@ class Bernoulli:
     def natural(self, arguments, centre):
         if "logits" in arguments:
             logits = arguments["logits"]
-            rest = jnp.log1p(jnp.exp(-jnp.abs(logits)))  # that both logs share
-            return {"log": jnp.stack([jnp.minimum(-logits, 0) - rest, jnp.minimum(logits, 0) - rest], -1)}
+            low = logits < 0  # one choice throughout: at 0 the slopes of min and | | would not fit together
+            rest = jnp.log1p(jnp.exp(jnp.where(low, logits, -logits)))  # that both logs share
+            return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest, jnp.where(low, logits, 0.0) - rest], -1)}
         p = arguments["probs"]
         return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
 
