@@ -45,10 +45,12 @@ class Block:
         if not self.conjugate and prior:
             method = "Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED else "L-BFGS"
             return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
+        heavy = any(hasattr(sites[user].family, "minorant") for user in self._users(plan))
+        mixed = ", closed form given the expected precision of every cell (scale mixture)" if heavy else ", closed form"
         if self.form == "gaussian" and self.rowwise:
-            return f"weighted least squares ({kinds}–{targets}), closed form"
+            return f"weighted least squares ({kinds}–{targets}){mixed}"
         name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
-        return f"{name}, closed form" + (f" in {'·'.join(step for step, _ in self.steps)}" if self.steps else "")
+        return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}" if self.steps else "")
 
     def _users(self, plan: Plan):
         return [s for s in users(plan) if any(name in uses for name in self.names for uses in plan.structure.sites[s].uses.values())]
@@ -138,6 +140,8 @@ def _read_uses(plan: Plan, name: str):
         argument, use = next(iter(mine.items()))
         if site.family is None:
             return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
+        if hasattr(site.family, "minorant") and user not in plan.rowwise:
+            return None, None, places, moved, f"'{user}' ({site.kind}) is a prior"
         if argument not in site.family.canonical:
             return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]

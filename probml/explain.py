@@ -153,12 +153,12 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
 
 def _penalties(plan: Plan) -> tuple[dict[str, str], ...]:
     """What the priors of coefficients, parameters in the argument of a site inside rows or of a loss, add to −log likelihood."""
-    sites = plan.structure.sites
-    rows = [sites[name] for name in (*plan.pooled, *plan.rowwise)]
-    coefficients = {name for site in rows for a in COEFFICIENTS for name in site.uses.get(a, {})}
-    coefficients |= {name for site in rows if site.factor for uses in site.uses.values() for name in uses}
-    out = []
-    for name in (n for n in plan.free if n in coefficients):
+    sites, out = plan.structure.sites, []
+    users: dict[str, list[Any]] = {}
+    for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
+        for name in {n for argument, uses in site.uses.items() if site.factor or argument in COEFFICIENTS for n in uses}:
+            users.setdefault(name, []).append(site)
+    for name in (n for n in plan.free if n in users):
         site = sites[name]
         said = PENALTIES.get(site.kind)
         scale = None if said is None or said[0] is None else plan.structure.constant(name, said[0])
@@ -167,7 +167,8 @@ def _penalties(plan: Plan) -> tuple[dict[str, str], ...]:
         locs = plan.structure.constant(name, "loc")
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
-        out.append({"parameter": name, "prior": said[1].format(s=s), "equals": said[2](centre, s, scale)})
+        peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)
+        out.append({"parameter": name, "prior": said[1].format(s=s), "equals": said[2](centre, s) + peers})
     return tuple(out)
 
 
@@ -180,16 +181,27 @@ def _number(value: Any) -> str:
     return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"
 
 
-def _ridge(name: str, s: str, scale: Any) -> str:
-    same = float(np.min(scale)) == float(np.max(scale))
-    c = f"; C = {float(np.max(scale)) ** 2:.4g} of logistic regressions and support vector machines" if same else ""
-    return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2{c}"
+def _ridge(name: str, s: str) -> str:
+    return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2"
+
+
+def _peers(plan: Plan, users: list[Any], scale: Any) -> str:
+    """What scikit-learn calls a ridge: C beside a sum of losses, alpha beside a sum of squares."""
+    if float(np.min(scale)) != float(np.max(scale)):
+        return ""
+    variance = float(np.max(scale)) ** 2
+    if all(site.factor or site.discrete for site in users):
+        return f"; C = {variance:.4g}"
+    noise = [plan.structure.constant(site.name, "scale") for site in users]
+    if len(noise) == 1 and users[0].kind == "Normal" and noise[0] is not None and noise[0].size == 1:
+        return f"; alpha = {float(noise[0].reshape(-1)[0]) ** 2 / variance:.4g}"
+    return ""
 
 
 PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
     "Normal": ("scale", "Normal, sd {s}", _ridge),
-    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s, scale: f"Σ |{name}| / {s}: lasso, L1; kinks: climb the lasso model instead"),
-    "ImproperUniform": (None, "flat", lambda name, s, scale: "no penalty"),
+    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; kinks: climb the lasso model instead"),
+    "ImproperUniform": (None, "flat", lambda name, s: "no penalty"),
 }
 
 

@@ -256,11 +256,15 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, 
     return Moves(tables["initial"], tables["transition"], tuple(p for p in parents if p in plan.variables), name)
 
 
-def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> Any:
+def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, anchor: Mapping | None = None) -> Any:
     """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for every row, or every step where they
-    vary along time."""
+    vary along time.
+
+    Args:
+        anchor: parameters at which the minorant of a family that has one touches its density, in whose place it then is.
+    """
     if name not in plan.chains:
-        return _rowwise_factor(plan, params, known, at_level(plan, rows, name), name).log
+        return _rowwise_factor(plan, params, known, at_level(plan, rows, name), name, anchor=anchor).log
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
     timed = any(i in plan.structure.timed for i in site.inputs) or any(plan.structure.sites[p].time is not None for p in site.parents)
     at, fixed = rows.steps.rows if timed else rows, _env(plan, params, known)
@@ -276,10 +280,13 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: st
     return {a: _uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
-def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None) -> Factor:
+def _rowwise_factor(
+    plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None, anchor: Mapping | None = None
+) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = _env(plan, params, known)
     is_variable = name in plan.variables
+    touching = _env(plan, anchor, known) if anchor is not None and hasattr(site.family, "minorant") else None
 
     def one(varying, x, seen):
         def at(*states):
@@ -288,6 +295,10 @@ def _rowwise_factor(plan: Plan, params: Mapping, known: Known, rows: Rows, name:
                 return _natural(plan, name, plan.structure.cells(name, env), known)
             if predictive is not None:
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
+            if touching is not None:
+                there = plan.structure.cells(name, {**env, **touching})
+                logs = site.family.minorant(there, plan.structure.cells(name, env), _cells(site, x[None])[0])
+                return logs.sum() if seen is None else jnp.where(_cells(site, seen[None])[0], logs, 0.0).sum()
             return _log_density(plan.structure, site, env, x, seen)
 
         return over_states(plan, at, parents)
@@ -549,10 +560,10 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    """⟨q, log factors(params)⟩ of the row-wise sites on one chunk."""
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows, anchor: Mapping | None = None) -> jax.Array:
+    """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at `anchor`, if given."""
     return sum(
-        (inner(taps[name], rowwise_logs(plan, params, known, rows, name)) for name in plan.rowwise),
+        (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor)) for name in plan.rowwise),
         start=jnp.zeros(()),
     )
 

@@ -39,13 +39,13 @@ class Objective:
         return value + log_prior(self.plan, params, self.known, self.mode, self.priors) if self.priors else value
 
     def gradients(self, unpack, points, rowwise: bool):
-        """∇Q(unpack(c)) at several points c, stacked on a leading axis."""
+        """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant, that of it, which has a form."""
         total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c)))(points)
         if rowwise:
 
             def chunk(pair):
                 rows, taps = pair
-                part = jax.grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))
+                part = jax.grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params))
                 return jax.vmap(part)(points), ()
 
             total = jax.tree.map(jnp.add, total, _over(chunk, self.chunks, self.expected.taps))

@@ -57,6 +57,9 @@ class Exact:
             raise Refusal(
                 f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown parameters ('{plan.free[0]}', ...). Try EM()"
             )
+        heavy = next((name for name in plan.rowwise if hasattr(sites[name].family, "minorant")), None)
+        if heavy is not None:
+            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. Try EM()")
         for stage in blocks(plan, True):
             for block in stage:
                 if not (block.form and block.conjugate) or sites[block.names[0]].kind == "ImproperUniform":
