@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # for editors
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
     from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
+    from probml.models.support_vector_faces import SupportVectorMachine, SupportVectorRegression  # noqa: F401
+    from probml.models.support_vectors import support_vector_machine, support_vector_regression  # noqa: F401
 
 _LATE = {
     "read_bif": "bif",
@@ -50,6 +52,10 @@ _LATE = {
     "HiddenMarkov": "hidden_markov_face",
     "BayesianLinearRegression": "regression_faces",
     "SmoothingSpline": "regression_faces",
+    "SupportVectorMachine": "support_vector_faces",
+    "SupportVectorRegression": "support_vector_faces",
+    "support_vector_machine": "support_vectors",
+    "support_vector_regression": "support_vectors",
 }
 __all__ = [
     "bayesian_network",

@@ -1,0 +1,89 @@
+"""What faces share that part classes by planes and have no probabilities: reading rows and labels, classes by decision values."""
+
+import numpy as np
+
+from probml import DataError
+from probml.estimator import Classifier
+from probml.parameters import check
+
+try:
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+
+class Complete:
+    """A face whose rows, and answers where there are any, must be seen whole."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False
+        return tags
+
+    def _whole(self, X, reset: bool) -> np.ndarray:
+        """X as float64 (n, d).
+
+        Raises:
+            DataError: a cell is missing, by column and row.
+        """
+        X = self._numbers(X, reset).astype(float, copy=False)
+        if np.isnan(X.sum()) and (hole := np.isnan(X)).any():
+            row, j = np.argwhere(hole)[0]
+            raise DataError(
+                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and "
+                f"{type(self).__name__} does not say how X is distributed. Drop those rows, fill them, or fit a model in which X is a "
+                "site beside the class, such as GaussianDiscriminant"
+            )
+        return X
+
+    def _required(self, y) -> None:
+        if y is None:
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+
+    @property
+    def predict_proba(self):
+        """There are no probabilities: a loss is no likelihood."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: its loss is no likelihood. LogisticRegression has one")
+
+    @property
+    def predict_log_proba(self):
+        """There are no probabilities: a loss is no likelihood."""
+        raise AttributeError(f"{type(self).__name__} has no predict_log_proba: its loss is no likelihood. LogisticRegression has one")
+
+
+class Margin(Complete, Classifier):
+    """A classifier by planes."""
+
+    def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(X (n, d), codes (n,), weights (n,), their rows among those given (n,)), rows of weight 0 left out.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+        """
+        check(self, self._rules)
+        self._required(y)
+        X = self._whole(X, reset=True)
+        check_consistent_length(X, y)
+        weights, kept = self._weigh(X, sample_weight)
+        codes = self._codes(y, None)
+        if codes.dtype.kind == "f":
+            row = int(np.argmax(np.isnan(codes)))
+            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's class. Drop rows without one")
+        kept = np.arange(len(codes)) if kept is None else kept
+        X, codes, weights = X[kept], codes[kept], np.ones(len(kept)) if weights is None else weights
+        found = np.unique(codes)
+        if len(found) < 2:
+            names = self.classes_[found].tolist()
+            raise DataError(f"The number of classes has to be greater than one; y has 1 class, {names}: give rows of another")
+        if len(found) < len(self.classes_):
+            self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
+        return X, codes, weights, kept
+
+    def _rows(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        return self._whole(X, reset=False)
+
+    def predict(self, X):
+        """The class of every row, as a label."""
+        found = self.decision_function(X)
+        return self.classes_[(found > 0).astype(int) if found.ndim == 1 else found.argmax(1)]
