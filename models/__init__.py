@@ -24,8 +24,11 @@ from probml.models.linear_regression import polynomial as polynomial
 from probml.models.linear_regression import ridge as ridge
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
+from probml.models.perceptron import perceptron as perceptron
 from probml.models.smoothing import bspline_basis as bspline_basis
 from probml.models.smoothing import smoothing as smoothing
+from probml.models.support_vectors import support_vector_machine as support_vector_machine
+from probml.models.support_vectors import support_vector_regression as support_vector_regression
 
 if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
@@ -33,9 +36,9 @@ if TYPE_CHECKING:  # for editors
     from probml.models.experts_face import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
+    from probml.models.perceptron_face import Perceptron  # noqa: F401
     from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
     from probml.models.support_vector_faces import SupportVectorMachine, SupportVectorRegression  # noqa: F401
-    from probml.models.support_vectors import support_vector_machine, support_vector_regression  # noqa: F401
 
 _LATE = {
     "read_bif": "bif",
@@ -50,12 +53,11 @@ _LATE = {
     "MixtureOfExperts": "experts_face",
     "MixtureOfExpertsClassifier": "experts_face",
     "HiddenMarkov": "hidden_markov_face",
+    "Perceptron": "perceptron_face",
     "BayesianLinearRegression": "regression_faces",
     "SmoothingSpline": "regression_faces",
     "SupportVectorMachine": "support_vector_faces",
     "SupportVectorRegression": "support_vector_faces",
-    "support_vector_machine": "support_vectors",
-    "support_vector_regression": "support_vectors",
 }
 __all__ = [
     "bayesian_network",
@@ -72,10 +74,13 @@ __all__ = [
     "mixture_of_experts",
     "mixture_of_mixtures",
     "naive_bayes",
+    "perceptron",
     "polynomial",
     "ridge",
     "smoothing",
     "structure_score",
+    "support_vector_machine",
+    "support_vector_regression",
     *_LATE,
 ]
 

@@ -26,7 +26,6 @@ import numpyro.distributions as dist
 from jax import lax
 from numpyro import factor, sample
 from numpyro.distributions import constraints
-from scipy.linalg import cho_factor, cho_solve
 
 from probml import ModelError, model, rows
 
@@ -256,6 +255,8 @@ def _interior(kernel: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarr
 
     What ends within SNAP of its box's width from a bound is put there, and the rest moved so that Σβ = 0. Cost: m³/3 a turn, some 30 turns.
     """
+    from scipy.linalg import cho_factor, cho_solve
+
     live = high > low
     q, c, low, high = kernel[np.ix_(live, live)], c[live], low[live], high[live]
     width = high - low
@@ -297,6 +298,8 @@ def _interior(kernel: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarr
 
 def _newton(root, ones, slope, beta, to_low, to_high, below, above, at_low, at_high):
     """Directions of β, of the multiplier of Σβ = 0 and of those of the bounds, towards the products `at_low` and `at_high`."""
+    from scipy.linalg import cho_solve
+
     free = cho_solve(root, -slope + at_low / to_low - at_high / to_high - below + above)
     up = (free.sum() + beta.sum()) / ones.sum()
     d = free - up * ones

@@ -1,0 +1,94 @@
+"""The scikit-learn face of the perceptron."""
+
+import warnings
+
+import numpy as np
+
+from probml import Fit
+from probml.models.margins import Margin
+from probml.models.perceptron import learn, perceptron
+from probml.parameters import FLAG, SEED, whole
+
+try:
+    from sklearn.utils.validation import check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+
+class Perceptron(Margin):
+    """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it, until none is left.
+
+    Several classes are parted together by Kesler's rule, the class of the greatest of k linear functions; not one against the rest,
+    which needs each class to be parted from all others by a plane. The model is probml.models.perceptron.
+
+    Steps are as long as the rows: on columns of very different size, or far from 0, standardise first. The size of a step
+    does not matter, as the start is 0.
+
+    Args:
+        fit_intercept: with b: a column of ones; else planes through 0.
+        max_iter: epochs, after which it stops with a warning, as it does where no planes part the classes.
+        shuffle: another order of the rows in every epoch, from random_state; else as they stand.
+        random_state: seed; None is 0.
+
+    Attributes:
+        classes_, coef_ and intercept_, of two classes (1, d) and (1,), of more (k, d) and (k,), those of the epoch that ended with the
+        fewest mistaken rows; converged_: they mistake no row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds
+        for two classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
+
+    Cost: an epoch O(n k d), one row after the other, in float64 whatever JAX's precision.
+    """
+
+    _rules = {"fit_intercept": FLAG, "max_iter": whole(1), "shuffle": FLAG, "random_state": SEED}
+
+    def __init__(self, *, fit_intercept=True, max_iter=1000, shuffle=True, random_state=None):
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and labels y (n,).
+
+        Args:
+            sample_weight: (n,), by which a row's steps are multiplied, as in scikit-learn's; rows of weight 0 are left out. Planes
+                that part the classes part them whatever the weights.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+        """
+        X, codes, weights, _ = self._read(X, y, sample_weight)
+        k = len(self.classes_)
+        rows = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
+        found = learn(rows, codes, weights, k, self.max_iter, self._seed() if self.shuffle else None)
+        planes = found.planes[1:] if k == 2 else found.planes
+        self.coef_, self.intercept_ = planes[:, : X.shape[1]], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
+        self.n_iter_, self.mistakes_, self.mistaken_ = found.epochs, found.updates, found.mistaken
+        self.converged_ = found.mistaken == 0
+        vars(self).pop("_fit", None)
+        if not self.converged_:
+            warnings.warn(
+                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes mistake {found.mistaken} of {len(X)} rows: no "
+                "planes part the classes, or they need more epochs (standardise the columns). LogisticRegression and "
+                "SupportVectorMachine do without",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def decision_function(self, X):
+        """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
+        found = self._rows(X) @ self.coef_.T + self.intercept_
+        return found[:, 0] if len(self.classes_) == 2 else found
+
+    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`."""
+        return {"x": self._rows(X)} | ({} if y is None else {"y": np.asarray(y)})
+
+    @property
+    def fit_(self) -> Fit:
+        """The probml Fit of what was found, made when it is first asked for; its data are those of `as_data`."""
+        check_is_fitted(self)
+        if not hasattr(self, "_fit"):
+            known = perceptron(classes=len(self.classes_))
+            self._fit = known.at({"weights": self.coef_, "bias": self.intercept_}, {"y": tuple(self.classes_.tolist())})
+        return self._fit
