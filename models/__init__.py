@@ -12,11 +12,17 @@ from probml.models.bayesian_network import bayesian_network as bayesian_network
 from probml.models.casino import dishonest_casino as dishonest_casino
 from probml.models.experts import hierarchical_mixture_of_experts as hierarchical_mixture_of_experts
 from probml.models.experts import mixture_of_experts as mixture_of_experts
+from probml.models.factor_analysis import factor_analysis as factor_analysis
+from probml.models.factor_analysis import probabilistic_pca as probabilistic_pca
 from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
+from probml.models.generalized_linear import generalized_linear as generalized_linear
+from probml.models.generalized_linear import logistic_regression as logistic_regression
+from probml.models.generalized_linear import softmax_regression as softmax_regression
 from probml.models.hidden_markov import hidden_markov as hidden_markov
 from probml.models.hidden_markov import markov_chain as markov_chain
 from probml.models.learn_structure import learn_structure as learn_structure
 from probml.models.learn_structure import structure_score as structure_score
+from probml.models.linear_classification import linear_support_vector_machine as linear_support_vector_machine
 from probml.models.linear_regression import heteroscedastic_regression as heteroscedastic_regression
 from probml.models.linear_regression import lasso as lasso
 from probml.models.linear_regression import linear_regression as linear_regression
@@ -34,7 +40,14 @@ if TYPE_CHECKING:  # for editors
     from probml.models.bif import read_bif, write_bif  # noqa: F401
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
     from probml.models.experts_face import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: F401
+    from probml.models.factor_analysis_faces import FactorAnalysis, ProbabilisticPCA  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.linear_classifier_faces import (  # noqa: F401
+        FisherDiscriminant,
+        LeastSquaresClassifier,
+        LinearSVM,
+        LogisticRegression,
+    )
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
     from probml.models.perceptron_face import Perceptron  # noqa: F401
     from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
@@ -52,7 +65,13 @@ _LATE = {
     "NaiveBayes": "classifier_faces",
     "MixtureOfExperts": "experts_face",
     "MixtureOfExpertsClassifier": "experts_face",
+    "FactorAnalysis": "factor_analysis_faces",
+    "ProbabilisticPCA": "factor_analysis_faces",
     "HiddenMarkov": "hidden_markov_face",
+    "FisherDiscriminant": "linear_classifier_faces",
+    "LeastSquaresClassifier": "linear_classifier_faces",
+    "LinearSVM": "linear_classifier_faces",
+    "LogisticRegression": "linear_classifier_faces",
     "Perceptron": "perceptron_face",
     "BayesianLinearRegression": "regression_faces",
     "SmoothingSpline": "regression_faces",
@@ -63,21 +82,27 @@ __all__ = [
     "bayesian_network",
     "bspline_basis",
     "dishonest_casino",
+    "factor_analysis",
     "gaussian_mixture",
+    "generalized_linear",
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
     "hidden_markov",
     "lasso",
     "learn_structure",
     "linear_regression",
+    "linear_support_vector_machine",
+    "logistic_regression",
     "markov_chain",
     "mixture_of_experts",
     "mixture_of_mixtures",
     "naive_bayes",
     "perceptron",
     "polynomial",
+    "probabilistic_pca",
     "ridge",
     "smoothing",
+    "softmax_regression",
     "structure_score",
     "support_vector_machine",
     "support_vector_regression",
