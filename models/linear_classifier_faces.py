@@ -6,13 +6,14 @@ import numpy as np
 
 from probml import MAP, DataError, Fit
 from probml.models.classifier_faces import GaussianDiscriminant
+from probml.models.framed import Framed, counted
 from probml.models.generalized_linear import logistic_regression, softmax_regression
 from probml.models.linear_classification import linear_support_vector_machine
 from probml.models.margins import Margin
 from probml.models.regression_faces import BayesianLinearRegression
 from probml.models.support_vector_faces import CLASS_WEIGHT
 from probml.models.support_vectors import Kernel, solve
-from probml.parameters import ENGINE, FLAG, SEED, number, one_of, whole
+from probml.parameters import ENGINE, FLAG, SEED, number, one_of, optional, whole
 
 try:
     from sklearn.utils import compute_class_weight
@@ -20,67 +21,30 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
-OFF, WIDE = 10.0, 1e3  # standard deviations a mean, and units a standard deviation, may be off before columns are standardised
 COST = ("a number above 0, inf for no penalty", lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
 _LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1), "random_state": SEED, "engine": ENGINE}
 
 
-class _Planes(Margin):
-    """What faces of planes share: rows in units in which they can be climbed, coefficients in those of the user."""
+class _Planes(Framed, Margin):
+    """What faces of planes share: class weights, the scale of the weights, decision values."""
 
     def _balanced(self, X, y, sample_weight):
         """(X, codes, weights) checked, class weights in them."""
         X, codes, weights, _ = self._read(X, y, sample_weight)
         if self.class_weight is not None:
             labels = self.classes_[codes]
-            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)[codes]
+            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels, sample_weight=weights)[codes]
         return X, codes, weights
-
-    def _frame(self, X, weights, always: bool = False) -> np.ndarray:
-        """Learn where columns are centred, and their units; X in these. Columns that are well are left alone, and not copied."""
-        d = X.shape[1]
-        mean, square = np.average(X, 0, weights), np.einsum("i,ij,ij->j", weights / weights.sum(), X, X)
-        spread = np.sqrt(np.maximum(square - mean**2, 0.0))
-        lost = square * 1e-12 > spread**2  # rounding: measure about the mean
-        if lost.any():
-            spread[lost] = np.sqrt(np.einsum("i,ij->j", weights / weights.sum(), (X[:, lost] - mean[lost]) ** 2))
-        spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
-        unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
-        centre = mean if self.fit_intercept else np.zeros(d)
-        if not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all() and (unit > 1 / WIDE).all():
-            centre, unit = np.zeros(d), np.ones(d)
-        self._centre, self._unit = centre, unit
-        return self._framed(X)
-
-    def _framed(self, X) -> np.ndarray:
-        if not self._centre.any() and (self._unit == 1).all():
-            return X
-        return (X - self._centre) / self._unit
 
     def _scale(self) -> np.ndarray:
         """Prior standard deviations of the weights, in units of the frame: √C in those of the user."""
         return np.sqrt(self.C if np.isfinite(self.C) else 1.0) * self._unit
-
-    def _planes(self, beta: np.ndarray, bias: np.ndarray) -> None:
-        """Keep weights (d, planes) and biases (planes,) of the frame in the user's units."""
-        self.coef_ = (beta / self._unit[:, None]).T
-        self.intercept_ = bias - self.coef_ @ self._centre
-
-    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: the columns centred and scaled where they were for the fit, y as labels."""
-        check_is_fitted(self, "coef_")
-        data = {"x": self._framed(self._whole(X, reset=False))}
-        return data if y is None else {**data, "y": np.asarray(y)}
 
     def decision_function(self, X):
         """x β + b of every row: (n,) of two classes, positive for classes_[1], else (n, k)."""
         check_is_fitted(self, "coef_")
         found = self._whole(X, reset=False) @ self.coef_.T + self.intercept_
         return found[:, 0] if found.shape[1] == 1 else found
-
-    def _found(self, fit: Fit) -> None:
-        self.fit_ = fit
-        self.n_iter_, self.converged_, self.history_ = max(fit.iterations, 1), fit.converged, np.asarray(fit.history)
 
 
 class LogisticRegression(_Planes):
@@ -103,7 +67,7 @@ class LogisticRegression(_Planes):
         classes_, coef_ (1, d) or (k, d), intercept_ (1,) or (k,), n_iter_, converged_, history_, fit_: the probml Fit, whose data are
         those of `as_data`.
 
-    A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see MAP; 1,000,000 × 50 takes half a second.
+    A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see MAP; half a second for 1,000,000 × 50.
     """
 
     _rules = _LINEAR
@@ -128,14 +92,14 @@ class LogisticRegression(_Planes):
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k, **settings)
         engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)))
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
-        fit = model.fit(data, engine, weights=None if (weights == 1).all() else weights, seed=self._seed())
+        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         self._found(_labelled(fit, self.classes_))
         beta, bias = fit.params["beta"].reshape(X.shape[1], -1), np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1)
         if k > 2 and self.fit_intercept:
             bias = bias - bias.mean()
         if k > 2 and not np.isfinite(self.C):
             beta = beta - beta.mean(1, keepdims=True)
-        self._planes(beta, bias)
+        self.coef_, self.intercept_ = self._planes(beta, bias)
         return self
 
     def predict_proba(self, X):
@@ -210,10 +174,10 @@ class LinearSVM(_Planes):
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
-        fit = model.fit(data, engine, weights=None if (weights == 1).all() else weights, seed=self._seed())
+        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         self._found(_labelled(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
-        self._planes(fit.params["beta"], fit.params.get("bias", np.zeros(planes)))
+        self.coef_, self.intercept_ = self._planes(fit.params["beta"], fit.params.get("bias", np.zeros(planes)))
         return self
 
     def _dual(self, X, codes, weights, model) -> None:
@@ -235,7 +199,7 @@ class LinearSVM(_Planes):
         self.support_ = np.flatnonzero(support)
         self.n_iter_, self.converged_ = max(s.steps for s in found), all(s.gap <= 1e-6 for s in found)
         self.history_ = np.array([s.objective for s in found])
-        self._planes(beta, bias)
+        self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()}, {"y": tuple(self.classes_.tolist())})
         self.fit_ = fit
 
@@ -315,7 +279,7 @@ class FisherDiscriminant(GaussianDiscriminant):
     Sources: Fisher (1936), "The use of multiple measurements in taxonomic problems"; Rao (1948) for several classes.
     """
 
-    _rules = {**GaussianDiscriminant._rules, "n_components": ("None or a whole number of at least 1", lambda v: v is None or whole(1)[1](v))}
+    _rules = {**GaussianDiscriminant._rules, "n_components": optional(whole(1))}
 
     def __init__(self, n_components=None, *, prior=False, tol=1e-7, max_iter=1000, random_state=None, engine=None):
         super().__init__(covariance="shared", prior=prior, tol=tol, max_iter=max_iter, random_state=random_state, engine=engine)
