@@ -31,6 +31,7 @@ from probml.models.linear_regression import ridge as ridge
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
 from probml.models.perceptron import perceptron as perceptron
+from probml.models.robust_regression import robust_regression as robust_regression
 from probml.models.smoothing import bspline_basis as bspline_basis
 from probml.models.smoothing import smoothing as smoothing
 from probml.models.support_vectors import support_vector_machine as support_vector_machine
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # for editors
     from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
     from probml.models.experts_face import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: F401
     from probml.models.factor_analysis_faces import FactorAnalysis, ProbabilisticPCA  # noqa: F401
+    from probml.models.generalized_linear_faces import GeneralizedLinearModel, RobustRegression  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.linear_classifier_faces import (  # noqa: F401
         FisherDiscriminant,
@@ -68,6 +70,8 @@ _LATE = {
     "FactorAnalysis": "factor_analysis_faces",
     "ProbabilisticPCA": "factor_analysis_faces",
     "HiddenMarkov": "hidden_markov_face",
+    "GeneralizedLinearModel": "generalized_linear_faces",
+    "RobustRegression": "generalized_linear_faces",
     "FisherDiscriminant": "linear_classifier_faces",
     "LeastSquaresClassifier": "linear_classifier_faces",
     "LinearSVM": "linear_classifier_faces",
@@ -101,6 +105,7 @@ __all__ = [
     "polynomial",
     "probabilistic_pca",
     "ridge",
+    "robust_regression",
     "smoothing",
     "softmax_regression",
     "structure_score",

@@ -14,6 +14,7 @@ from probml import families
 from probml.ascent import lbfgs, newton
 from probml.blocks import KINKED, Block, backward, blocks, pack, unpack
 from probml.bundles import Bundle
+from probml.density import support
 from probml.factors import Known, Rows, log_prior, outside, row_surrogate, surrogate
 from probml.passes import Expected, accumulate
 from probml.plan import Plan
@@ -237,4 +238,4 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
 def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:
     """The one-to-one maps from unconstrained coordinates to the supports of the parameters."""
     env = {**params, **known.given}
-    return {name: biject_to(plan.structure.distribution(name, env).support) for name in names}
+    return {name: biject_to(support(plan, name, env)) for name in names}
