@@ -30,6 +30,7 @@ from probml.models.linear_regression import polynomial as polynomial
 from probml.models.linear_regression import ridge as ridge
 from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes as naive_bayes
+from probml.models.neural_network import neural_network as neural_network
 from probml.models.perceptron import perceptron as perceptron
 from probml.models.robust_regression import robust_regression as robust_regression
 from probml.models.smoothing import bspline_basis as bspline_basis
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # for editors
         LogisticRegression,
     )
     from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
+    from probml.models.neural_network_faces import NeuralNetworkClassifier, NeuralNetworkRegressor  # noqa: F401
     from probml.models.perceptron_face import Perceptron  # noqa: F401
     from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
     from probml.models.support_vector_faces import SupportVectorMachine, SupportVectorRegression  # noqa: F401
@@ -76,6 +78,8 @@ _LATE = {
     "LeastSquaresClassifier": "linear_classifier_faces",
     "LinearSVM": "linear_classifier_faces",
     "LogisticRegression": "linear_classifier_faces",
+    "NeuralNetworkClassifier": "neural_network_faces",
+    "NeuralNetworkRegressor": "neural_network_faces",
     "Perceptron": "perceptron_face",
     "BayesianLinearRegression": "regression_faces",
     "SmoothingSpline": "regression_faces",
@@ -101,6 +105,7 @@ __all__ = [
     "mixture_of_experts",
     "mixture_of_mixtures",
     "naive_bayes",
+    "neural_network",
     "perceptron",
     "polynomial",
     "probabilistic_pca",
