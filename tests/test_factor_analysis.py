@@ -1,0 +1,210 @@
+"""Probabilistic PCA and factor analysis: the eigenvalue solution, scikit-learn's likelihoods, rotations, unseen cells, bad input."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from probml.models import factor_analysis, probabilistic_pca
+
+pytest.importorskip("sklearn")
+from sklearn.datasets import load_breast_cancer, load_wine  # noqa: E402
+from sklearn.decomposition import PCA  # noqa: E402
+from sklearn.decomposition import FactorAnalysis as Peer  # noqa: E402
+from sklearn.linear_model import LinearRegression  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+
+from probml.models import FactorAnalysis, ProbabilisticPCA  # noqa: E402
+
+nan = np.nan
+SLOW = pytest.mark.slow
+BOTH = (ProbabilisticPCA, FactorAnalysis)
+RNG = np.random.default_rng(0)
+LOADINGS = np.array([[3.0, 0.0], [2.0, 1.0], [0.0, 2.0], [-1.0, 1.0]])
+X = RNG.normal(size=(150, 2)) @ LOADINGS.T + [0.3, 0.6, 0.9, 0.5] * RNG.normal(size=(150, 4)) + [1.0, 2.0, 3.0, 4.0]
+HOLES = np.where(RNG.random(X.shape) < 0.2, nan, X)
+HOLES[0] = nan
+
+
+@SLOW
+@parametrize_with_checks([ProbabilisticPCA(), FactorAnalysis()])
+def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# The functions
+
+
+def density(x, mean, covariance):
+    """log N of the seen sub-vector, row by row: brute force."""
+    out = np.zeros(len(x))
+    for i, row in enumerate(x):
+        s = ~np.isnan(row)
+        if s.any():
+            away, sub = row[s] - mean[s], covariance[np.ix_(s, s)]
+            out[i] = -0.5 * (away @ np.linalg.solve(sub, away) + np.linalg.slogdet(sub)[1] + s.sum() * np.log(2 * np.pi))
+    return out
+
+
+@pytest.mark.parametrize("model", [factor_analysis, probabilistic_pca], ids=str)
+def test_the_latent_factors_are_integrated_out_and_unseen_cells_too(model):
+    precision = np.array([1.0, 2.0, 4.0, 0.5]) if model is factor_analysis else np.array(2.0)
+    params = {"loadings": LOADINGS, "precision": precision, "mean": np.arange(4.0)}
+    covariance = LOADINGS @ LOADINGS.T + np.diag(np.broadcast_to(1 / precision, 4))
+    fit = model(k=2, d=4).at(params)
+    np.testing.assert_allclose(fit.log_prob({"x": HOLES[:20]}), density(HOLES[:20], params["mean"], covariance), atol=1e-10)
+
+
+# Probabilistic PCA
+
+
+@pytest.fixture(scope="module")
+def pca():
+    return ProbabilisticPCA(2, prior=False).fit(X)
+
+
+def test_pca_is_the_eigenvalue_solution(pca):
+    peer, ratio = PCA(2).fit(X), 149 / 150  # scikit-learn divides by n − 1
+    np.testing.assert_allclose(pca.explained_variance_, peer.explained_variance_ * ratio, rtol=1e-6)
+    np.testing.assert_allclose(pca.noise_variance_, peer.noise_variance_ * ratio, rtol=1e-6)
+    np.testing.assert_allclose(np.abs((pca.components_ * peer.components_).sum(1)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(pca.mean_, X.mean(0), rtol=1e-8)
+    assert pca.score(X) >= peer.score(X)
+    np.testing.assert_allclose(pca.lower_bound_, pca.score(X), rtol=1e-9)
+    assert pca.converged_ and (np.diff(pca.lower_bounds_) >= -1e-12).all()
+    assert pca.n_parameters_ == 4 * 2 - 1 + 1 + 4
+
+
+def test_em_climbs_to_the_eigenvalue_solution_from_elsewhere(pca):
+    start = {"loadings": np.random.default_rng(1).normal(size=(4, 2)), "precision": np.array(1.0), "mean": np.ones(4)}
+    fit = pca.fit_.model.fit({"x": (X - pca._centre) / pca._unit}, pca._ladder(False)[0], start=start)
+    W = fit.params["loadings"] * pca._unit[:, None]
+    found = W @ W.T + np.diag(pca._unit**2 / fit.params["precision"])  # W itself is free to rotate
+    np.testing.assert_allclose(found, pca.get_covariance(), atol=1e-4)
+
+
+def test_the_latent_means_are_those_of_the_rows_that_are_seen(pca):
+    W, psi = pca.loadings_, pca.noise_variance_
+    expected = np.linalg.solve(W.T @ W + psi * np.eye(2), W.T @ (X - pca.mean_).T).T  # Tipping & Bishop, section 3.3
+    np.testing.assert_allclose(pca.transform(X), expected, atol=1e-9)
+    np.testing.assert_allclose(pca.inverse_transform(expected), expected @ W.T + pca.mean_, atol=1e-12)
+
+
+# Factor analysis
+
+
+@pytest.mark.parametrize("k", [2, pytest.param(1, marks=SLOW), pytest.param(4, marks=SLOW)])
+def test_factor_analysis_reaches_the_likelihood_of_scikit_learn(k):
+    wine = load_wine().data
+    wine = (wine - wine.mean(0)) / wine.std(0)
+    ours, peer = FactorAnalysis(k, prior=False).fit(wine), Peer(k, tol=1e-9, max_iter=5000).fit(wine)
+    assert ours.score(wine) >= peer.score(wine) - 1e-7 and ours.converged_
+    if k == 2:  # one maximum, no noise near 0: W Wᵀ and ψ agree, whatever the rotation
+        np.testing.assert_allclose(ours.components_.T @ ours.components_, peer.components_.T @ peer.components_, atol=1e-3)
+        np.testing.assert_allclose(ours.noise_variance_, peer.noise_variance_, atol=1e-3)
+        scaled = FactorAnalysis(k, prior=False).fit(wine * np.logspace(-3, 3, 13) + 1e6)
+        np.testing.assert_allclose(scaled.noise_variance_ / np.logspace(-6, 6, 13), ours.noise_variance_, rtol=1e-4)
+
+
+@SLOW
+@pytest.mark.parametrize("k", range(1, 7))
+def test_collinear_columns_do_not_keep_factor_analysis_below_scikit_learn(k):
+    cancer = load_breast_cancer().data
+    scaled = (cancer - cancer.mean(0)) / cancer.std(0)
+    ours = FactorAnalysis(k, prior=False).fit(cancer)
+    peer = Peer(k, tol=1e-7, max_iter=2000).fit(scaled)
+    assert ours.score(cancer) + np.log(cancer.std(0)).sum() >= peer.score(scaled) - 1e-4
+
+
+# Both
+
+
+@pytest.fixture(scope="module", params=BOTH, ids=lambda face: face.__name__)
+def holed(request):
+    return request.param(2).fit(HOLES)
+
+
+def test_unseen_cells_are_exact_in_every_answer(holed):
+    C, mu = holed.get_covariance(), holed.mean_
+    np.testing.assert_allclose(holed.score_samples(HOLES), density(HOLES, mu, C), atol=1e-8)
+    assert holed.score_samples(HOLES)[0] == pytest.approx(0.0, abs=1e-9) and np.allclose(holed.transform(HOLES)[0], 0)
+    filled, latent = holed.impute(HOLES), holed.transform(HOLES)
+    for i in range(1, 20):
+        s = ~np.isnan(HOLES[i])
+        if s.any():
+            gain = np.linalg.solve(C[np.ix_(s, s)], HOLES[i, s] - mu[s])
+            np.testing.assert_allclose(filled[i], np.where(s, HOLES[i], mu + C[:, s] @ gain), atol=1e-8)
+            np.testing.assert_allclose(latent[i], holed.loadings_[s].T @ gain, atol=1e-8)
+    unit = (HOLES - holed._centre) / holed._unit
+    np.testing.assert_allclose(holed.fit_.impute({"x": unit})["x"] * holed._unit + holed._centre, filled, atol=1e-8)
+    assert np.sqrt(np.mean((filled - X)[np.isnan(HOLES)] ** 2)) < 0.8 * np.sqrt(np.mean((np.nanmean(HOLES, 0) - X)[np.isnan(HOLES)] ** 2))
+
+
+def test_a_fit_repeats_pickles_samples_and_names_its_features(holed):
+    rows = holed.sample(2000)
+    np.testing.assert_allclose(np.cov(rows.T, bias=True), holed.get_covariance(), atol=1.2)
+    np.testing.assert_allclose(rows.mean(0), holed.mean_, atol=0.4)
+    again = pickle.loads(pickle.dumps(holed))
+    assert (again.transform(X) == holed.transform(X)).all()
+    assert list(holed.get_feature_names_out()) == [f"{type(holed).__name__.lower()}{i}" for i in range(2)]
+    np.testing.assert_allclose(holed.bic(X) - holed.aic(X), holed.n_parameters_ * (np.log(150) - 2))
+
+
+@pytest.mark.parametrize("face", [ProbabilisticPCA, pytest.param(FactorAnalysis, marks=SLOW)])
+def test_a_weight_of_two_is_a_row_twice_and_offsets_do_not_matter(face):
+    twice = face(2).fit(np.r_[X[:50], X[:50]])
+    ours = face(2).fit(X + 1e6, sample_weight=np.r_[np.full(50, 2.0), np.zeros(100)])
+    np.testing.assert_allclose(ours.get_covariance(), twice.get_covariance(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ours.mean_ - 1e6, twice.mean_, atol=1e-6)
+
+
+@SLOW
+def test_faces_work_in_pipelines_and_searches():
+    y = X @ [1.0, -1.0, 0.5, 0.0]
+    search = GridSearchCV(make_pipeline(FactorAnalysis(), LinearRegression()), {"factoranalysis__n_components": [1, 2]}, cv=3).fit(X, y)
+    assert search.best_params_ == {"factoranalysis__n_components": 2}
+    assert GridSearchCV(ProbabilisticPCA(), {"n_components": [1, 2]}, cv=3).fit(HOLES[1:]).best_params_ == {"n_components": 2}
+
+
+def constant(column):
+    out = X.copy()
+    out[:, column] = 7.0
+    return out
+
+
+@pytest.mark.parametrize("face", BOTH)
+@pytest.mark.parametrize(
+    ("settings", "x", "words"),
+    [
+        ({"n_components": 0}, X, "n_components=0.*at least 1"),
+        ({"n_components": 5}, X, "n_components=5.*only 4 columns.*at most 4"),
+        ({"scale": 0.0}, X, "scale=0.0.*above 0"),
+        ({"prior": False}, X[:1], "n_samples=1"),
+        ({"prior": False}, X[:3], "lie in 2 of their 4 dimensions.*prior=True"),
+        ({}, np.full((5, 2), nan), "every cell of X is missing"),
+        ({}, np.where([True, False, False, False], nan, X), "column 0 of X is missing in every row"),
+        ({}, np.where(X > 8, np.inf, X), "infinity"),
+    ],
+)
+def test_bad_input_is_refused_by_name(face, settings, x, words):
+    with pytest.raises(ValueError, match=words):
+        face(**settings).fit(x)
+
+
+def test_a_constant_column_is_refused_where_its_noise_has_no_maximum():
+    with pytest.raises(ValueError, match="column 2 is constant.*prior=True"):
+        FactorAnalysis(prior=False).fit(constant(2))
+
+
+@SLOW
+def test_under_a_prior_a_constant_column_and_a_single_row_are_as_good_as_any():
+    assert FactorAnalysis(1).fit(constant(2)).noise_variance_[2] < 0.01
+    assert ProbabilisticPCA(1).fit(X[:1]).score(X[:1]) < 10
+
+
+def test_latent_rows_of_another_width_are_refused(pca):
+    with pytest.raises(ValueError, match="Z has 3 columns, expected n_components=2"):
+        pca.inverse_transform(np.zeros((2, 3)))
