@@ -21,7 +21,7 @@ from numpyro import factor, sample
 from numpyro.distributions import constraints
 
 from probml import model, rows
-from probml.models.support_vectors import padded
+from probml.models.support_vectors import in_float64, padded
 
 BLOCK = 2**20  # rows between two looks at what was reached
 
@@ -70,7 +70,7 @@ def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, m
     n, d = x.shape
     m = padded(n)
     x, codes, weights = np.pad(x, ((0, m - n), (0, 0))), np.pad(codes, (0, m - n)), np.pad(weights, (0, m - n))
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with in_float64():
         data = jnp.asarray(x), jnp.asarray(codes, jnp.int32), jnp.asarray(weights)
         none = jnp.zeros((classes, d))
         state = (none, none, jnp.asarray(n + 1), 0, 0, jax.random.key(seed or 0))

@@ -49,7 +49,8 @@ class _Machine:
 
     def _solve(self, X: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> Solution:
         name = type(self).__name__
-        found = solve(self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})"), c, low, high, self.tol, self.max_iter)
+        kernel = self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})")
+        found = solve(kernel, c, low, high, self.tol, self.max_iter, X if self.kernel == "linear" else None)
         if found.gap > self.tol:
             warnings.warn(
                 f"{name} stopped at max_iter={self.max_iter} steps with a gap of {found.gap:.2g} above tol={self.tol:g}: standardise "

@@ -8,14 +8,14 @@ In signed coordinates β = y α both duals, of classification and of ε-insensit
 
 With the gradient f = c − Kβ, it is solved where no pair violates: m = max f over β < high, M = min f over β > low, m − M ≤ tol. A step
 takes i of the maximum, and of all j with f_j < m the one of greatest gain (m − f_j)²/(K_ii + K_jj − 2 K_ij), and moves along e_i − e_j.
-Where steps of two are slow (a large C on a flat kernel), an interior point comes near the maximum, and steps of two end it.
+Where steps of two are slow (a large C on a flat kernel), an interior point (interior_point.py) comes near the maximum, and steps end it.
 
 Sources: Vapnik (1995); Platt (1998), "Sequential minimal optimization"; Fan, Chen & Lin (2005), "Working set selection using second order
-information" (LIBSVM's); Ferris & Munson (2003), "Interior-point methods for massive support vector machines".
+information" (LIBSVM's).
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -28,15 +28,14 @@ from numpyro import factor, sample
 from numpyro.distributions import constraints
 
 from probml import ModelError, model, rows
+from probml.models.interior_point import Dense, Products, maximum
 
 KERNELS = ("linear", "poly", "rbf", "sigmoid")
 BUDGET = 2**31  # bytes of a kernel matrix
-PIECE = 2**21  # numbers of a kernel that are worked on together
+PIECE = 2**20  # numbers of a kernel that are worked on together
 CURVED = 1e-12  # curvature along a pair that has none
 SMALL = 4000  # variables up to which an interior point takes over from slow steps
 DEAR = 0.08  # steps, times variables squared, that take as long as the interior point
-TURNS = 100  # of the interior point; some 30 are usual
-SNAP = 1e-7  # of the width of its box, within which a variable is at its bound
 
 
 @model
@@ -88,7 +87,7 @@ def pairs(classes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(classes, 1)
 
 
-# Kernels, in float64 and outside JAX: no program for every shape
+# Kernels: of the rows that are fitted as one program, of others outside JAX, so that no shape is compiled for
 
 
 class Kernel(NamedTuple):
@@ -123,31 +122,45 @@ class Kernel(NamedTuple):
         for start in range(0, len(a), size):
             yield self(a[start : start + size], b)
 
-    def matrix(self, x: np.ndarray, owner: str) -> np.ndarray:
-        """K (m, m) of rows with themselves, in a buffer that JAX takes as it is; m ≥ n, the rows beyond n are 0.
+    def matrix(self, x: np.ndarray, owner: str) -> jax.Array:
+        """K (m, m) of rows with themselves in float64, m = padded(n), the rows beyond n 0.
 
         Raises:
             ModelError: it would need more than BUDGET.
         """
-        n, m = len(x), padded(len(x))
+        (n, d), m = x.shape, padded(len(x))
         if 8 * m * m > BUDGET:
             raise ModelError(
                 f"{owner}: {n} rows that are solved together need a kernel matrix of {8 * m * m / 2**30:.1f} GiB, above the budget of "
                 f"{BUDGET / 2**30:.1f} GiB. Take fewer rows; or a linear machine (LinearSVM), of a curved kernel on features that "
                 "approximate it, such as those of sklearn.kernel_approximation.Nystroem"
             )
-        raw = np.empty(m * m + 8)
-        start = -raw.ctypes.data // 8 % 8
-        out = raw[start : start + m * m].reshape(m, m)
-        out[n:], out[:n, n:] = 0.0, 0.0
-        size = max(PIECE // n, 1)
+        x = x - x.mean(0) if self.name == "rbf" else x
+        wide = np.zeros((m, 1 << max(d - 1, 3).bit_length()))  # columns of zeros change no product
+        wide[:n, :d] = x
+        with in_float64():
+            return _gram(jnp.asarray(wide), n, self.gamma, self.degree, self.coef0, self.name)
 
-        def fill(at):
-            out[at : at + size, :n][: n - at] = self(x[at : at + size], x)
 
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(fill, range(0, n, size)))
-        return out
+@partial(jax.jit, static_argnums=5)
+def _gram(x, n, gamma, degree, coef0, name: str):
+    out = x @ x.T
+    if name == "rbf":
+        half = 0.5 * jnp.diagonal(out)
+        out = jnp.exp(2 * gamma * jnp.minimum(out - half - half[:, None], 0.0))
+    elif name == "poly":
+        out = (gamma * out + coef0) ** degree
+    elif name == "sigmoid":
+        out = jnp.tanh(gamma * out + coef0)
+    seen = jnp.arange(len(x)) < n
+    return jnp.where(seen & seen[:, None], out, 0.0)
+
+
+@contextmanager
+def in_float64():
+    """JAX in float64, whatever its precision elsewhere, and on the CPU, where one step after the other is fast."""
+    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        yield
 
 
 def padded(n: int) -> int:
@@ -174,35 +187,48 @@ class Solution(NamedTuple):
     objective: float
 
 
-def solve(kernel: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, most: int) -> Solution:
+def solve(
+    kernel: jax.Array, c: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, most: int, x: np.ndarray | None = None
+) -> Solution:
     """The maximum of cᵀβ − ½ βᵀKβ with Σβ = 0 and low ≤ β ≤ high, where 0 is allowed, in float64 whatever JAX's precision, on the CPU.
 
     Args:
         kernel: (m, m), as Kernel.matrix gives it. c, low, high: (copies, n), n ≤ m; copies of a row share its kernel.
-        tol: of the gap. most: steps.
+        tol: of the gap. most: steps. x: (n, d) where K = xxᵀ.
 
-    Cost: 8 m² bytes; a step reads two rows of the kernel: a few n operations. As many steps as rows are usual.
+    Cost: 8 m² bytes; a step reads two rows of the kernel: a few n operations. As many steps as rows are usual, more where C is large.
     """
     copies, n = c.shape
     m = len(kernel)
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with in_float64():
         c, low, high = (jnp.asarray(np.pad(a, ((0, 0), (0, m - n))).ravel()) for a in (c, low, high))
-        q, beta, f, steps = jnp.asarray(kernel), jnp.zeros_like(c), c, 0
-        patience = max(4 * copies * n + 1000, int(DEAR * (copies * n) ** 2)) if copies * n <= SMALL else most
+        beta, f, steps = jnp.zeros_like(c), c, 0
+        size = copies * n
+        thin = x is not None and 2 * x.shape[1] < n
+        patience = max(size, 1000) if thin else max(4 * size + 1000, int(DEAR * size**2)) if size <= SMALL else most
         while True:
-            beta, f, top, bottom, taken = _steps(q, beta, f, low, high, float(tol), min(4 * copies * m + 1000, most - steps), copies)
+            until = min(patience if steps < patience else steps + 4 * size + 1000, most)
+            beta, f, top, bottom, taken = _steps(kernel, beta, f, low, high, float(tol), until - steps, copies)
             steps += int(taken)
             if top - bottom <= tol or steps >= most:
                 break
-            if steps >= patience:
-                patience, full = most, np.tile(kernel, (copies, copies))
-                found = _interior(full, *map(np.asarray, (c, low, high)))
-                if found is not None:
-                    beta, f = jnp.asarray(found), c - jnp.asarray(full @ found)
-        free = (beta > low) & (beta < high)
-        bias = float(f[free].mean()) if free.any() else float((top + bottom) / 2)
-        objective = float(0.5 * beta @ (c + f))
-        return Solution(np.asarray(beta).reshape(copies, m)[:, :n], bias, float(top - bottom), steps, objective)
+            if steps == patience:
+                beta, f = _leap(kernel, beta, f, c, low, high, copies, x if thin else None)
+    beta, f, c, low, high = map(np.asarray, (beta, f, c, low, high))
+    free = (beta > low) & (beta < high)
+    gap, middle = float(top - bottom), float(top + bottom) / 2
+    bias = float(f[free].mean()) if free.any() else middle
+    return Solution(beta.reshape(copies, m)[:, :n], bias, gap, steps, float(0.5 * beta @ (c + f)))
+
+
+def _leap(kernel, beta, f, c, low, high, copies: int, x: np.ndarray | None):
+    """(β, f) near the maximum by the interior point, or as they are."""
+    if x is None:
+        quadratic = Dense(np.tile(np.asarray(kernel), (copies, copies)))
+    else:
+        quadratic = Products(np.tile(np.pad(x, ((0, len(kernel) - len(x)), (0, 0))), (copies, 1)))
+    found = maximum(quadratic, *map(np.asarray, (c, low, high)))
+    return (beta, f) if found is None else (jnp.asarray(found), c - jnp.asarray(quadratic.times(found)))
 
 
 def _first(values: jax.Array, best: jax.Array) -> jax.Array:
@@ -248,66 +274,3 @@ def _steps(kernel, beta, f, low, high, tol, most, copies: int):
         return beta, f, top, bottom, taken + 1
 
     return lax.while_loop(more, step, (beta, f, jnp.asarray(jnp.inf, f.dtype), jnp.asarray(-jnp.inf, f.dtype), 0))
-
-
-def _interior(kernel: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-    """The same maximum by a primal-dual interior point method (Mehrotra 1992; Ferris & Munson 2003), (m,); None where it has no luck.
-
-    What ends within SNAP of its box's width from a bound is put there, and the rest moved so that Σβ = 0. Cost: m³/3 a turn, some 30 turns.
-    """
-    from scipy.linalg import cho_factor, cho_solve
-
-    live = high > low
-    q, c, low, high = kernel[np.ix_(live, live)], c[live], low[live], high[live]
-    width = high - low
-    beta = (low + high) / 2
-    beta -= (beta.sum() / width.sum()) * width  # Σβ = 0, inside the box as 0 is
-    shift, below, above = 0.0, np.ones_like(c), np.ones_like(c)  # multipliers
-    for _ in range(TURNS):
-        to_low, to_high = beta - low, high - beta
-        slope = q @ beta - c + shift - below + above
-        mu = (below @ to_low + above @ to_high) / (2 * len(c))
-        if mu * len(c) < 1e-12 * max(1.0, abs(c @ beta)) and np.abs(slope).max() < 1e-8 * max(1.0, np.abs(c).max()):
-            break
-        try:
-            root = cho_factor(q + np.diag(below / to_low + above / to_high))
-        except np.linalg.LinAlgError:  # a kernel that is not positive
-            return None
-        ones = cho_solve(root, np.ones_like(c))
-
-        now = (root, ones, slope, beta, to_low, to_high, below, above)
-        d, _, d_below, d_above = _newton(*now, 0.0, 0.0)
-        length = min(_room(d, to_low, to_high), _room(np.r_[d_below, d_above], np.r_[below, above]))
-        next_mu = ((below + length * d_below) @ (to_low + length * d) + (above + length * d_above) @ (to_high - length * d)) / (2 * len(c))
-        centre = mu * (next_mu / mu) ** 3
-        d, d_shift, d_below, d_above = _newton(*now, centre - d_below * d, centre + d_above * d)
-        length = 0.99 * min(_room(d, to_low, to_high), _room(np.r_[d_below, d_above], np.r_[below, above]))
-        beta, shift = beta + length * d, shift + length * d_shift
-        below, above = below + length * d_below, above + length * d_above
-    beta = np.where(beta - low < SNAP * width, low, np.where(high - beta < SNAP * width, high, beta))
-    free = (beta > low) & (beta < high)
-    if not free.any():
-        return None
-    beta[free] -= beta.sum() / free.sum()
-    if (beta < low).any() or (beta > high).any():
-        return None
-    out = np.zeros(len(live))
-    out[live] = beta
-    return out
-
-
-def _newton(root, ones, slope, beta, to_low, to_high, below, above, at_low, at_high):
-    """Directions of β, of the multiplier of Σβ = 0 and of those of the bounds, towards the products `at_low` and `at_high`."""
-    from scipy.linalg import cho_solve
-
-    free = cho_solve(root, -slope + at_low / to_low - at_high / to_high - below + above)
-    up = (free.sum() + beta.sum()) / ones.sum()
-    d = free - up * ones
-    return d, up, (at_low - below * d) / to_low - below, (at_high + above * d) / to_high - above
-
-
-def _room(d: np.ndarray, down: np.ndarray, up: np.ndarray | None = None) -> float:
-    """How far, up to 1, one may go along d with `down` below each variable and `up` above."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ways = np.where(d < 0, -down / d, np.inf if up is None else np.where(d > 0, up / d, np.inf))
-    return float(min(1.0, np.nanmin(ways, initial=1.0)))

@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
 from probml.models import SupportVectorMachine, SupportVectorRegression, support_vectors
+from probml.models.interior_point import Dense, Products, maximum
 from probml.models.support_vectors import Kernel, solve
 
 nan = np.nan
@@ -138,6 +139,20 @@ def test_the_solution_keeps_the_conditions_of_optimality():
     np.testing.assert_allclose(margin[(beta > low) & (beta < high)], 1.0, atol=1e-7)
     primal = 0.5 * beta @ kernel[:90, :90] @ beta + cost * np.maximum(1 - margin, 0).sum()
     np.testing.assert_allclose(found.objective, primal, rtol=1e-7)
+
+
+def test_the_interior_point_finds_the_same_maximum_with_the_kernel_or_its_features():
+    rng = np.random.default_rng(1)
+    x = np.column_stack([rng.normal(size=(120, 3)), np.ones(120)])
+    sign = np.sign(x[:, 0] + rng.normal(size=120))
+    low, high = np.minimum(100 * sign, 0), np.maximum(100 * sign, 0)
+    found = solve(Kernel("linear").matrix(x, "test"), sign[None], low[None], high[None], 1e-7, 10**7, x)
+    assert found.gap <= 1e-7 and found.steps < 2000
+    for quadratic in (Dense(x @ x.T), Products(x)):
+        beta = maximum(quadratic, sign, low, high)
+        assert abs(beta.sum()) < 1e-9 and (beta >= low).all() and (beta <= high).all()
+        np.testing.assert_allclose(sign @ beta - 0.5 * ((beta @ x) ** 2).sum(), found.objective, rtol=1e-9)
+    assert maximum(Dense(np.diag([1.0, -5.0, 1.0, 1.0])), np.ones(4), -np.ones(4), np.ones(4)) is None  # no inner product
 
 
 def test_separable_classes_have_the_widest_margin():
