@@ -60,6 +60,12 @@ class Framed(Complete):
 class Numeric(Framed, RegressorMixin, Face):
     """A face of y, a number."""
 
+    _spread = 1.0  # of the y of `fit_`
+
+    def log_prob(self, X, y):
+        """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior, averaged over it."""
+        return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
+
     def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left out.
 

@@ -85,7 +85,7 @@ class _Regression(RegressorMixin, Face):
             self._fit = self._exact()
         return self._fit
 
-    def score_samples(self, X, y):
+    def log_prob(self, X, y):
         """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,), nats."""
         return self.fit_.log_prob(self.as_data(X, y))
 

@@ -8,7 +8,6 @@ that on this scale all may stand side by side, where their joint likelihoods may
 Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & Gabry (2017) for paired differences.
 """
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,18 +99,12 @@ class _Estimator:
         value = np.asarray(face.predict(at(test)))
         what = type(self.estimator).__name__
         if not self.discrete:
-            if not _scores_answers(face):
-                return Answer(value, why=f"{what} has no density: it has no score_samples(X, y)")
-            return Answer(value, density=np.asarray(face.score_samples(at(test), self.truth[test].astype(float))))
+            if not hasattr(face, "log_prob"):
+                return Answer(value, why=f"{what} has no density: it has no log_prob(X, y)")
+            return Answer(value, density=np.asarray(face.log_prob(at(test), self.truth[test].astype(float))))
         if not hasattr(face, "predict_proba"):
             return Answer(value, why=f"{what} has no probabilities: it has no predict_proba")
         return Answer(value, np.asarray(face.predict_proba(at(test)), float), face.classes_)
-
-
-def _scores_answers(face: Any) -> bool:
-    """Whether score_samples(X, y) tells log p(y | x)."""
-    method = getattr(face, "score_samples", None)
-    return method is not None and "y" in inspect.signature(method).parameters
 
 
 def predictions(

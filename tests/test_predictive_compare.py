@@ -144,6 +144,23 @@ def test_numbers_are_predicted_with_density_or_without():
     assert table.attrs["criterion"] == "rmse" and table["rmse_diff"].min() == 0 and table["se_rmse"].between(0.01, 0.2).all()
 
 
+@pytest.mark.slow
+def test_faces_tell_their_density_in_units_of_the_answer():
+    from probml.models import BayesianLinearRegression, RobustRegression, SmoothingSpline
+
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(80, 1))
+    y = 500 + 30 * x[:, 0] + 20 * rng.normal(size=80)
+    faces = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5), "robust": RobustRegression(df=5.0)}
+    table = probml.compare(faces, {"x": x, "y": y}, target="y", folds=3)
+    logs = np.empty(80)
+    for train, test in KFold(3, shuffle=True, random_state=0).split(x):
+        mean, std = BayesianLinearRegression().fit(x[train], y[train]).predict(x[test], return_std=True)
+        logs[test] = stats.norm(mean, std).logpdf(y[test])
+    np.testing.assert_allclose(table.loc["normal", "log_score"], logs.mean(), rtol=1e-6)
+    assert table.attrs["missing"] == {} and np.allclose(table["log_score"], logs.mean(), atol=0.1)
+
+
 def test_labels_tables_and_unlabelled_rows_are_taken():
     x, y = spots()
     names = np.array(["no", "yes"], object)[y]
