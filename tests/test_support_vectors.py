@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, make_classification
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -80,6 +80,14 @@ def test_numbers_are_predicted_as_svr_does(settings):
     np.testing.assert_array_equal(ours.support_, peer.support_)
     np.testing.assert_allclose(ours.dual_coef_, peer.dual_coef_, atol=1e-3)
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-3)
+
+
+def test_many_steps_leave_out_what_is_settled_and_end_where_svc_does():
+    x, y = make_classification(400, 20, n_informative=10, flip_y=0.1, class_sep=0.7, random_state=0)
+    peer, ours = SVC(C=100.0, tol=1e-8).fit(x, y), SupportVectorMachine(C=100.0, tol=1e-6).fit(x, y)
+    assert ours.converged_ and ours.n_iter_[0] > 2000
+    np.testing.assert_array_equal(ours.support_, peer.support_)
+    np.testing.assert_allclose(ours.decision_function(x), peer.decision_function(x), atol=1e-3)
 
 
 @pytest.mark.slow
