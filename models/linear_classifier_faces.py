@@ -16,11 +16,13 @@ from probml.models.support_vectors import Kernel, solve
 from probml.parameters import ENGINE, FLAG, SEED, number, one_of, optional, whole
 
 try:
+    from sklearn.base import TransformerMixin
     from sklearn.utils import compute_class_weight
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
+GAP = 1e-9  # by which the conditions of the dual's maximum may be missed, in units of the decision value
 COST = ("a number above 0, inf for no penalty", lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
 _LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1), "random_state": SEED, "engine": ENGINE}
 
@@ -192,12 +194,12 @@ class LinearSVM(_Planes):
             sign = np.where(codes == plane, 1.0, -1.0)
             box = sign * self.C * weights
             low, high = np.minimum(box, 0.0), np.maximum(box, 0.0)
-            found.append(solve(kernel, sign[None], low[None], high[None], 1e-6, int(self.max_iter) * len(X)))
+            found.append(solve(kernel, sign[None], low[None], high[None], GAP, int(self.max_iter) * len(X)))
             support |= found[-1].beta[0] != 0
         beta = np.stack([x.T @ s.beta[0] for s in found], 1) * self._unit[:, None]
         bias = np.array([s.bias for s in found])
         self.support_ = np.flatnonzero(support)
-        self.n_iter_, self.converged_ = max(s.steps for s in found), all(s.gap <= 1e-6 for s in found)
+        self.n_iter_, self.converged_ = max(s.steps for s in found), all(s.gap <= GAP for s in found)
         self.history_ = np.array([s.objective for s in found])
         self.coef_, self.intercept_ = self._planes(beta, bias)
         fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()}, {"y": tuple(self.classes_.tolist())})
@@ -260,7 +262,7 @@ class LeastSquaresClassifier(_Planes):
         return self.regression_.as_data(X, y)
 
 
-class FisherDiscriminant(GaussianDiscriminant):
+class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
     """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart, in units of the spread within classes.
 
         max over v:  vᵀ S_b v / vᵀ S_w v,   S_w = Σ_j π_j Σ, S_b = Σ_j π_j (μ_j − μ)(μ_j − μ)ᵀ
@@ -293,8 +295,6 @@ class FisherDiscriminant(GaussianDiscriminant):
         """
         super().fit(X, y, sample_weight)
         k, d = self.means_.shape
-        if k < 2:
-            raise DataError(f"FisherDiscriminant needs two classes at least; y has 1 class, {self.classes_.tolist()}")
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
             raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes and {d} columns have {most} directions")
@@ -307,6 +307,13 @@ class FisherDiscriminant(GaussianDiscriminant):
         self.explained_variance_ratio_ = (lengths**2 / (lengths**2).sum())[:kept]
         self.scalings_ = np.linalg.solve(root.T, axes[:, :kept])
         return self
+
+    def _batch(self, X, y, sample_weight, classes, reset):
+        X, codes, weights = super()._batch(X, y, sample_weight, classes, reset)
+        if len(np.unique(codes[~np.isnan(codes.astype(float))])) < 2:
+            names = self.classes_.tolist()
+            raise DataError(f"The number of classes has to be greater than one; y has 1 class, {names}: give rows of another")
+        return X, codes, weights
 
     def transform(self, X):
         """Rows in the discriminant directions, (n, n_components), about the mean; a row with an unseen cell is NaN."""

@@ -154,6 +154,7 @@ class NeuralNetworkClassifier(_Network, Margin):
 
     def predict(self, X):
         """The most probable class of every row, as a label."""
+        check_is_fitted(self, "fit_")
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 

@@ -1,6 +1,7 @@
 """The plan in words: how each site is treated, what is summed out at what cost, which update each parameter gets, who refuses."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +85,8 @@ def explain(model: Model, data: Any = None) -> Explanation:
         except Refusal as refusal:
             why = f"refuses: {refusal}"
         engines.append({"engine": type(engine).__name__, "": why})
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), _penalties(plan), tuple(engines))
+    penalties = _penalties(plan, held.table.values)
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), penalties, tuple(engines))
 
 
 def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
@@ -151,7 +153,7 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
     return tuple(out)
 
 
-def _penalties(plan: Plan) -> tuple[dict[str, str], ...]:
+def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
     """What the priors of coefficients, parameters in the argument of a site inside rows or of a loss, add to −log likelihood."""
     sites, out = plan.structure.sites, []
     users: dict[str, list[Any]] = {}
@@ -161,10 +163,10 @@ def _penalties(plan: Plan) -> tuple[dict[str, str], ...]:
     for name in (n for n in plan.free if n in users):
         site = sites[name]
         said = PENALTIES.get(site.kind)
-        scale = None if said is None or said[0] is None else plan.structure.constant(name, said[0])
-        if said is None or said[0] is not None and scale is None:
+        if said is None or not set(site.parents) <= set(given):
             continue
-        locs = plan.structure.constant(name, "loc")
+        prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent]) for parent in site.parents})
+        scale, locs = (None if said[0] is None else np.asarray(getattr(prior, argument)) for argument in (said[0], "loc"))
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
         peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)

@@ -31,6 +31,7 @@ SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
 VANISHED = 1e-6  # curvature at the end, in units of that at the start, of a direction in which parameters run away
+ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
 BLIND = 1e-8  # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at all
 
 
@@ -120,7 +121,7 @@ class MAP:
         scale = n / SAMPLE if many else 1.0
 
         def block(u, count):
-            u, value, count, trail, flat, ends["last"], first = _stiff(
+            u, value, count, trail, flat, ends["last"], first, ends["step"] = _stiff(
                 plan, self.prior, u, known, near, scale, jnp.asarray(count), ROUGH if many else self.tolerance
             )
             ends.setdefault("first", first)
@@ -138,7 +139,7 @@ class MAP:
             top = centre + root @ z
         found = _unflat(plan, top, known)
         free = not self.prior or any(plan.structure.sites[name].kind == "ImproperUniform" for name in plan.free)
-        notes = _runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"])) if free else ()
+        notes = _runaway(plan, known, *(np.asarray(ends[name]) for name in ("first", "last", "step")), np.asarray(top - u)) if free else ()
         return Outcome(found, history, Status.RUNAWAY if notes else status, len(history) - 1, notes)
 
     def _blocks(self, block, u) -> tuple[Any, np.ndarray, Status]:
@@ -182,9 +183,13 @@ def _moved(plan: Plan, params: Mapping, known: Known, seed: int, stuck: list[str
     return {name: values[name] if name in stuck else value for name, value in params.items()}
 
 
-def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray) -> tuple[str, ...]:
-    """What runs away: directions whose curvature has vanished on the way, as of weights that separate the classes."""
-    if not (np.isfinite(first).all() and np.isfinite(last).all()):
+def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step: np.ndarray, moved: np.ndarray) -> tuple[str, ...]:
+    """What runs away: directions whose curvature has vanished on the way, and in which the steps do not get shorter for all that.
+
+    Args:
+        first, last: the Hessians at the start and the end, (d, d). step: Newton's next, (d,). moved: the way from the start, (d,).
+    """
+    if not all(np.isfinite(array).all() for array in (first, last, step)):
         return ()
     unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
     value, axes = np.linalg.eigh(first * unit[:, None] * unit)
@@ -193,7 +198,8 @@ def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray) -> t
         return ()
     base = axes[:, told] / np.sqrt(value[told])
     left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4):
+    along = np.linalg.lstsq(base @ where[:, :1], np.stack([step, moved], 1) / unit[:, None], rcond=None)[0][0]
+    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4) or abs(along[0]) < ENDLESS * abs(along[1]):
         return ()
     owners, loads = density.owners(plan, known), np.abs(base @ where[:, 0])
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads) if loads[i] > 0.1 * loads.max()))
@@ -234,7 +240,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolera
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps, tolerance):
-    """Newton's steps; also the Hessians at the end and at the start."""
+    """Newton's steps; also the Hessians at the end and at the start, and the step that would come next."""
 
     def evaluate(u):
         def point(u):
@@ -243,7 +249,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
         return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, chunks, prior, mode=True, scale=scale))
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient), hessian, first
+    return point, -value, count, -trail, level(value, gradient), hessian, first, jnp.linalg.lstsq(hessian, gradient)[0]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

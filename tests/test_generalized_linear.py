@@ -1,0 +1,210 @@
+"""Generalized linear models and robust regression: R's glm, scikit-learn, units, posteriors, bad input."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+from scipy import stats
+from sklearn.base import clone
+from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import probml
+from probml.models import GeneralizedLinearModel, RobustRegression, generalized_linear
+
+EXACT = {"alpha": 0.0, "tol": 1e-10, "max_iter": 1000}
+PLANE = "a plane goes through every row, or has as many coefficients: t noise has no scale, and the likelihood no maximum"
+EXPECTED = {
+    "RobustRegression": dict.fromkeys(
+        (
+            "check_sample_weights_shape",
+            "check_sample_weights_not_overwritten",
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_regressors_no_decision_function",
+        ),
+        PLANE,
+    )
+}
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [GeneralizedLinearModel(), RobustRegression()], expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {})
+)
+def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def rows(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    return rng, x, np.exp(1 + x @ [0.5, -0.3])
+
+
+# Fits of R
+
+
+def reference(shared_data, name):
+    return json.loads((shared_data / "fits" / f"{name}.json").read_text())
+
+
+def test_poisson_glm_of_insect_sprays(shared_data):
+    fit, frame = reference(shared_data, "poisson_insectsprays"), pd.read_csv(shared_data / "classic/insectsprays.csv")
+    x = np.stack([(frame.spray == kind) * 1.0 for kind in "BCDEF"], 1)
+    ours = GeneralizedLinearModel("poisson").fit(x, frame["count"])
+    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()), atol=1e-9)
+    assert ours.deviance_ == pytest.approx(fit["deviance"], abs=1e-9)
+    assert ours.history_[-1] == pytest.approx(fit["loglik"], abs=1e-9)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_binomial_glm_of_menarche(shared_data, link):
+    fit, frame = reference(shared_data, "binomial_menarche")[link], pd.read_csv(shared_data / "classic/menarche.csv")
+    ours = GeneralizedLinearModel("binomial", link=link).fit(frame[["Age"]], frame.Menarche, trials=frame.Total)
+    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()), rtol=1e-7)
+    assert ours.deviance_ == pytest.approx(fit["deviance"], abs=1e-8)
+    assert ours.history_[-1] == pytest.approx(fit["loglik"], abs=1e-8)
+    if "covariance" in fit:
+        np.testing.assert_allclose(ours.covariance_, fit["covariance"], rtol=1e-6)
+
+
+def test_standard_errors_are_those_of_glm(shared_data):
+    fit, frame = reference(shared_data, "logistic_saheart"), pd.read_csv(shared_data / "classic/saheart.csv")
+    x = frame[["sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age"]].assign(famhist=(frame.famhist == "Present") * 1.0)
+    ours = GeneralizedLinearModel("bernoulli").fit(x, frame.chd)
+    np.testing.assert_allclose(ours.standard_errors_, list(fit["std_errors"].values()), rtol=1e-6)
+    np.testing.assert_allclose(ours.covariance_, fit["covariance"], rtol=1e-5, atol=1e-10)
+    assert ours.deviance_ == pytest.approx(fit["deviance"]) and ours.null_deviance_ == pytest.approx(fit["null_deviance"])
+    np.testing.assert_allclose(ours.predict(x)[:5], fit["fitted_first5"], atol=1e-8)
+    assert ours.table().loc["age", "estimate"] == pytest.approx(fit["coefficients"]["age"])
+
+
+# scikit-learn, and other families
+
+
+def test_poisson_and_gamma_are_those_of_scikit_learn():
+    rng, x, mean = rows()
+    counts, sizes = rng.poisson(mean), rng.gamma(3.0, mean / 3)
+    for family, y, peer in (("poisson", counts, PoissonRegressor(**EXACT)), ("gamma", sizes, GammaRegressor(**EXACT))):
+        ours, peer = GeneralizedLinearModel(family).fit(x, y), peer.fit(x, y)
+        np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
+        assert ours.score(x, y) == pytest.approx(peer.score(x, y), abs=1e-9)
+    ours, peer = GeneralizedLinearModel("poisson", penalty=3.0).fit(x, counts), PoissonRegressor(alpha=3 / 300, tol=1e-10).fit(x, counts)
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
+
+
+def test_a_normal_family_is_least_squares_with_its_standard_errors():
+    rng, x, _ = rows()
+    y = x @ [1.0, 2.0] + rng.normal(size=300)
+    for offset in (0.0, 1e6):
+        ours, peer = GeneralizedLinearModel().fit(x + offset, y + offset), LinearRegression().fit(x, y)
+        np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-7)
+    design = np.column_stack([np.ones(300), x])
+    left = y - peer.predict(x)
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * (left @ left) / 297)
+    np.testing.assert_allclose(ours.standard_errors_[1:], errors[1:], rtol=1e-6)
+
+
+def test_an_exposure_is_an_offset():
+    rng, x, mean = rows()
+    exposure = rng.uniform(1, 10, 300)
+    y = rng.poisson(mean * exposure)
+    ours = GeneralizedLinearModel("poisson").fit(x, y, offset=np.log(exposure))
+    peer = PoissonRegressor(**EXACT).fit(x, y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
+    np.testing.assert_allclose(ours.predict(x[:3], offset=np.log(exposure[:3])), peer.predict(x[:3]) * exposure[:3], rtol=1e-5)
+
+
+def test_overdispersed_counts_have_a_concentration():
+    rng, x, mean = rows(2000)
+    y = rng.negative_binomial(2.0, 2.0 / (2.0 + mean))
+    ours = GeneralizedLinearModel("negative binomial").fit(x, y)
+    assert ours.converged_ and ours.concentration_ == pytest.approx(2.0, rel=0.25)
+
+    def loglik(c, shift=0.0):
+        m = np.exp(ours.intercept_ + x @ (ours.coef_ + shift))
+        return stats.nbinom.logpmf(y, c, c / (c + m)).sum()
+
+    top = loglik(ours.concentration_)
+    assert ours.history_[-1] == pytest.approx(top, abs=1e-3)  # NumPyro and SciPy differ by 1e-7 a row
+    assert all(loglik(ours.concentration_ * f) < top for f in (0.99, 1.01)) and loglik(ours.concentration_, 0.01) < top
+
+
+def test_a_posterior_of_coefficients_is_averaged_over():
+    rng, x, mean = rows(80)
+    y = rng.poisson(mean)
+    face = GeneralizedLinearModel("poisson", penalty=0.1, engine=probml.Laplace()).fit(x, y)
+    spread = np.std(face.fit_.draws(4000)["beta"], axis=0)
+    np.testing.assert_allclose(spread, face.standard_errors_[1:], rtol=0.1)
+    np.testing.assert_allclose(face.predict(x), np.exp(face.intercept_ + x @ face.coef_), rtol=0.1)
+    model = generalized_linear(family="poisson", offset=0.0, trials=1, weight_scale=1.0, bias_scale=5.0)
+    assert model.fit({"x": x, "y": y}).converged
+
+
+@pytest.mark.parametrize(
+    ("face", "y", "more", "words"),
+    [
+        (GeneralizedLinearModel("poisson"), [1, -2, 3], {}, "row 1.*whole number"),
+        (GeneralizedLinearModel("gamma"), [1.0, 2.0, 0.0], {}, "row 2.*above 0"),
+        (GeneralizedLinearModel("bernoulli"), [0, 1, 2], {}, "row 2.*0 or 1"),
+        (GeneralizedLinearModel("binomial"), [0, 1, 2], {}, "trials"),
+        (GeneralizedLinearModel("binomial"), [0, 1, 4], {"trials": [3, 3, 3]}, "row 2.*trials"),
+        (GeneralizedLinearModel("poisson"), [0, 1, 2], {"offset": [0.0]}, "offset"),
+        (GeneralizedLinearModel("binomials"), [0, 1, 2], {}, "family"),
+        (GeneralizedLinearModel(link="logits"), [0, 1, 2], {}, "link"),
+        (RobustRegression(), [0.0, 1.0, 2.0], {}, "n_samples=3"),
+        (RobustRegression(df=0), [0.0, 1.0, 2.0], {}, "df"),
+    ],
+)
+def test_answers_outside_a_family_are_named_by_row(face, y, more, words):
+    with pytest.raises(ValueError, match=words):
+        face.fit(np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 0.0]]), y, **more)
+
+
+# Robust regression
+
+
+def heavy(n=200):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(n, 2))
+    y = 3 + x @ [1.0, 2.0] + rng.standard_t(3, size=n)
+    y[:10] += 100
+    return x, y
+
+
+def test_robust_regression_lets_outliers_be_in_any_units():
+    x, y = heavy()
+    face = RobustRegression().fit(x, y)
+    np.testing.assert_allclose([face.intercept_, *face.coef_], [3, 1, 2], atol=0.35)
+    assert face.row_weights(x, y)[:10].max() < 0.01 and np.median(face.row_weights(x, y)) > 0.5
+    assert (np.diff(face.history_) >= -1e-9).all()
+    moved = RobustRegression().fit(x * 1e-3 + 1e6, y * 1e5 + 1e9)
+    np.testing.assert_allclose(moved.coef_ * 1e-8, face.coef_, rtol=1e-5)
+    np.testing.assert_allclose(moved.scale_ * 1e-5, face.scale_, rtol=1e-5)
+
+
+def test_robust_regression_is_at_the_top_of_the_likelihood():
+    x, y = heavy()
+    for df in (4.0, None):
+        face = RobustRegression(df=df).fit(x, y)
+
+        def loglik(shift=0.0, factor=1.0, tails=1.0, face=face):
+            residual = y - face.intercept_ - x @ face.coef_ - shift
+            return stats.t.logpdf(residual, face.df_ * tails, 0, face.scale_ * factor).sum()
+
+        top = loglik()
+        steps = [loglik(shift=0.02), loglik(shift=-0.02), loglik(factor=1.01), loglik(factor=0.99)]
+        steps += [loglik(tails=1.02), loglik(tails=0.98)] if df is None else []
+        assert max(steps) < top
+
+
+def test_weights_are_repetitions():
+    x, y = heavy(60)
+    weights = np.where(np.arange(60) < 20, 2.0, 1.0)
+    twice = np.concatenate([np.arange(20), np.arange(60)])
+    for face in (RobustRegression(), GeneralizedLinearModel()):
+        ours, theirs = clone(face).fit(x, y, sample_weight=weights), clone(face).fit(x[twice], y[twice])
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)

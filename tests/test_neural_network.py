@@ -1,0 +1,85 @@
+"""Multi-layer networks: a generative function like any other, trained by MAP, sampled by Laplace."""
+
+import numpy as np
+import optax
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn import datasets
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import probml
+from probml.models import NeuralNetworkClassifier, NeuralNetworkRegressor, neural_network
+
+X, Y = datasets.make_moons(200, noise=0.2, random_state=0)
+LOCAL = {"check_sample_weight_equivalence_on_dense_data": "rounding, which differs with the order of rows, leads to another local maximum"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:MAP of model")
+@parametrize_with_checks([NeuralNetworkClassifier(hidden=4), NeuralNetworkRegressor(hidden=4)], expected_failed_checks=lambda face: LOCAL)
+def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return NeuralNetworkClassifier((8,)).fit(X, np.array(["left", "right"])[Y])
+
+
+def test_a_network_bends_where_a_plane_cannot(moons):
+    plane = LogisticRegression().fit(X, Y).score(X, Y)
+    assert moons.score(X, np.array(["left", "right"])[Y]) > max(0.95, plane + 0.05)
+    assert moons.coefs_[0].shape == (2, 8) and moons.intercepts_[1].shape == (2,)
+
+
+def test_its_probabilities_are_those_of_the_layers_by_hand(moons):
+    x = (X - X.mean(0)) / X.std(0)
+    logits = np.tanh(x @ moons.coefs_[0] + moons.intercepts_[0]) @ moons.coefs_[1] + moons.intercepts_[1]
+    probs = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    np.testing.assert_allclose(moons.predict_proba(X), probs, atol=1e-10)
+    held = moons.as_data(X, np.array(["left", "right"])[Y])
+    np.testing.assert_allclose(moons.fit_.log_prob(held), np.log(probs[np.arange(200), Y]), atol=1e-9)
+
+
+def test_a_network_without_hidden_layers_is_softmax_regression():
+    fit = neural_network(states=2, hidden=(), weight_scale=2.0).fit({"x": X, "y": Y})
+    difference = fit.params["weights0"][:, 1] - fit.params["weights0"][:, 0]
+    peer = LogisticRegression(C=2 * 2.0**2 / 2, tol=1e-12).fit(X, Y)  # two columns of variance s²/d, and their difference
+    np.testing.assert_allclose(difference, peer.coef_[0], rtol=1e-2)  # the bias has a prior here
+
+
+def test_mini_batches_and_early_stopping_are_a_setting():
+    face = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000, held_out=0.25, patience=4, random_state=3)
+    face.fit(X, Y)
+    assert face.score(X, Y) > 0.9 and len(face.held_out_) == len(face.history_)
+    again = NeuralNetworkClassifier(**face.get_params()).fit(X, Y)
+    np.testing.assert_array_equal(face.predict_proba(X), again.predict_proba(X))
+
+
+def test_curves_are_learnt_in_any_units():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (200, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=200)
+    face = NeuralNetworkRegressor(12).fit(x * 1e3 + 1e6, 50 * y + 7)
+    assert face.score(x * 1e3 + 1e6, 50 * y + 7) > 0.95
+    assert face.noise_ == pytest.approx(5.0, rel=0.3)
+
+
+@pytest.mark.slow
+def test_the_weights_of_a_network_have_a_posterior():
+    face = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
+    averaged, plug = face.predict_proba(X), face.fit_.predict_proba(face.as_data(X), "y", plug_in=True)
+    assert np.abs(averaged - plug).max() > 0.01 and face.score(X, Y) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"), [({"activation": "tan"}, "activation"), ({"hidden": 0}, "hidden"), ({"held_out": 1.0}, "held_out")]
+)
+def test_parameters_out_of_range_are_named(settings, word):
+    with pytest.raises(ValueError, match=word):
+        NeuralNetworkClassifier(**settings).fit(X, Y)
+    if word != "held_out":
+        with pytest.raises(probml.ModelError, match=word):
+            neural_network(states=2, **{"hidden": (0,)} if word == "hidden" else settings).fit({"x": X, "y": Y})
