@@ -35,7 +35,7 @@ class Perceptron(Margin):
         fewest mistaken rows; converged_: they mistake no row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds
         for two classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
 
-    Cost: an epoch O(n k d), one row after the other, in float64 whatever JAX's precision.
+    Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
     """
 
     _rules = {"fit_intercept": FLAG, "max_iter": whole(1), "shuffle": FLAG, "random_state": SEED}
