@@ -20,6 +20,8 @@ from probml.models.generalized_linear import logistic_regression as logistic_reg
 from probml.models.generalized_linear import softmax_regression as softmax_regression
 from probml.models.hidden_markov import hidden_markov as hidden_markov
 from probml.models.hidden_markov import markov_chain as markov_chain
+from probml.models.kernel_density import kernel_density as kernel_density
+from probml.models.kernel_density import parzen_classifier as parzen_classifier
 from probml.models.learn_structure import learn_structure as learn_structure
 from probml.models.learn_structure import structure_score as structure_score
 from probml.models.linear_classification import linear_support_vector_machine as linear_support_vector_machine
@@ -45,6 +47,7 @@ if TYPE_CHECKING:  # for editors
     from probml.models.factor_analysis_faces import FactorAnalysis, ProbabilisticPCA  # noqa: F401
     from probml.models.generalized_linear_faces import GeneralizedLinearModel, RobustRegression  # noqa: F401
     from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.kernel_density_faces import KernelDensity, ParzenClassifier  # noqa: F401
     from probml.models.linear_classifier_faces import (  # noqa: F401
         FisherDiscriminant,
         LeastSquaresClassifier,
@@ -72,6 +75,8 @@ _LATE = {
     "FactorAnalysis": "factor_analysis_faces",
     "ProbabilisticPCA": "factor_analysis_faces",
     "HiddenMarkov": "hidden_markov_face",
+    "KernelDensity": "kernel_density_faces",
+    "ParzenClassifier": "kernel_density_faces",
     "GeneralizedLinearModel": "generalized_linear_faces",
     "RobustRegression": "generalized_linear_faces",
     "FisherDiscriminant": "linear_classifier_faces",
@@ -96,6 +101,7 @@ __all__ = [
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
     "hidden_markov",
+    "kernel_density",
     "lasso",
     "learn_structure",
     "linear_regression",
@@ -107,6 +113,7 @@ __all__ = [
     "naive_bayes",
     "neural_network",
     "perceptron",
+    "parzen_classifier",
     "polynomial",
     "probabilistic_pca",
     "ridge",
