@@ -94,10 +94,12 @@ class _Estimator:
         def at(index):
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
-        kind = np.array(self.truth[train].tolist())
-        face = clone(self.estimator).fit(at(train), kind)
-        value = np.asarray(face.predict(at(test)))
         what = type(self.estimator).__name__
+        try:
+            face = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
+            value = np.asarray(face.predict(at(test)))
+        except ValueError as error:
+            raise ModelError(f"{what} cannot take these rows: {error}") from error
         if not self.discrete:
             if not hasattr(face, "log_prob"):
                 return Answer(value, why=f"{what} has no density: it has no log_prob(X, y)")
@@ -131,11 +133,12 @@ def predictions(
         try:
             terms[name], why = _terms(contestant, truth, splits, others, seed)
             missing[name] = {} if why is None else dict.fromkeys(("log_score", "brier") if discrete else ("log_score",), why)
-        except ModelError as error:
+        except (ModelError, DataError) as error:
             terms[name], missing[name] = {}, dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
     table = _table(terms, DISCRETE if discrete else CONTINUOUS, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()), default=0))
-    complete = [score for score in (DISCRETE if discrete else CONTINUOUS) if table[score].notna().all()]
+    alive = table.notna().any(axis=1)  # a contestant that could not be judged at all does not choose the criterion
+    complete = [score for score in (DISCRETE if discrete else CONTINUOUS) if table[score][alive].notna().all()]
     criterion = complete[0] if complete else "accuracy" if discrete else "rmse"
     greater = (DISCRETE if discrete else CONTINUOUS)[criterion]
     table = table.sort_values(criterion, ascending=not greater, kind="stable")

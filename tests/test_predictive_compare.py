@@ -9,6 +9,7 @@ from numpyro import factor, plate, sample
 
 pytest.importorskip("sklearn")
 from scipy import stats
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
@@ -172,6 +173,14 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": names}).dropna()
     again = probml.compare({"peer": GaussianNB()}, frame, target="y", folds=3)
     assert again.loc["peer", "accuracy"] > 0.7
+
+
+def test_a_contestant_that_cannot_take_the_rows_is_named_with_the_reason():
+    x, y = spots(30)
+    x[4, 1] = nan
+    table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()}, {"x": x, "y": y}, target="y", folds=3)
+    assert "LogisticRegression cannot take these rows: Input X contains NaN" in table.attrs["missing"]["peer"]["accuracy"]
+    assert table.attrs["criterion"] == "log_score" and list(table.index) == ["share", "peer"] and np.isfinite(table.loc["share", "brier"])
 
 
 def test_a_class_missing_in_a_training_part_is_refused_by_name():
