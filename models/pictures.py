@@ -289,7 +289,7 @@ def comparison(table, criterion=None, *, ax=None):
     widths = bars[~best] if bars.any() else None
     ax.errorbar(worse[~best], y[~best], xerr=widths, fmt="o", color=COLOURS[0], capsize=3, markersize=5, linewidth=1.4, zorder=3)
     ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
-    digits = 1 if np.nanmax(np.abs(value)) > 10 else 3
+    digits = 1 if np.abs(value[np.isfinite(value)]).max(initial=0.0) > 10 else 3
     for at, low, number in zip(y, worse, value, strict=True):
         ax.annotate("none" if np.isnan(low) else f"{number:.{digits}f}", (1.0, at), xycoords=("axes fraction", "data"), xytext=(4, 0),
                     textcoords="offset points", va="center", fontsize=8, color="0.3", annotation_clip=False)  # fmt: skip
