@@ -194,6 +194,7 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
             hint = ": a face's Fit is its attribute fit_" if hasattr(fit, "fit_") else ""
+            hint = hint or (": estimators are compared by what they predict, with target=" if hasattr(fit, "get_params") else "")
             raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a Fit{hint}")
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was learnt, before it")
