@@ -123,8 +123,11 @@ def predictions(
     if len(known) < 2:
         raise DataError(f"compare(target='{target}'): {len(known)} rows show it, expected at least 2")
     others = np.setdiff1d(np.arange(len(truth)), known)
-    splits = splits_of(FOLDS if folds is None else folds, len(known), seed, truth[known] if discrete else None)
-    splits = [(known[train], known[test]) for train, test in splits]
+    if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
+        splits = splits_of(FOLDS if folds is None else folds, len(known), seed, truth[known] if discrete else None)
+        splits = [(np.concatenate([known[train], others]), known[test]) for train, test in splits]
+    else:
+        splits = [(train, np.intersect1d(test, known)) for train, test in splits_of(folds, len(truth), seed)]
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
@@ -249,8 +252,7 @@ def _terms(contestant: Any, truth: np.ndarray, splits: list, others: np.ndarray,
     total: dict[str, np.ndarray] = {}
     count, why = np.zeros(len(truth)), None
     for train, test in splits:
-        learnt = np.concatenate([train, others]) if contestant.learns_unlabelled else train
-        answer = contestant.answer(learnt, test, seed)
+        answer = contestant.answer(train if contestant.learns_unlabelled else np.setdiff1d(train, others), test, seed)
         why = why or answer.why
         for score, each in _scores(answer, truth[test], contestant.discrete).items():
             total.setdefault(score, np.zeros(len(truth)))[test] += each

@@ -170,6 +170,11 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
     table = probml.compare({"fit": classes().fit(data, probml.EM()), "peer": GaussianNB()}, data, target="y", folds=3)
     assert table.attrs["rows"] == 72 and "8 rows do not show 'y'" in table.attrs["notes"][0]
     assert table["accuracy"].between(0.7, 1).all() and np.isfinite(table["log_score"]).all()
+    parts = [(np.arange(60), np.arange(60, 80))]  # of all rows, labelled or not
+    half = probml.compare({"peer": GaussianNB()}, data, target="y", folds=parts)
+    seen = np.arange(60)[np.arange(60) % 10 > 0]
+    right = GaussianNB().fit(x[seen], y[seen]).predict(x[60:]) == y[60:]
+    assert half.attrs["rows"] == 18 and half.loc["peer", "accuracy"] == pytest.approx(right[np.arange(60, 80) % 10 > 0].mean())
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": names}).dropna()
     again = probml.compare({"peer": GaussianNB()}, frame, target="y", folds=3)
     assert again.loc["peer", "accuracy"] > 0.7
