@@ -30,7 +30,7 @@ CLASS_WEIGHT: Rule = (
 )
 _KERNEL = {
     "kernel": one_of(*KERNELS),
-    "degree": number(0.0),
+    "degree": whole(0),
     "gamma": GAMMA,
     "coef0": REAL,
     "tol": number(0.0, above=True),
@@ -51,7 +51,7 @@ class _Machine:
         name = type(self).__name__
         kernel = self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})")
         found = solve(kernel, c, low, high, self.tol, self.max_iter, X if self.kernel == "linear" else None)
-        if found.gap > self.tol:
+        if not found.gap <= self.tol:
             warnings.warn(
                 f"{name} stopped at max_iter={self.max_iter} steps with a gap of {found.gap:.2g} above tol={self.tol:g}: standardise "
                 f"the columns, lower C={self.C:g}, or raise max_iter",
@@ -118,7 +118,7 @@ class SupportVectorMachine(_Machine, Margin):
         converged_, kernel_, fit_: the probml Fit.
 
     Everything is in float64, whatever JAX's precision; LIBSVM rounds kernel values to float32. Cost: 8 n² bytes for the largest pair of
-    classes, refused above 2 GiB; as many steps of O(n) as rows, more for a large C.
+    classes, refused above 2 GiB, twice that while they are made; as many steps of O(n) as rows, more for a large C.
     """
 
     _rules = {

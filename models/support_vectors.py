@@ -127,7 +127,7 @@ class Kernel(NamedTuple):
         """K (m, m) of rows with themselves in float64, m = padded(n), the rows beyond n 0.
 
         Raises:
-            ModelError: it would need more than BUDGET.
+            ModelError: it would need more than BUDGET, or has numbers that are too large.
         """
         (n, d), m = x.shape, padded(len(x))
         if 8 * m * m > BUDGET:
@@ -140,7 +140,12 @@ class Kernel(NamedTuple):
         wide = np.zeros((m, 1 << max(d - 1, 3).bit_length()))  # columns of zeros change no product
         wide[:n, :d] = x
         with in_float64():
-            return _gram(jnp.asarray(wide), n, self.gamma, self.degree, self.coef0, self.name)
+            out = _gram(jnp.asarray(wide), n, self.gamma, self.degree, self.coef0, self.name)
+        own = np.asarray(out).diagonal()[:n]
+        if not np.isfinite(own).all():
+            row = int(np.argmin(np.isfinite(own)))
+            raise ModelError(f"{owner}: the kernel of row {row} with itself is {own[row]}, too large: standardise the columns of X")
+        return out
 
 
 @partial(jax.jit, static_argnums=5)
@@ -210,7 +215,7 @@ def solve(
             until = min(steps + max(size, 1000), most)
             beta, f, top, bottom, taken = _steps(kernel, beta, f, low, high, float(tol), until - steps, copies)
             steps += int(taken)
-            if top - bottom <= tol or steps >= most:
+            if not top - bottom > tol or steps >= most:
                 break
             if steps >= patience:
                 patience = most
