@@ -61,6 +61,7 @@ class LogisticRegression(_Planes):
         C: prior variance of a weight, in inverse squared units of its column; inf: maximum likelihood.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
+        tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains less of the objective.
         max_iter: Newton or L-BFGS iterations.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP() at the penalty.
@@ -72,12 +73,13 @@ class LogisticRegression(_Planes):
     A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see MAP; half a second for 1,000,000 × 50.
     """
 
-    _rules = _LINEAR
+    _rules = {**_LINEAR, "tol": number(0.0)}
 
-    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, max_iter=1000, random_state=None, engine=None):
+    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, tol=1e-9, max_iter=10_000, random_state=None, engine=None):
         self.C = C
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
+        self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
         self.engine = engine
@@ -89,10 +91,11 @@ class LogisticRegression(_Planes):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
-        k, x = len(self.classes_), self._frame(X, weights)
+        k = len(self.classes_)
+        x = self._frame(X, weights, always=k > 2)  # too many coefficients for Newton's steps: units matter to L-BFGS
         settings = {"weight_scale": "each", "bias_scale": None if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k, **settings)
-        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)))
+        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)), tolerance=float(self.tol))
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         self._found(_labelled(fit, self.classes_))

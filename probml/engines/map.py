@@ -31,6 +31,7 @@ SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
 VANISHED = 1e-6  # curvature at the end, in units of that at the start, of a direction in which parameters run away
+ASKED = 1e-12  # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
 BLIND = 1e-8  # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at all
 
@@ -235,7 +236,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolera
         return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, chunks))
 
     point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient)
+    return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
