@@ -376,6 +376,8 @@ def load(
         values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
         if shift is not None:
             spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
+        elif name in plan.rowwise and hasattr(site.family, "scatter") and site.family.event == 0:
+            spreads[name] = jnp.asarray(_spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype)
         if column.seen is not None:
             seen[name] = ship(column.seen)
             if name in plan.torn:
@@ -389,6 +391,15 @@ def load(
         steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre, spreads)
     known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
     return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
+
+
+def _spread(column, weight: np.ndarray, index: np.ndarray | None) -> np.ndarray:
+    """Weighted standard deviations of a column's cells over the rows in which they are seen."""
+    values, seen = (leaf if leaf is None or index is None else leaf[index] for leaf in (column.values, column.seen))
+    share = weight.reshape(-1, *(1,) * (values.ndim - 1)) * (np.ones(values.shape) if seen is None else seen)
+    total = np.maximum(share.sum(0), np.finfo(float).tiny)
+    mean = (share * values).sum(0) / total
+    return np.sqrt((share * (values - mean) ** 2).sum(0) / total)
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

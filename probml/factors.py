@@ -568,13 +568,26 @@ def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows
     )
 
 
-def collapsed(plan: Plan, params: Mapping, known: Known) -> jax.Array:
-    """Whether some component's scale is below what the arithmetic can tell from zero, relative to its column."""
-    floor, found = jnp.sqrt(jnp.finfo(jnp.result_type(float)).eps), jnp.zeros((), bool)
+def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """Whether some component's scale is below what the arithmetic can tell from zero, relative to its column.
+
+    The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and are judged at the first row.
+    """
+    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in known.spread:
         site = plan.structure.sites[name]
-        if any(plan.structure.sites[name].uses.get(a) for a in site.family.scatter):
-            scale = site.family.smallest(argument_table(plan, params, known, name))
-            away = jnp.maximum(jnp.abs(known.centre[name]), 1.0)  # a constant column has no spread of its own
-            found |= ~jnp.all(scale > floor * jnp.where(known.spread[name] > 0, known.spread[name], away))
+        if not any(site.uses.get(a) for a in site.family.scatter):
+            continue
+        if name in plan.rowwise:
+            first = jax.tree.map(lambda leaf: leaf[0, :1], rows._replace(steps=None))
+            varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
+            env, parents = {**_env(plan, params, known), **varying}, plan.discrete_parents(name)
+            arguments = over_states(
+                plan, lambda *s, n=name, e=env, p=parents: plan.structure.cells(n, {**e, **dict(zip(p, s, strict=True))}), parents
+            )
+            floor = 256 * eps
+        else:
+            arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
+        away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)  # a constant column has no spread of its own
+        found |= ~jnp.all(site.family.smallest(arguments) > floor * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found

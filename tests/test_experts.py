@@ -261,6 +261,17 @@ def test_bad_input_is_refused_by_name(face, x, y, words):
         face.fit(x, y)
 
 
+def test_an_expert_without_noise_is_refused_where_the_likelihood_has_no_maximum():
+    with pytest.raises(probml.Refusal, match="(?s)collapsed.*prior"):
+        MixtureOfExperts(1, prior=False).fit(X, 2 * X[:, 0])
+
+
+@SLOW
+def test_experts_that_collapse_onto_a_few_rows_are_discarded_and_reported():
+    face = MixtureOfExperts(2, prior=False).fit(X[:7], Y[:7])
+    assert face.scale_.min() > 1e-3 and "collapsed and were discarded" in face.fit_.status
+
+
 def test_what_a_face_has_not_is_said(two):
     with pytest.raises(AttributeError, match="shares.*gates"):
         two.shares_  # noqa: B018

@@ -246,7 +246,7 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
     value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
     if first.expected is not None:
         expected = choose(starting, first.expected, expected)
-    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, point, known))
+    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, point, known, rows))
     size = jnp.abs(value) + expected.size  # far clusters cancel: rounding grows with the terms
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
     rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
