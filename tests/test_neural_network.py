@@ -74,6 +74,31 @@ def test_the_weights_of_a_network_have_a_posterior():
     assert np.abs(averaged - plug).max() > 0.01 and face.score(X, Y) > 0.8
 
 
+def test_laplace_over_the_last_layer_leaves_the_others_at_the_mode():
+    model, data = neural_network(states=2, hidden=(3,)), {"x": X[:80], "y": Y[:80]}
+    start = {name: np.random.default_rng(0).normal(size=spec.shape) for name, spec in MODE.items()}
+    engine = probml.Laplace(over=("weights1", "bias1"))
+    fit = model.fit(data, engine, start=start)
+    drawn = fit.draws(4000)
+    assert np.ptp(drawn["weights0"], axis=0).max() < 1e-9 and np.ptp(drawn["bias0"], axis=0).max() < 1e-9
+    h = np.tanh(X[:80] @ fit.params["weights0"] + fit.params["bias0"])
+    p = np.exp(h @ fit.params["weights1"] + fit.params["bias1"])
+    p /= p.sum(1, keepdims=True)
+    design = np.column_stack([np.ones(80), h])
+    w = p[:, 0] * p[:, 1]
+    information = np.kron((design * w[:, None]).T @ design, np.array([[1, -1], [-1, 1]]))  # (bias, weights) × (two states)
+    prior = np.repeat(np.r_[1 / 10.0**2, np.full(3, 3 / 3.0**2)], 2)
+    covariance = np.linalg.inv(information + np.diag(prior))
+    sds = np.sqrt(np.diag(covariance)).reshape(4, 2)
+    np.testing.assert_allclose(drawn["bias1"].std(0), sds[0], rtol=0.08)
+    np.testing.assert_allclose(drawn["weights1"].std(0), sds[1:], rtol=0.08)
+    with pytest.raises(probml.ModelError, match="'weights9'"):
+        model.fit(data, probml.Laplace(over=("weights9",)))
+
+
+MODE = {"weights0": np.zeros((2, 3)), "bias0": np.zeros(3), "weights1": np.zeros((3, 2)), "bias1": np.zeros(2)}
+
+
 @pytest.mark.parametrize(
     ("settings", "word"), [({"activation": "tan"}, "activation"), ({"hidden": 0}, "hidden"), ({"held_out": 1.0}, "held_out")]
 )

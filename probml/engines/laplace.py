@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import curvature, density
+from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.chunks import Data
 from probml.engines import begin
+from probml.engines.map import MAP
 from probml.engines.nuts import with_states
 from probml.engines.run import Outcome, Status
 from probml.engines.start import check_distinct
 from probml.factors import Known, Rows
-from probml.language import Refusal
+from probml.language import ModelError, Refusal
 from probml.plan import Plan
 
 KEPT = 1000  # draws, where discrete sites outside rows are drawn with each
@@ -30,20 +32,36 @@ class Laplace:
     `params` is the mode, in the parameters' own coordinates; it differs from MAP()'s, which maximises the density of these themselves,
     where a parameter is bounded. Everything asked is averaged over the normal.
 
-    Cost: a climb, 6 d gradients for d parameters, d³.
+    Args:
+        over: names of the parameters that vary, such as those of a network's last layer; the others stay at MAP()'s mode. None: all.
+
+    Cost: a climb, 6 d gradients for d parameters that vary, d³.
     """
 
+    over: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        names = self.over
+        if names is not None and (isinstance(names, str) or not names or not all(isinstance(name, str) for name in names)):
+            raise ModelError(f"Laplace(over={names!r}): expected names of parameters, such as over=('weights1', 'bias1')")
+        object.__setattr__(self, "over", None if names is None else tuple(names))
+
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
-        """Laplace refuses more parameters than a matrix of second derivatives has room for."""
+        """Laplace refuses more parameters than a matrix of second derivatives has room for, and names it does not know."""
         check_distinct(data, plan)
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+        unknown = next((name for name in self.over or () if name not in plan.free), None)
+        if unknown is not None:
+            raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model '{plan.structure.model.name}': {list(plan.free)}")
+        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over or plan.free)
         if size > curvature.MOST:
             raise Refusal(
                 f"Laplace cannot fit model '{plan.structure.model.name}': it has {size} parameters, more than the {curvature.MOST} whose "
-                "second derivatives it takes. Try SVI(guide=\"normal\") or NUTS()"
+                "second derivatives it takes. Try Laplace(over=...) of some of them, SVI(guide=\"normal\") or NUTS()"
             )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        if self.over is not None and set(self.over) != set(plan.free):
+            return self._part(data, plan, rows, known, weights, seed, start)
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         others = begin.elsewhere(plan, known, seed, start)
         begun = begin.measured(plan, (), params, known, rows, np.zeros((1, density.size(plan, known))), others)
@@ -63,6 +81,25 @@ class Laplace:
         history = np.asarray(begun.trail)
         history, params = history[np.isfinite(history)], {name: value[0] for name, value in point.items()}
         return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, belief=settled(plan, normal, known, rows, seed))
+
+
+    def _part(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        """The normal of some parameters, the others given at the mode of all."""
+        top = MAP().run(data, plan, rows, known, weights, seed, start)
+        mode = {name: jnp.asarray(value) for name, value in top.params.items()}
+        others = {name: value for name, value in mode.items() if name not in self.over}
+        some = planning.make(plan.structure, plan.pattern, (*plan.given, *others))
+        given = known._replace(given={**known.given, **others})
+        found = Laplace().run(data, some, rows, given, weights, seed, {name: np.asarray(mode[name]) for name in self.over})
+        if not isinstance(found.belief, Normal):
+            raise Refusal(f"Laplace(over=...): model '{plan.structure.model.name}' has discrete sites outside rows; take all parameters")
+        owner = np.concatenate([np.full(spec.size, name in self.over) for name, spec in sorted(density.shapes(plan, known).items())])
+        loc, root = np.asarray(density.flat(plan, mode, known)).copy(), np.asarray(found.belief.factor)
+        loc[owner] = found.belief.loc
+        factor = np.zeros((len(loc), root.shape[-1]), loc.dtype)
+        factor[owner] = root if root.ndim == 2 else np.diag(root)
+        params = {**{name: np.asarray(value) for name, value in mode.items()}, **found.params}
+        return found._replace(params=params, belief=Normal(loc, np.zeros_like(loc), factor))
 
 
 def normal_at(begun: begin.Begin) -> Normal:
