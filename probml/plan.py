@@ -356,7 +356,7 @@ def _variable(structure: Structure, site: Site) -> Variable:
             f"Bernoulli sites have a finite list of states here. Give '{site.name}' in the data or write it as a Categorical"
         )
     cells = math.prod(site.cells)
-    if cells * math.log2(max(site.states, 2)) > 16:
+    if cells > 1 and cells * math.log2(max(site.states, 2)) > 16:  # of one cell the states are the table, which has its own budget
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.states} states that "
             "are not independent given the "
