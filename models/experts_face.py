@@ -18,8 +18,7 @@ except ModuleNotFoundError as error:
 
 
 def _is_branches(value) -> bool:
-    words, valid = whole(2)
-    return value is None or isinstance(value, tuple | list) and len(value) > 0 and all(map(valid, value))
+    return value is None or isinstance(value, tuple | list) and len(value) > 0 and all(map(whole(2)[1], value))
 
 
 class _Experts(Face):
@@ -131,11 +130,10 @@ class _Experts(Face):
             )
 
     def _learnt(self, fit, X, weights, unit: float) -> None:
-        total = float(len(X) if weights is None else weights.sum())
-        self._keep(fit, total)
-        self.history_ = np.asarray(fit.history) - total * np.log(unit)
-        self.lower_bounds_ = self.history_ / total
+        self._keep(fit, len(X) if weights is None else weights.sum())
+        self.lower_bounds_ = self.lower_bounds_ - np.log(unit)
         self.lower_bound_ = float(self.lower_bounds_[-1])
+        self.history_ = self.lower_bounds_ * self.total_weight_
 
     # What was learnt, in the units of the data
 
@@ -182,7 +180,7 @@ class _Experts(Face):
     def shares_(self):
         """The experts' shares where there is no gate, (experts,)."""
         check_is_fitted(self, "fit_")
-        if self._leaves == 1:
+        if not self._sites:
             return np.ones(1)
         if self.gate:
             raise AttributeError(f"{type(self).__name__}(gate=True) has no shares: they depend on x, see gates(X)")
@@ -394,10 +392,5 @@ class MixtureOfExpertsClassifier(_Experts, Classifier):
         data = self._asked(X)
         if y is None:
             return data
-        classes = self.classes_
-        try:
-            codes = self._codes(y, classes)
-        finally:
-            self.classes_ = classes
-        check_consistent_length(data["x"], codes)
-        return data | {"y": codes}
+        check_consistent_length(data["x"], y)
+        return data | {"y": self._codes(y, self.classes_)}

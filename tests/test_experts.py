@@ -262,8 +262,9 @@ def test_bad_input_is_refused_by_name(face, x, y, words):
 
 
 def test_an_expert_without_noise_is_refused_where_the_likelihood_has_no_maximum():
+    x = np.random.default_rng(8).normal(size=(300, 3))
     with pytest.raises(probml.Refusal, match="(?s)collapsed.*prior"):
-        MixtureOfExperts(1, prior=False).fit(X, 2 * X[:, 0])
+        MixtureOfExperts(1, prior=False).fit(x, x @ [1.0, 2.0, 3.0])
 
 
 @SLOW

@@ -144,6 +144,11 @@ def test_a_hundred_million_pairs_take_no_longer_than_with_scikit_learn():
     assert ours < theirs
 
 
+def test_kernels_may_be_more_than_a_site_of_several_cells_has_states():
+    rows = np.linspace(-3, 3, 70_000)[:, None]
+    np.testing.assert_allclose(KernelDensity(0.1).fit(rows).score_samples([[0.5], [-1.0]]), -np.log(6), atol=1e-4)
+
+
 # The classifier
 
 
