@@ -3,6 +3,7 @@
 Gaussian blocks come first, then variances and probability tables, then whatever is left, to be climbed.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from probml.levels import Level
 from probml.plan import Plan
 
 DENSE = 2048  # entries of a jointly quadratic block
+NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
 KINKED = ("Laplace", "AsymmetricLaplace")  # densities without a derivative at their middle: no Newton steps
 
 
@@ -25,6 +27,7 @@ class Block:
 
     `form` is None for the general path. `steps` take the parameter to the quantity c in which the form holds.
     `event` counts the axes of c that belong together. `stacked`: c is all the block's parameters as one vector.
+    `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a Hessian of all rows is a good buy.
     """
 
     names: tuple[str, ...]
@@ -35,11 +38,14 @@ class Block:
     conjugate: bool
     rowwise: bool
     why: str
+    newton: bool = False
 
     def describe(self, plan: Plan, prior: bool) -> str:
         sites = plan.structure.sites
         kinds = "/".join(dict.fromkeys(sites[name].kind for name in self.names))
         targets = ", ".join(dict.fromkeys(sites[user].kind for user in self._users(plan)))
+        if self.newton:
+            return f"Newton on the rows: {self.why}"
         if self.form is None:
             return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
         if not self.conjugate and prior:
@@ -213,7 +219,6 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
             (singles if conjugate else general).append(block)
         else:
             general.append(Block((name,), None, (), 0, False, False, rowwise, why))
-    stages: list[list[Block]] = []
     together: list[Block] = []
     for group in gaussian:
         names = tuple(name for name in plan.free if name in group)
@@ -224,8 +229,20 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
             together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
         else:
             general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
-    stages = [stage for stage in (together, *_apart(plan, singles), *([block] for block in general)) if stage]
-    return tuple(tuple(stage) for stage in stages)
+    curved = [block for block in general if _curved(plan, block, found)]
+    if not 0 < sum(math.prod(sites[name].shape) for block in curved for name in block.names) <= NEWTON:
+        curved = []
+    climbing = [dataclasses.replace(block, newton=True) for block in curved]
+    rest = [[block] for block in general if block not in curved]
+    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest) if stage)
+
+
+def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
+    """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels, under a prior without kinks."""
+    (name, *more), sites = block.names, plan.structure.sites
+    uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan) for a in sites[user].uses if name in sites[user].uses[a]]
+    plain = not more and block.form is None and block.rowwise and sites[name].domain == "real" and sites[name].kind not in KINKED
+    return plain and all(site.name in plan.rowwise and site.family is not None and use.level <= Level.AFFINE for site, use in uses)
 
 
 def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
 from probml import families
-from probml.ascent import lbfgs, newton
+from probml.ascent import damped_newton, lbfgs, newton
 from probml.blocks import KINKED, Block, backward, blocks, pack, unpack
 from probml.bundles import Bundle
 from probml.density import support
@@ -65,6 +66,25 @@ class Objective:
         return value, gradient
 
 
+    def value_gradient_hessian(self, unpack, c):
+        """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
+
+        def both(total):
+            def slope(c):
+                value, gradient = jax.value_and_grad(total)(c)
+                return gradient, (value, gradient)
+
+            hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(c)
+            return value, gradient, hessian
+
+        def chunk(pair):
+            rows, taps = pair
+            return both(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows)), ()
+
+        pooled = both(lambda c: self._pooled(unpack, c))
+        return jax.tree.map(jnp.add, pooled, _over(chunk, self.chunks, self.expected.taps))
+
+
 class _Pair(tuple):
     """Rows with their taps, so that `accumulate` chunks both."""
 
@@ -107,7 +127,7 @@ def maximise(
         elif stage[0].form:
             params.update(_ascend_form(objective, stage[0], steps))
         elif not only_forms:
-            params.update(_ascend(objective, stage, steps))
+            params.update((_ascend_curved if stage[0].newton else _ascend)(objective, stage, steps))
     return params
 
 
@@ -233,6 +253,16 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
 
     best, *_ = lbfgs(loss, start, steps, 1e-12)
     return {name: maps[name](best[name]) for name in names}
+
+
+def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
+    """Damped Newton steps on blocks that are affine in the rows' arguments, all together; never lowers the objective."""
+    start, unpack = ravel_pytree({name: objective.params[name] for block in stage for name in block.names})
+
+    def evaluate(c):
+        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c))
+
+    return unpack(damped_newton(evaluate, start, steps, 1e-12)[0])
 
 
 def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:

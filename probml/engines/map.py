@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import density
 from probml.ascent import damped_newton, lbfgs, level
-from probml.blocks import KINKED, blocks
+from probml.blocks import KINKED, NEWTON, blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.density import climbed, from_free, to_free, value_and_gradient, value_gradient_hessian
@@ -26,7 +26,6 @@ from probml.sequences import merged, picked
 from probml.updates import maximise
 
 BLOCK = 50  # iterations a device call
-NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
 ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
 CHUNK = 2**11  # of these at once
