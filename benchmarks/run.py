@@ -1,7 +1,8 @@
 """Time probml against its peers: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
 
 Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
-included; "warm" the median of later ones, which take turns with the peer on the same data. Posteriors (`schools`, `linear`, `logistic`,
+included; "warm" the median of later ones, which take turns with the peer on the same data. Discriminative models are `million`, `digits`,
+`machine`, `experts`. Posteriors (`schools`, `linear`, `logistic`,
 `labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality.
 """
 
@@ -14,11 +15,13 @@ from pathlib import Path
 
 from cases import CASES as COMMON
 from chain_cases import CASES as CHAINS
+from discriminative_cases import CASES as DISCRIMINATIVE
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
 # case -> the file that runs it
 FILES = {"cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
+FILES |= {"discriminative_cases.py": DISCRIMINATIVE}
 CASES = {case: file for file, cases in FILES.items() for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", *CHAINS), ("float64", "float32"))
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
