@@ -78,6 +78,8 @@ def explain(model: Model, data: Any = None) -> Explanation:
         engines.append(
             {"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else "possible"}
         )
+        if name == "MAP" and plan.rowwise and plan.free:
+            engines[-1][""] += f", {engine.climb(held, plan)}"
     for engine in POSTERIORS:
         try:
             engine.refuse(held, plan)

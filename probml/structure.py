@@ -120,9 +120,10 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
         loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes) and batch[axis] != 1]
         if batch[row_axis] != 1 or loose:
+            advice = f'Sum it, factor("{name}", value.sum(-1)),' if factor else "Declare a vector with .to_event(1),"
             raise ModelError(
-                f"{where}: its distribution has batch shape {batch} for a single row, so an axis of it is neither rows() nor a plate. "
-                "Declare a vector with .to_event(1), or put the site in a numpyro.plate inside rows()"
+                f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for a single row, so an axis of it is "
+                f"neither rows() nor a plate. {advice} or put the site in a numpyro.plate inside rows()"
             )
     discrete = fn.support is not None and bool(fn.support.is_discrete)
     family = families.likelihood(base)

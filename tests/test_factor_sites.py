@@ -152,3 +152,33 @@ def test_a_factor_cannot_be_given_as_data():
     x, y = classes(10)
     with pytest.raises(probml.DataError, match="hinge"):
         squared_hinge().fit({"x": x, "y": y, "hinge": y})
+
+
+@probml.model
+def a_loss_a_cell(x):
+    with plate("item", 2):
+        weights = sample("weights", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        y = sample("y", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        factor("loss", -((y - x * weights) ** 2))
+
+
+@probml.model
+def a_plate_of_losses(x):
+    with plate("output", 3, dim=-1):
+        weights = sample("weights", dist.Normal(0.0, 1.0).expand([x.shape[-1]]).to_event(1))
+    with probml.rows(), plate("item", 3, dim=-2):
+        y = sample("y", dist.Bernoulli(0.5))
+        factor("hinge", -jnp.maximum(1 - (2 * y - 1) * (weights @ x.T), 0.0) ** 2)
+
+
+def test_a_factor_of_several_cells_wants_a_plate_or_a_sum():
+    x, y = classes(40)
+    with pytest.raises(probml.ModelError, match="'loss'.*Sum it"):
+        a_loss_a_cell().fit({"x": x[:, :2], "y": x[:, :2]})
+    labels = np.column_stack([y, 1 - y, y])
+    fit = a_plate_of_losses().fit({"x": x, "y": labels})
+    for item in range(3):  # three machines that share nothing
+        alone = np.asarray(fit.params["weights"])[item]
+        np.testing.assert_allclose(alone, fit.params["weights"][0] * (-1) ** item, atol=1e-5)
+    np.testing.assert_array_equal(fit.predict({"x": x}, "y")[:, 0], (x @ fit.params["weights"][0] > 0).astype(int))

@@ -81,8 +81,15 @@ class MAP:
         """MAP treats every plan."""
         check_distinct(data, plan)
 
+    def climb(self, data: Data, plan: Plan) -> str:
+        """How the plan would be climbed, in words."""
+        if self.optimizer is not None:
+            return "by the optimiser"
+        known = Known({name: jnp.asarray(value) for name, value in data.table.values.items()}, {}, {})
+        return "by Newton's steps" if curved(plan, known) else "by L-BFGS"
+
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        if self.optimizer is None and curved(plan, known, rows):
+        if self.optimizer is None and curved(plan, known):
             return self._unstuck(self._newton, data, plan, rows, known, _prior_point(plan, known) | given_start(plan, start), seed, start)
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
         params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
@@ -161,9 +168,9 @@ class MAP:
         return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 
-def curved(plan: Plan, known: Known, rows: Any) -> bool:
+def curved(plan: Plan, known: Known) -> bool:
     """Whether Newton's steps pay: rows are passed over, their density is smooth in few coefficients, nothing is summed out."""
-    if isinstance(rows, Summary) or not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
+    if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
     return all(s.kind not in KINKED and not s.factor for s in kinds) and density.size(plan, known) <= NEWTON

@@ -34,7 +34,8 @@ class Status(enum.IntEnum):
             Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise max_iterations or steps, or the tolerance",
             Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, please report the model",
             Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
-            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded or badly scaled",
+            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded, badly scaled, or "
+            "have a kink there",
             Status.EXACT: "exact",
             Status.RUNAWAY: "stopped: there is no maximum, parameters go to infinity",
             Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a while; their best point is kept",
