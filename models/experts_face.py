@@ -6,6 +6,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimator import Classifier, Face, flat, n_parameters
+from probml.models.complete import Complete
 from probml.models.experts import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, whole
 
@@ -21,7 +22,7 @@ def _is_branches(value) -> bool:
     return value is None or isinstance(value, tuple | list) and len(value) > 0 and all(map(whole(2)[1], value))
 
 
-class _Experts(Face):
+class _Experts(Complete, Face):
     """What both faces share: standardised columns, the tree, and coefficients in the user's units."""
 
     _target = "y"
@@ -69,22 +70,10 @@ class _Experts(Face):
         self.random_state = random_state
         self.engine = engine
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = False
-        return tags
-
     # Reading
 
     def _take(self, X, reset):
-        X = self._numbers(X, reset).astype(float)
-        if (hole := np.isnan(X)).any():
-            row, j = np.argwhere(hole)[0]
-            raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and experts "
-                "do not say how X is distributed. Drop those rows, or fill them"
-            )
-        return X
+        return self._whole(X, reset)
 
     def _standardise(self, X, weights) -> None:
         """Learn the columns' means and standard deviations: units and offsets then do not matter to the priors, nor to rounding."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from probml import DataError, Fit
 from probml.estimator import Face
-from probml.models.margins import Complete
+from probml.models.complete import Complete, Unsure
 from probml.parameters import check
 
 try:
@@ -57,8 +57,10 @@ class Framed(Complete):
         return data if y is None else {**data, "y": np.asarray(y)}
 
 
-class Numeric(Framed, RegressorMixin, Face):
+class Numeric(Framed, Unsure, RegressorMixin, Face):
     """A face of y, a number."""
+
+    _why = "its answer is a number"
 
     _spread = 1.0  # of the y of `fit_`
 
@@ -84,16 +86,6 @@ class Numeric(Framed, RegressorMixin, Face):
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
-
-    @property
-    def predict_proba(self):
-        """A regression has no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: its answer is a number")
-
-    @property
-    def predict_log_proba(self):
-        """A regression has no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_log_proba: its answer is a number")
 
 
 def counted(weights: np.ndarray) -> np.ndarray | None:

@@ -4,6 +4,7 @@ import numpy as np
 
 from probml import DataError
 from probml.estimator import Classifier
+from probml.models.complete import Complete, Unsure
 from probml.parameters import check
 
 try:
@@ -12,46 +13,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
 
-class Complete:
-    """A face whose rows, and answers where there are any, must be seen whole."""
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = False
-        return tags
-
-    def _whole(self, X, reset: bool) -> np.ndarray:
-        """X as float64 (n, d).
-
-        Raises:
-            DataError: a cell is missing, by column and row.
-        """
-        X = self._numbers(X, reset).astype(float, copy=False)
-        if np.isnan(X.sum()) and (hole := np.isnan(X)).any():
-            row, j = np.argwhere(hole)[0]
-            raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and "
-                f"{type(self).__name__} does not say how X is distributed. Drop those rows, fill them, or fit a model in which X is a "
-                "site beside the class, such as GaussianDiscriminant"
-            )
-        return X
-
-    def _required(self, y) -> None:
-        if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-
-    @property
-    def predict_proba(self):
-        """There are no probabilities: a loss is no likelihood."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: its loss is no likelihood. LogisticRegression has one")
-
-    @property
-    def predict_log_proba(self):
-        """There are no probabilities: a loss is no likelihood."""
-        raise AttributeError(f"{type(self).__name__} has no predict_log_proba: its loss is no likelihood. LogisticRegression has one")
-
-
-class Margin(Complete, Classifier):
+class Margin(Complete, Unsure, Classifier):
     """A classifier by planes."""
 
     def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

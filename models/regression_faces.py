@@ -12,6 +12,7 @@ import numpy as np
 from probml import DataError, Exact, Fit, ModelError
 from probml.estimator import Face
 from probml.models import evidence
+from probml.models.complete import Complete, Unsure
 from probml.models.linear_regression import linear_regression
 from probml.models.smoothing import design, smooth_moments, smoothing
 from probml.parameters import ANY, FLAG, check, number, one_of, optional, sizes
@@ -27,24 +28,22 @@ WIDE = 1e8  # prior standard deviation of what is flat where scales are chosen, 
 NIL = 1e-8  # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard deviation of its column
 
 
-class _Regression(RegressorMixin, Face):
+class _Regression(RegressorMixin, Complete, Unsure, Face):
     """What the faces of regression share: reading rows, and the Fit when it is first asked for."""
 
     _several = False
+    _why = "predict(X, return_std=True) tells mean and standard deviation"
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = False
         tags.target_tags.multi_output = self._several
         return tags
 
     def _read(self, X, y, sample_weight):
         """(X (n, d), y (n, m), weights or None) as floats, checked."""
         check(self, self._rules)
-        if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        X = self._numbers(X, reset=True).astype(float)
-        self._refuse_holes(X)
+        self._required(y)
+        X = self._whole(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
         if y.ndim == 2 and self._several:
             y = check_array(y, dtype=np.float64, input_name="y")
@@ -56,21 +55,9 @@ class _Regression(RegressorMixin, Face):
         y = y[:, None] if y.ndim == 1 else y
         return (X, y, weights) if kept is None else (X[kept], y[kept], weights)
 
-    def _refuse_holes(self, X) -> None:
-        if not np.isnan(X.sum()) or not (hole := np.isnan(X)).any():
-            return
-        row, j = np.argwhere(hole)[0]
-        raise DataError(
-            f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and a "
-            "regression does not say how X is distributed. Drop those rows, fill them, or fit a model in which X is a site beside y, "
-            "such as gaussian_mixture(k=1, d=...) of both, by EM"
-        )
-
     def _asked(self, X) -> np.ndarray:
         check_is_fitted(self, "moments_")
-        X = self._numbers(X, reset=False).astype(float)
-        self._refuse_holes(X)
-        return X
+        return self._whole(X, reset=False)
 
     def _floor(self, y, centred: bool = True) -> float:
         """The least noise variance that is looked at: the digits of y, and those of the arithmetic of `fit_` about its mean."""
@@ -88,11 +75,6 @@ class _Regression(RegressorMixin, Face):
     def log_prob(self, X, y):
         """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,), nats."""
         return self.fit_.log_prob(self.as_data(X, y))
-
-    @property
-    def predict_proba(self):
-        """A regression has no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: predict(X, return_std=True) tells mean and standard deviation")
 
     def _output(self, value: np.ndarray) -> np.ndarray:
         """(..., m) without the axis of outputs where y had none."""

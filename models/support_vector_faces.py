@@ -8,7 +8,8 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimator import Face
-from probml.models.margins import Complete, Margin
+from probml.models.complete import Complete, Unsure
+from probml.models.margins import Margin
 from probml.models.support_vectors import KERNELS, Kernel, Solution, pairs, solve, support_vector_machine, support_vector_regression
 from probml.parameters import Rule, check, number, one_of, whole
 
@@ -226,7 +227,7 @@ class SupportVectorMachine(_Machine, Margin):
         return known.at({"dual": self._dual, "bias": self.intercept_}, {"y": tuple(self.classes_.tolist())})
 
 
-class SupportVectorRegression(RegressorMixin, _Machine, Complete, Face):
+class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
     """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the ε-insensitive loss, scikit-learn's SVR.
 
         min over f, b:  ½ |f|² + Σ_i C_i max(0, |y_i − f(x_i) − b| − ε)
