@@ -38,7 +38,7 @@ def reliability(report, label=None, *, ax=None):
     error = float((rows * np.abs(share - predicted)).sum() / rows.sum())
     ax.set(xlim=(-0.01, 1.01), ylim=(0, 1.02), aspect="equal")
     what = "most probable label" if label is None else f"probability of {label!s}"
-    ax.set_title(f"{what}: calibration error {error:.3f}, {report.rows} rows", fontsize=9)
+    ax.set_title(f"{what}\ncalibration error {error:.3f}, {report.rows} rows", fontsize=9)
     ax.set_xlabel("mean predicted probability")
     ax.set_ylabel("share that came true")
     return ax

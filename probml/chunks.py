@@ -243,6 +243,11 @@ def read(
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
             array = np.asarray(ragged.padded(name, known[name], unseen=False))
+            if not array.ndim:
+                raise tables.DataError(
+                    f"{model.name}: the input '{name}' is one value, {known[name]!r}, but an input has one a row, (n, ...): bind what is the "
+                    f"same in all rows, {model.name}({name}={known[name]!r})"
+                )
             specs[name] = (array.shape[1:], array.dtype.kind)
             if shapes and shapes[name][0][:1] == (None,) and array.ndim > 1:
                 specs[name] = ((None, *array.shape[2:]), array.dtype.kind)

@@ -139,6 +139,7 @@ def test_a_model_that_did_not_make_the_rows_is_rejected(x):
     assert report.rejected["beta[0]"] == "the posterior is too wide"
 
 
+@pytest.mark.slow
 def test_labels_seen_in_part_of_the_rows_are_counted_in_the_prior_predictive():
     names = np.array(["low", "high"])[np.arange(30) % 2].astype(object)
     report = labelled(k=2).check({"z": names, "x": np.zeros(30)}, simulations=100)

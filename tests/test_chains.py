@@ -146,6 +146,7 @@ def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
     assert error < 1.3 * np.sqrt(2 / np.pi * q / draws).sum()  # the expected error of a multinomial sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stay", [0.9, 1.0])  # a chain that forgets; one that never does
 def test_blocks_equal_the_plain_scan_on_long_chains(stay):
     random, steps, k = np.random.default_rng(2), 40_000, 4

@@ -39,6 +39,7 @@ def test_the_best_by_bic_is_kept_and_answers(face):
         clone(face).set_params(criterion="best").fit(X)
 
 
+@pytest.mark.slow
 def test_a_masked_model_stops_where_the_smaller_one_does(face):
     """EM from the end of the grid's fit, in the model of that size alone, has nothing left to gain."""
     for k in (2, 3):

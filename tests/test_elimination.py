@@ -17,7 +17,7 @@ import oracles
 
 jax.config.update("jax_enable_x64", True)
 
-SEEDS = range(6)
+SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4, 5))]
 
 
 @pytest.fixture(params=["unrolled", "levelwise", "wide"], autouse=True)

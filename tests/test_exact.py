@@ -309,6 +309,7 @@ def test_the_predictive_of_a_normal_inverse_wishart_is_a_multivariate_student_t(
     close(fit.log_prob({"x": x}), stats.multivariate_t(m, scatter * (k + 1) / (k * df), df).logpdf(x))
 
 
+@pytest.mark.slow
 def test_draws_of_a_normal_inverse_wishart_have_its_moments():
     fit, _, m, k, nu, scatter, _ = wisharted()
     draws = fit.draws(4000, seed=0)

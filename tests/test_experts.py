@@ -145,6 +145,7 @@ def test_rows_whose_y_is_unseen_are_left_out_and_a_weight_of_two_is_a_row_twice(
     np.testing.assert_allclose(two.responsibilities(X[:1], [nan]), two.gates(X[:1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hard", [False, pytest.param(True, marks=SLOW)])
 def test_gates_recover_a_planted_partition(hard):
     rng = np.random.default_rng(4)

@@ -394,6 +394,7 @@ def test_a_predictive_is_the_average_over_draws():
     assert (np.abs(np.exp(log - fit.log_prob(animals())) - 1) < 5 * error).all()
 
 
+@pytest.mark.slow
 def test_float32_fits_are_close_to_float64():
     with jax.enable_x64(False):
         single = menagerie().fit(animals(), probml.Exact())

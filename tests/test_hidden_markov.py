@@ -230,6 +230,7 @@ MADE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("emission", some({"normal", "categorical"}, MADE))
 def test_every_emission_recovers_what_made_the_data(emission):
     model = hidden_markov(k=2, d=1 if emission == "categorical" else 2, emission=emission, symbols=3)
@@ -245,6 +246,7 @@ def test_every_emission_recovers_what_made_the_data(emission):
         np.testing.assert_allclose(found, value, atol=0.12 * max(1.0, np.abs(value).max()), err_msg=name)
 
 
+@pytest.mark.slow
 def test_counts_to_come_are_forecast_by_their_means():
     face = HiddenMarkov(2, emission="poisson", start={"rate": [[2.0], [9.0]]}).fit([2, 1, 3, 2, 9, 8, 11, 9, 2, 1, 2, 8, 10, 9])
     expected = face.filter([2, 9])[-1] @ face.transmat_ @ face.lambdas_
@@ -291,6 +293,7 @@ def face(sequences):
     return HiddenMarkov(2, random_state=0).fit(sequences)
 
 
+@pytest.mark.slow
 def test_lists_and_lengths_are_the_same_sequences(face, sequences):
     X, lengths = np.vstack(sequences), [30, 7, 55, 1]
     other = HiddenMarkov(2, random_state=0).fit(X, lengths=lengths)
@@ -362,6 +365,7 @@ def test_integers_and_a_single_step_are_data():
     assert [len(z) for z in HiddenMarkov(2, scale=1.0).fit(steps).predict(steps)] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_sequence_twice_is_one_of_weight_two(sequences):
     twice = HiddenMarkov(2, start={"mean": [[0.0], [5.0]]}).fit([*sequences, sequences[0]])
     weighed = HiddenMarkov(2, start={"mean": [[0.0], [5.0]]}).fit(sequences, sample_weight=[2.0, 1.0, 1.0, 1.0])

@@ -136,6 +136,7 @@ def test_it_stands_in_pipelines_and_searches():
 # Theory
 
 
+@pytest.mark.slow
 def test_logistic_regression_and_normal_classes_of_one_covariance_meet_as_rows_grow():
     rng = np.random.default_rng(0)
     root, away = np.linalg.cholesky(np.array([[1.0, 0.4], [0.4, 2.0]])), []

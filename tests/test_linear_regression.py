@@ -100,6 +100,7 @@ def test_the_evidence_is_the_integral_over_weight_and_noise():
     close(fit.log_evidence, np.log(whole), 1e-6)
 
 
+@pytest.mark.slow
 def test_outputs_with_noises_of_their_own_are_regressions_of_their_own():
     x, y = table()[0], outputs()
     model, alone = linear_regression(outputs=2), linear_regression()
@@ -432,6 +433,7 @@ def test_the_fit_answers_as_the_face():
     close(again.fit_.params["beta"], face.coef_)
 
 
+@pytest.mark.slow
 def test_several_outputs_are_faces_of_their_own():
     x, y = table()[0], outputs()
     face = BayesianLinearRegression().fit(x, y)

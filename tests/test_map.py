@@ -265,6 +265,7 @@ def network(x, hidden=6):
         sample("y", dist.Bernoulli(logits=jnp.tanh(x @ first + shift) @ second))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [probml.MAP(), probml.MAP(optimizer=optax.adam(0.05), steps=400)])
 def test_hidden_units_that_are_alike_are_told_apart(engine):
     x = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)

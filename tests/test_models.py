@@ -55,6 +55,7 @@ def test_a_mixture_survives_pickling():
     assert pickle.loads(pickle.dumps(model)) == model == gaussian_mixture(k=3, d=2, scale=[0.1, 2.0])
 
 
+@pytest.mark.slow
 def test_a_mixture_recovers_what_it_simulated():
     truth = {
         "weights": np.array([0.5, 0.3, 0.2]),
@@ -111,6 +112,7 @@ def test_an_unseen_cell_of_a_diagonal_mixture_is_integrated_out():
     np.testing.assert_allclose(fit.impute(holes)["x"][0], [seen @ CENTRES[:, 0] / seen.sum(), 1.5], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["full", "tied"])
 def test_an_unseen_cell_of_correlated_ones_is_integrated_out(covariance):
     matrices = np.array([[[1.0, 0.6], [0.6, 2.0]], [[0.5, -0.3], [-0.3, 1.0]], [[2.0, 0.9], [0.9, 1.5]]])

@@ -171,6 +171,7 @@ def test_some_nodes_only(asia):
     np.testing.assert_allclose(bars(ax)["xray"]["yes"], asia.predict_proba({"smoke": ["yes"]}, "xray")[0, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_large_network_is_drawn_as_circles_with_names(tmp_path):
     fit = many(40)
     ax = draw_network(fit, {"node_3": "yes"})
@@ -257,6 +258,7 @@ def test_bad_input_is_refused_by_name(asia, case):
         assert word in str(error.value), str(error.value)
 
 
+@pytest.mark.slow
 def test_other_models_are_drawn_too():
     x = np.random.default_rng(0).normal(size=(60, 2))
     fit = gaussian_mixture(2, 2).fit({"x": x}, probml.EM(restarts=1))

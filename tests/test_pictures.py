@@ -166,6 +166,7 @@ def test_a_profile_writes_the_parameters_and_colours_how_far_they_are_apart(tmp_
     assert saved(ax, tmp_path)
 
 
+@pytest.mark.slow
 def test_every_kind_of_face_has_a_profile(mixture, table):
     codes = np.random.default_rng(0).integers(3, size=(60, 2))
     assert len(pictures.profile(LatentClass(2, random_state=0).fit(codes)).get_yticks()) == 6
@@ -226,6 +227,7 @@ def test_pictures_are_drawn_where_they_are_told_to_and_leave_no_state(mixture, t
     assert pyplot is None or not pyplot.get_fignums()
 
 
+@pytest.mark.slow
 def test_more_components_than_named_colours_have_colours_of_their_own(table):
     face = GaussianMixture(9, covariance_type="tied spherical", random_state=0).fit(table)
     assert len({line.get_color().tobytes() for line in pictures.ellipses(face, table, sd=(1,)).get_lines()}) == 9

@@ -72,6 +72,7 @@ DATA = {
     "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'", "zero"),
     "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'", ">= 0"),
     "unseen input": (lambda: cases.regression_mixture(k=2, d=2).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
+    "an input of one value": (lambda: cases.regression_mixture(k=2, d=2).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
     "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}), "input 'x'"),
     "a missing setting": (lambda: cases.diagonal_mixture(k=3).fit({"x": X}), "'d'"),
     "Exact with a hidden class": (lambda: MIXTURE.fit({"x": X}, probml.Exact()), "'z'", "EM()"),
