@@ -14,6 +14,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
+TOLD = 2**16  # rows that tell the centre and the unit of a column
 OFF, WIDE = 10.0, 1e3  # standard deviations a mean, and units a standard deviation, may be off before columns are standardised
 
 
@@ -21,7 +22,12 @@ class Framed(Complete):
     """A face of planes x β + b: columns about a centre, in units of their own, where they need it."""
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
-        """Learn where columns are centred, and their units; X in these. Columns that are well are left alone, and not copied."""
+        """Learn where columns are centred, and their units; X in these. Columns that are well are left alone, and not copied.
+
+        These are coordinates for a climb and no estimates: of very many rows some tell them.
+        """
+        whole, step = X, max(len(X) // TOLD, 1)
+        X, weights = X[::step], weights[::step]
         d, total = X.shape[1], weights.sum()
         mean, square = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
         spread = np.sqrt(np.maximum(square - mean**2, 0.0))
@@ -34,7 +40,7 @@ class Framed(Complete):
         if not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all() and (unit > 1 / WIDE).all():
             centre, unit = np.zeros(d), np.ones(d)
         self._centre, self._unit = centre, unit
-        return self._framed(X)
+        return self._framed(whole)
 
     def _framed(self, X) -> np.ndarray:
         if not self._centre.any() and (self._unit == 1).all():

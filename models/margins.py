@@ -31,8 +31,10 @@ class Margin(Complete, Unsure, Classifier):
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
             raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's class. Drop rows without one")
+        if kept is not None:
+            X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept
-        X, codes, weights = X[kept], codes[kept], np.ones(len(kept)) if weights is None else weights
+        weights = np.ones(len(kept)) if weights is None else weights
         found = np.unique(codes)
         if len(found) < 2:
             names = self.classes_[found].tolist()
