@@ -245,8 +245,8 @@ def read(
             array = np.asarray(ragged.padded(name, known[name], unseen=False))
             if not array.ndim:
                 raise tables.DataError(
-                    f"{model.name}: the input '{name}' is one value, {known[name]!r}, but an input has one a row, (n, ...): bind what is the "
-                    f"same in all rows, {model.name}({name}={known[name]!r})"
+                    f"{model.name}: the input '{name}' is one value, {known[name]!r}, but an input has one a row, (n, ...): bind what is "
+                    f"the same in all rows, {model.name}({name}={known[name]!r})"
                 )
             specs[name] = (array.shape[1:], array.dtype.kind)
             if shapes and shapes[name][0][:1] == (None,) and array.ndim > 1:
