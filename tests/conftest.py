@@ -36,3 +36,8 @@ def forget_programs():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
         jax.clear_caches()
+
+
+def pytest_collection_modifyitems(items):
+    """The longest test first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: "test_readme" not in item.nodeid)
