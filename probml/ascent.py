@@ -40,6 +40,20 @@ def newton(loss, start):
     return jax.tree.map(lambda a, b: jnp.where(good, a, b), best, start)
 
 
+def second_order(function):
+    """u → (value, gradient, Hessian) of a function of a vector: all directions of its gradient at once."""
+
+    def slope(u):
+        value, gradient = jax.value_and_grad(function)(u)
+        return gradient, (value, gradient)
+
+    def at(u):
+        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(u)
+        return value, gradient, hessian
+
+    return at
+
+
 def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance: float, trail: int = 0):
     """Minimise a function of one vector by Newton's steps, (H + damping · diag H) step = −gradient (Levenberg 1944, Marquardt 1963).
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
+from probml.ascent import second_order
 from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
 from probml.passes import accumulate, row_totals, total_evidence, weigh
 from probml.plan import Plan
@@ -131,26 +132,18 @@ def value_gradient_hessian(
     Cost: d directions of a gradient at once, in a regression two products of the rows with d columns; memory of one chunk × d.
     """
 
-    def both(total):
-        def slope(u):
-            value, gradient = jax.value_and_grad(total)(u)
-            return gradient, (value, gradient)
-
-        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(u)
-        return value, gradient, hessian
-
     def chunk(rows):
         def total(u):
             params = point(u)[0]
             return scale * weigh(row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights)
 
-        return both(total), ()
+        return second_order(total)(u), ()
 
     def rest(u):
         params, volume = point(u)
         return volume + (log_prior(plan, params, known, mode) if prior else 0.0)
 
-    return jax.tree.map(jnp.add, accumulate(chunk, chunks)[0], both(rest))
+    return jax.tree.map(jnp.add, accumulate(chunk, chunks)[0], second_order(rest)(u))
 
 
 def posterior(plan: Plan, known: Known, chunks: Rows | Summary, scale: float = 1.0) -> Callable:

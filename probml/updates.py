@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to
 
 from probml import families
-from probml.ascent import damped_newton, lbfgs, newton
+from probml.ascent import damped_newton, lbfgs, newton, second_order
 from probml.blocks import KINKED, Block, backward, blocks, pack, unpack
 from probml.bundles import Bundle
 from probml.density import support
@@ -69,19 +69,11 @@ class Objective:
     def value_gradient_hessian(self, unpack, c):
         """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
 
-        def both(total):
-            def slope(c):
-                value, gradient = jax.value_and_grad(total)(c)
-                return gradient, (value, gradient)
-
-            hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(c)
-            return value, gradient, hessian
-
         def chunk(pair):
             rows, taps = pair
-            return both(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows)), ()
+            return second_order(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))(c), ()
 
-        pooled = both(lambda c: self._pooled(unpack, c))
+        pooled = second_order(lambda c: self._pooled(unpack, c))(c)
         return jax.tree.map(jnp.add, pooled, _over(chunk, self.chunks, self.expected.taps))
 
 

@@ -14,7 +14,7 @@ from probml.ascent import damped_newton, lbfgs, level
 from probml.blocks import KINKED, NEWTON, blocks
 from probml.chunks import Data
 from probml.compiling import jit
-from probml.density import climbed, from_free, to_free, value_and_gradient, value_gradient_hessian
+from probml.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.engines import training
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import UNDRAWABLE, check_distinct, given_start, prior_draws, prior_point, starts
@@ -96,7 +96,7 @@ class MAP:
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior) for block in stage):
             params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
-            gradient = _slope(plan, self.prior, _to_free(plan, params, known), known, rows)
+            _, gradient = training.objective(plan, self.prior, training.to_coordinates(plan, params, known), known, rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, data, plan, rows, known, seed, _moved(plan, params, known, seed, stuck))
         return self._unstuck(self._climb, data, plan, rows, known, params, seed, start)
@@ -117,8 +117,8 @@ class MAP:
             u, value, count, trail, flat = _climb(plan, self.prior, u, known, rows, jnp.asarray(count), self.tolerance)
             return u, value, count, trail, bool(flat)
 
-        u, history, status = self._blocks(block, _to_free(plan, params, known))
-        return Outcome(_from_free(plan, u, known), history, status, len(history) - 1)
+        u, history, status = self._blocks(block, training.to_coordinates(plan, params, known))
+        return Outcome(training.from_coordinates(plan, u, known), history, status, len(history) - 1)
 
     def _newton(self, data: Data, plan: Plan, rows: Rows, known: Known, params: Mapping) -> Outcome:
         """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates in which all are climbed."""
@@ -184,7 +184,7 @@ def _moved(plan: Plan, params: Mapping, known: Known, seed: int, stuck: list[str
         return dict(params)
     try:
         drawn = prior_draws(plan, known, jax.random.split(jax.random.key(seed), 1))
-        values = _from_free(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
+        values = training.from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
     except UNDRAWABLE:
         return dict(params)
     return {name: values[name] if name in stuck else value for name, value in params.items()}
@@ -218,22 +218,11 @@ def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step
 
 
 _prior_point = functools.partial(jit, static_argnums=0)(prior_point)
-_to_free = functools.partial(jit, static_argnames=("plan",))(to_free)
-
-
-@functools.partial(jit, static_argnames=("plan",))
-def _from_free(plan: Plan, u: Mapping, known: Known):
-    return from_free(plan, u, known)[0]
 
 
 @functools.partial(jit, static_argnames=("plan",))
 def _unflat(plan: Plan, u: jax.Array, known: Known):
     return density.unflat(plan, u, known)[0]
-
-
-@functools.partial(jit, static_argnames=("plan", "prior"))
-def _slope(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
-    return climbed(plan, prior, u, known, chunks)[1]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

@@ -46,13 +46,13 @@ def run(engine: "MAP", data: Data, plan: Plan, rows: Rows, known: Known, seed: i
     batch = min(engine.batch_rows or n, n)
     epoch = max(n // batch, 1)
     every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
-    u = _to_free(plan, params, known)
+    u = to_coordinates(plan, params, known)
     state, history, curve = engine.optimizer.init(u), [], []
     since, status, done = 0, Status.MAX_ITERATIONS, 0
 
     def judge(u):
         """Note the objective, and whether the held-out rows are better off."""
-        value, gradient = _objective(plan, engine.prior, u, known, rows)
+        value, gradient = objective(plan, engine.prior, u, known, rows)
         history.append(float(value))
         if held is not None:
             curve.append(float(_mean(plan, u, known, held)))
@@ -88,19 +88,19 @@ def run(engine: "MAP", data: Data, plan: Plan, rows: Rows, known: Known, seed: i
     if status is Status.MAX_ITERATIONS and bool(level(value, gradient)):
         status = Status.CONVERGED
     u = best[0] if curve and status is not Status.COLLAPSED else u
-    return Outcome(_from_free(plan, u, known), np.array(history), status, done, held_out=np.array(curve) if curve else None)
+    return Outcome(from_coordinates(plan, u, known), np.array(history), status, done, held_out=np.array(curve) if curve else None)
 
 
-_to_free = functools.partial(jit, static_argnames=("plan",))(to_free)
+to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _from_free(plan: Plan, u: Mapping, known: Known):
+def from_coordinates(plan: Plan, u: Mapping, known: Known):
     return from_free(plan, u, known)[0]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _objective(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
+def objective(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
     return climbed(plan, prior, u, known, chunks)
 
 
