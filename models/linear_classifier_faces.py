@@ -17,7 +17,6 @@ from probml.parameters import ENGINE, FLAG, SEED, number, one_of, optional, whol
 
 try:
     from sklearn.base import TransformerMixin
-    from sklearn.utils import compute_class_weight
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
@@ -28,15 +27,7 @@ _LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_
 
 
 class _Planes(Framed, Margin):
-    """What faces of planes share: class weights, the scale of the weights, decision values."""
-
-    def _balanced(self, X, y, sample_weight):
-        """(X, codes, weights) checked, class weights in them."""
-        X, codes, weights, _ = self._read(X, y, sample_weight)
-        if self.class_weight is not None:
-            labels = self.classes_[codes]
-            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels, sample_weight=weights)[codes]
-        return X, codes, weights
+    """What faces of planes share: the scale of the weights, decision values."""
 
     def _scale(self) -> np.ndarray:
         """Prior standard deviations of the weights, in units of the frame: √C in those of the user."""

@@ -8,6 +8,7 @@ from probml.models.complete import Complete, Unsure
 from probml.parameters import check
 
 try:
+    from sklearn.utils import compute_class_weight
     from sklearn.utils.validation import check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
@@ -42,6 +43,14 @@ class Margin(Complete, Unsure, Classifier):
         if len(found) < len(self.classes_):
             self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
         return X, codes, weights, kept
+
+    def _balanced(self, X, y, sample_weight):
+        """(X, codes, weights) checked, class weights in them."""
+        X, codes, weights, _ = self._read(X, y, sample_weight)
+        if self.class_weight is not None:
+            labels = self.classes_[codes]
+            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels, sample_weight=weights)[codes]
+        return X, codes, weights
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)

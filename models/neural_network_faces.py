@@ -13,7 +13,6 @@ from probml.models.support_vector_faces import CLASS_WEIGHT
 from probml.parameters import ENGINE, SEED, number, one_of, optional, whole
 
 try:
-    from sklearn.utils import compute_class_weight
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
@@ -132,10 +131,7 @@ class NeuralNetworkClassifier(_Network, Margin):
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
         """
-        X, codes, weights, _ = self._read(X, y, sample_weight)
-        if self.class_weight is not None:
-            labels = self.classes_[codes]
-            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels, sample_weight=weights)[codes]
+        X, codes, weights = self._balanced(X, y, sample_weight)
         k, x = len(self.classes_), self._frame(X, weights, always=True)
         model = neural_network(states=k, hidden=self._layers(), activation=self.activation, weight_scale=float(self.weight_scale))
         self._train(model, {"x": x, "y": codes}, weights, k)
