@@ -1,5 +1,6 @@
 """The log posterior density, unseen discrete sites summed out, as a function of parameters without bounds: what climbs and samplers see."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
+from probml import centring
 from probml.ascent import second_order
 from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
 from probml.passes import accumulate, row_totals, total_evidence, weigh
@@ -37,16 +39,21 @@ def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
     env = {**known.given, **params}
     whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape) for name in plan.free}
     free = {name: biject_to(support(plan, name, env)).inv(value) for name, value in whole.items()}
+    for name, share in known.centring.items():
+        free[name] = centring.leave(free[name], share, *centring.location_and_scale(plan, name, env))
     return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
 def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
     """Parameters at unbounded coordinates, and log |∂ parameters / ∂ u|."""
     env, out, volume = dict(known.given), {}, jnp.zeros(())
-    for name in plan.free:
-        transform = biject_to(support(plan, name, env))
-        env[name] = out[name] = transform(u[name])
-        volume += jnp.sum(transform.log_abs_det_jacobian(u[name], out[name]))
+    for name in plan.free:  # in order: what a prior depends on stands before it
+        transform, v = biject_to(support(plan, name, env)), u[name]
+        if name in known.centring:
+            v, extra = centring.enter(v, known.centring[name], *centring.location_and_scale(plan, name, env))
+            volume += extra
+        env[name] = out[name] = transform(v)
+        volume += jnp.sum(transform.log_abs_det_jacobian(v, out[name]))
     return out, volume
 
 
@@ -57,8 +64,8 @@ def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
 
 def shapes(plan: Plan, known: Known) -> dict[str, jax.ShapeDtypeStruct]:
     """The shapes of the unbounded coordinates."""
-    blank = {name: jnp.zeros(plan.structure.sites[name].shape) for name in plan.free}
-    return jax.eval_shape(lambda: to_free(plan, blank, known))
+    blank = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, jnp.result_type(float)) for name in plan.free}
+    return jax.eval_shape(functools.partial(to_free, plan), blank, known)
 
 
 def size(plan: Plan, known: Known) -> int:

@@ -68,7 +68,7 @@ def complaints(values: Mapping[str, Any], stats: Mapping[str, Any], settings: Ma
     if count:
         wrong.append(
             f"{count} of {chains * draws} draws diverged: the sampler left the density there, so that regions may be missing. Raise "
-            f"target_accept (now {settings['target_accept']:g}), or write a scale times a standard normal for a normal of that scale"
+            f"target_accept (now {settings['target_accept']:g}); if they stay, give scales and heavy tails priors that hold them"
         )
     full = float(np.mean(np.asarray(stats["steps"]) >= 2 ** settings["max_tree_depth"] - 1))
     if full > 0.01:

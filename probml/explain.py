@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import chunks
+from probml import chunks, hierarchy
 from probml.blocks import blocks
 from probml.engines import LADDER, NUTS, SVI, Laplace, choose
 from probml.language import Model, Refusal
 from probml.plan import Plan
 
-POSTERIORS = (NUTS(), Laplace(), SVI())
+POSTERIORS = (Laplace(), SVI())
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,9 @@ def explain(model: Model, data: Any = None) -> Explanation:
     engines = []
     for engine in LADDER:
         name = type(engine).__name__
-        engines.append(
-            {"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else "possible"}
-        )
-        if name == "MAP" and plan.rowwise and plan.free:
+        state = "possible, on request" if isinstance(engine, NUTS) and plan.free else "possible"
+        engines.append({"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else state})
+        if name == "MAP" and name not in reasons and plan.rowwise and plan.free:
             engines[-1][""] += f", {engine.climb(held, plan)}"
     for engine in POSTERIORS:
         try:
@@ -100,7 +99,7 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
         elif site.name in held.table.values:
             role = "seen"
         elif not site.rows:
-            role = "summed out, outside rows" if site.discrete else "parameter"
+            role = "summed out, outside rows" if site.discrete else "parameter" + _tied(held, plan, site.name)
         elif plan is not None and site.name in plan.variables:
             role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"
@@ -131,6 +130,17 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             }
         )
     return tuple(out)
+
+
+def _tied(held: chunks.Data, plan: Plan | None, name: str) -> str:
+    """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
+    found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    for tie in found:
+        if name == tie.name:
+            return f" of a hierarchy: {'its spread is unseen' if tie.spread else 'few rows for each member'}"
+        if tie.spread and name in tie.others:
+            return f" of a hierarchy: the spread of {tie.name}"
+    return ""
 
 
 def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:

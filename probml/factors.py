@@ -56,6 +56,7 @@ class Known(NamedTuple):
     centre: dict[str, jax.Array]  # site -> (lattice cells, event)
     spread: dict[str, jax.Array]  # their standard deviations, against which a collapsed component is judged
     allowed: dict[str, jax.Array] = {}  # variable -> (states,) bool: the others are impossible, as if it had fewer
+    centring: dict[str, jax.Array] = {}  # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
 
 
 def _env(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:

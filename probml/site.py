@@ -37,6 +37,7 @@ class Site:
     parents: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
+    locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
     labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
     chain: bool = False  # a MarkovChain
     time: int | None = None  # the axis of `cells` that runs along a chain; such a site is traced for one step

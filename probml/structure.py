@@ -130,9 +130,12 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
     if family is not None:
         arguments = family.arguments(base)
         treedef, states = None, family.states(arguments)
+        locations = ("loc",) if "loc" in arguments else ()
     else:
         leaves, treedef = jax.tree.flatten(base)
         arguments, states = {f"argument{i}": jnp.asarray(leaf) for i, leaf in enumerate(leaves)}, None
+        loc = getattr(base, "loc", None) if base.support in (dist.constraints.real, dist.constraints.real_vector) else None
+        locations = tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc)
     site = Site(
         name,
         inside is not None,
@@ -150,6 +153,7 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         states,
         fn.support,
         labels=_labels(where, msg, states),
+        locations=locations,
         chain=isinstance(base, MarkovChain),
     )
     return site, arguments

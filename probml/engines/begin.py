@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from probml import curvature, density
+from probml import centring, curvature, density, hierarchy
 from probml.ascent import lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
@@ -18,7 +18,7 @@ from probml.curvature import Frame, Starts
 from probml.engines.em import EM
 from probml.engines.map import closed_start
 from probml.engines.run import Status
-from probml.engines.start import UNDRAWABLE, prior_draws, starts
+from probml.engines.start import UNDRAWABLE, given_start, prior_draws, prior_point, starts
 from probml.factors import Known, Rows, log_prior
 from probml.language import ModelError, Refusal
 from probml.plan import Plan
@@ -50,6 +50,12 @@ def hyper(plan: Plan) -> tuple[str, ...]:
 
 def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array]:
     """A first point: EM's mode where something is hidden, else the closed forms' from the prior means, else those."""
+    tied = hierarchy.ties(plan, None if data is None else data.table.rows)
+    if tied:  # no closed form and no EM: they end where effects have no spread
+        first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
+        point = {**_prior_point(plan, known), **given_start(plan, start)}
+        apart = {name for tie in tied for name in (tie.name, *(tie.others if tie.spread else ()))}
+        return {name: jnp.asarray(point[name] if name in apart else value[0]) for name, value in first.params.items()}
     if not plan.complete:
         found = EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
         if found.status is not Status.COLLAPSED:
@@ -74,7 +80,14 @@ def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> 
 
 
 def climb_and_measure(
-    plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows, spread: jax.Array, others: Mapping | None = None
+    plan: Plan,
+    held: tuple[str, ...],
+    params: Mapping,
+    known: Known,
+    rows: Rows,
+    spread: jax.Array,
+    others: Mapping | None = None,
+    steps: Any = STEPS,
 ) -> Begin:
     """From a point up to the mode, all but the parameters `held`, and the curvature there; back at the point if there is no mode near.
 
@@ -83,6 +96,7 @@ def climb_and_measure(
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
         others: unbounded coordinates of further points to climb from, led by an axis; the highest mode is taken.
+        steps: of the climb, STEPS at the most; 0: the point itself is measured.
     """
     free = density.to_free(plan, params, known)
     still = {name: free.pop(name) for name in held}
@@ -98,7 +112,7 @@ def climb_and_measure(
     climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
 
     def climb(free):
-        top, least, count, trail, slope = lbfgs(loss, free, STEPS, 1e-12, trail=STEPS)
+        top, least, count, trail, slope = lbfgs(loss, free, steps, 1e-12, trail=STEPS)
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
         climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free if plan.structure.sites[name].domain == "positive"]
@@ -126,6 +140,37 @@ def climb_and_measure(
 
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
+_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
+
+
+def balanced(
+    plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray, others: Mapping | None, steps: int
+) -> tuple[Known, Begin]:
+    """Of a hierarchy: coordinates in which scales and effects are nearly independent (centring.py), and what is measured there.
+
+    Where effects are standardised by their prior the density has a mode, whatever their scale; one program climbs to it, and
+    measures it again in the coordinates that the curvature there calls for.
+
+    Args:
+        known: with `centring` 0 for all effects. others: further points in these coordinates.
+    """
+    begun = measured(plan, (), params, known, rows, spread, others, steps)
+    centre, found = jax.device_get((begun.frame.centre, begun.hessian))
+    if found.size == 0:  # too many for their curvature: standardised, they are safe if not quick
+        return known, begun
+    parts, start = {}, 0
+    for name, spec in sorted(density.shapes(plan, known).items()):
+        parts[name], start = slice(start, start + spec.size), start + spec.size
+    mode = _unflat(plan, centre, known)
+    u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items() if name in known.centring}
+    chosen = centring.balanced(plan, mode, known, u, {name: found[parts[name], parts[name]] for name in u})
+    known = known._replace(centring=chosen)
+    return known, measured(plan, (), mode, known, rows, spread, others, 0)._replace(trail=begun.trail)
+
+
+@functools.partial(jit, static_argnums=0)
+def _unflat(plan: Plan, u: jax.Array, known: Known):
+    return density.unflat(plan, u, known)[0]
 
 
 def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml import hierarchy
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
@@ -61,6 +62,7 @@ class EM:
         check_distinct(data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); use EM() or Exact()")
+        hierarchy.judge(plan, data.table.rows, "EM", ladder)
         if not ladder or not plan.free:
             return
         for stage in blocks(plan, self.prior):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import density
+from probml import density, hierarchy
 from probml.ascent import damped_newton, lbfgs, level
 from probml.blocks import KINKED, NEWTON, blocks
 from probml.chunks import Data
@@ -78,8 +78,9 @@ class MAP:
             raise ModelError(f"MAP(patience={self.patience}) needs held_out=, a share of the rows to judge by, for example 0.1")
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
-        """MAP treats every plan."""
+        """In the ladder MAP refuses a hierarchy; asked for by name it warns of one."""
         check_distinct(data, plan)
+        hierarchy.judge(plan, data.table.rows, "MAP", ladder)
 
     def climb(self, data: Data, plan: Plan) -> str:
         """How the plan would be climbed, in words."""
@@ -89,6 +90,12 @@ class MAP:
         return "by Newton's steps" if curved(plan, known) else "by L-BFGS"
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        outcome = self._run(data, plan, rows, known, weights, seed, start)
+        begun = {**jax.device_get(_prior_point(plan, known)), **start} if hierarchy.ties(plan) else {}
+        notes = hierarchy.vanished(plan, begun, outcome.params)
+        return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes)) if notes else outcome
+
+    def _run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         if self.optimizer is None and curved(plan, known):
             return self._unstuck(self._newton, data, plan, rows, known, _prior_point(plan, known) | given_start(plan, start), seed, start)
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import belief, density, diagnostics
+from probml import belief, centring, density, diagnostics, hierarchy
 from probml.belief import Draws
 from probml.chunks import Data
 from probml.compiling import jit
@@ -86,8 +86,14 @@ class NUTS:
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         spread = np.random.default_rng([seed, 7]).standard_normal((max(self.chains, TRIED), density.size(plan, known)))
-        others = begin.elsewhere(plan, known, seed, start)
-        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others)
+        incidental = any(not tie.spread for tie in hierarchy.ties(plan, None if data is None else data.table.rows))
+        steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
+        coordinates = known._replace(centring=centring.none(plan))
+        others = None if incidental else begin.elsewhere(plan, coordinates, seed, start)
+        if coordinates.centring:
+            known, begun = begin.balanced(plan, params, coordinates, rows, spread, others, steps)
+        else:
+            begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others, steps)
         begin.check(plan, begun, params, known, "NUTS")
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))

@@ -37,7 +37,7 @@ class Status(enum.IntEnum):
             Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded, badly scaled, or "
             "have a kink there",
             Status.EXACT: "exact",
-            Status.RUNAWAY: "stopped: there is no maximum, parameters go to infinity",
+            Status.RUNAWAY: "stopped: there is no maximum, parameters run away",
             Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a while; their best point is kept",
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",

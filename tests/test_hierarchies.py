@@ -1,0 +1,182 @@
+"""Hierarchies: what makes one, who refuses it, and that the default answer is the posterior's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from jax.flatten_util import ravel_pytree
+from numpyro import plate, sample
+
+import probml
+from probml import centring, chunks, density, hierarchy
+from probml.factors import Known
+
+EFFECT, ERROR = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])  # Rubin (1981)
+
+
+@probml.model
+def schools(school, error):
+    mu = sample("mu", dist.Normal(0.0, 5.0))
+    tau = sample("tau", dist.HalfNormal(10.0))
+    with plate("schools", 8):
+        theta = sample("theta", dist.Normal(mu, tau))
+    with probml.rows():
+        sample("y", dist.Normal(theta[school], error))
+
+
+SCHOOLS = {"school": np.arange(8), "error": ERROR, "y": EFFECT}
+
+
+def exact_moments():
+    """Means and standard deviations of mu, tau and theta: theta and mu by their normal laws given tau, tau on a grid."""
+    taus = np.linspace(1e-4, 60.0, 6001)
+    logs, mus, variances, thetas, squares = [], [], [], [], []
+    for tau in taus:
+        total = ERROR**2 + tau**2
+        precision = (1 / total).sum() + 1 / 25
+        mean = (EFFECT / total).sum() / precision
+        covariance = np.diag(total) + 25.0
+        logs.append(-0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * EFFECT @ np.linalg.solve(covariance, EFFECT) - tau**2 / 200)
+        share = tau**2 / total
+        theta = mean + share * (EFFECT - mean)
+        spread = share * ERROR**2 + (1 - share) ** 2 / precision
+        mus.append(mean), variances.append(1 / precision), thetas.append(theta), squares.append(spread + theta**2)
+    weight = np.exp(np.array(logs) - np.max(logs))
+    weight /= weight.sum()
+    theta = weight @ np.array(thetas)
+    mu = weight @ np.array(mus)
+    return {
+        "tau": (weight @ taus, np.sqrt(weight @ taus**2 - (weight @ taus) ** 2)),
+        "mu": (mu, np.sqrt(weight @ (np.array(variances) + np.array(mus) ** 2) - mu**2)),
+        "theta": (theta, np.sqrt(weight @ np.array(squares) - theta**2)),
+    }
+
+
+def test_the_default_answer_to_a_hierarchy_is_its_posterior():
+    fit = schools().fit(SCHOOLS)
+    assert fit.engine.startswith("NUTS")
+    summary = fit.summary()
+    truth = exact_moments()
+    for name, (mean, sd) in truth.items():
+        rows = summary.loc[[row for row in summary.index if row == name or row.startswith(f"{name}[")]]
+        error = sd / np.sqrt(rows["ess_bulk"].to_numpy())
+        assert np.all(np.abs(rows["mean"].to_numpy() - mean) < 4 * error), name
+        np.testing.assert_allclose(rows["sd"], np.broadcast_to(sd, len(rows)), rtol=0.15)
+
+
+def test_map_by_name_runs_and_warns_at_once():
+    with pytest.warns(RuntimeWarning) as said:
+        fit = schools().fit(SCHOOLS, probml.MAP())
+    assert "make a hierarchy" in str(said[0].message) and "'tau'" in str(said[0].message) and "NUTS()" in str(said[0].message)
+    assert not fit.converged and "'tau' shrinks for ever" in fit.status and "max_iterations" not in fit.status
+
+
+def test_explain_says_which_parameters_make_the_hierarchy():
+    told = schools().explain(SCHOOLS)
+    roles = {row["site"]: row["role"] for row in told.sites}
+    assert roles["tau"] == "parameter of a hierarchy: the spread of theta" and roles["mu"] == "parameter"
+    engines = {row["engine"]: row[""] for row in told.engines}
+    assert engines["EM"].startswith("refuses") and engines["MAP"].startswith("refuses") and "'tau'" in engines["MAP"]
+    assert engines["NUTS"] == "chosen"
+
+
+def effects_of(model, data):
+    held = chunks.read(model, data)
+    return {tie.name: tie.others for tie in hierarchy.ties(held.plan(), held.table.rows)}
+
+
+@probml.model
+def prior_on(kind: str):
+    a = sample("a", dist.Normal(0.0, 1.0))
+    s = sample("s", dist.HalfNormal(1.0))
+    priors = {
+        "scale": lambda: dist.Normal(a, s).expand([3]).to_event(1),
+        "location": lambda: dist.Normal(a, 1.0).expand([3]).to_event(1),
+        "location of Cauchy": lambda: dist.Cauchy(a, 1.0).expand([3]).to_event(1),
+        "scale of Cauchy": lambda: dist.Cauchy(a, s).expand([3]).to_event(1),
+        "covariance": lambda: dist.MultivariateNormal(jnp.zeros(3), s**2 * jnp.eye(3) + a**2),
+        "walk": lambda: dist.GaussianRandomWalk(s, 3),
+        "half width": lambda: dist.Uniform(-s, s).expand([3]).to_event(1),
+        "rate": lambda: dist.Exponential(s).expand([3]).to_event(1),
+        "concentration": lambda: dist.Beta(jax.nn.sigmoid(a) * 20, (1 - jax.nn.sigmoid(a)) * 20).expand([3]).to_event(1),
+        "noise too": lambda: dist.Normal(a, 2 * s).expand([3]).to_event(1),
+    }
+    b = sample("b", priors[kind]())
+    with probml.rows():
+        sample("y", dist.Normal(b, s if kind == "noise too" else 1.0).to_event(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ties"),
+    [
+        ("scale", {"b": ("s",)}),
+        ("location", {}),
+        ("location of Cauchy", {}),
+        ("scale of Cauchy", {"b": ("s",)}),
+        ("covariance", {"b": ("a", "s")}),
+        ("walk", {"b": ("s",)}),
+        ("half width", {"b": ("s",)}),
+        ("rate", {"b": ("s",)}),
+        ("concentration", {"b": ("a",)}),
+        ("noise too", {}),  # the rows' own noise holds it
+    ],
+)
+def test_a_hierarchy_is_an_unseen_parameter_as_more_than_a_location(kind, ties):
+    found = effects_of(prior_on(kind=kind), {"y": np.zeros((4, 3))})
+    assert {name: set(others) for name, others in found.items()} == {name: set(others) for name, others in ties.items()}
+
+
+def test_a_spread_that_is_given_makes_no_hierarchy():
+    assert effects_of(schools(), {**SCHOOLS, "tau": 3.0}) == {}
+    assert schools().fit({**SCHOOLS, "tau": 3.0}).engine == "Exact()"
+
+
+@probml.model
+def effects(kind: str):
+    m = sample("m", dist.Normal(0.0, 1.0))
+    s = sample("s", dist.LogNormal(0.0, 1.0))
+    priors = {
+        "normal": lambda: dist.Normal(m, s).expand([2, 3]).to_event(2),
+        "log-normal": lambda: dist.LogNormal(m, s).expand([3]).to_event(1),
+        "student": lambda: dist.StudentT(4.0, m, s).expand([3]).to_event(1),
+        "half-Cauchy": lambda: dist.HalfCauchy(s).expand([3]).to_event(1),
+        "exponential": lambda: dist.Exponential(s).expand([3]).to_event(1),
+        "vector": lambda: dist.MultivariateNormal(m * jnp.ones(3), scale_tril=s * jnp.tri(3) + jnp.eye(3)).expand([2]).to_event(1),
+        "walk": lambda: dist.GaussianRandomWalk(s, 4),
+    }
+    b = sample("b", priors[kind]())
+    with probml.rows():
+        sample("y", dist.Normal(b.sum(), 1.0))
+
+
+@pytest.mark.parametrize("kind", ["normal", "log-normal", "student", "half-Cauchy", "exponential", "vector", "walk"])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
+    """There and back again, and the volume that of the Jacobian by automatic differentiation."""
+    plan = chunks.read(effects(kind=kind), {"y": np.zeros(4)}).plan()
+    share = round(share) if kind in ("vector", "walk") else share  # of vectors: whole
+    known = Known({}, {}, {}, centring={name: zero + share for name, zero in centring.none(plan).items()})
+    assert set(known.centring) == {"b"}
+    shapes = density.shapes(plan, known)
+    u = {name: 0.3 * jnp.asarray(np.random.default_rng(3).standard_normal(spec.shape)) for name, spec in shapes.items()}
+    params, volume = density.from_free(plan, u, known)
+    back = density.to_free(plan, params, known)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), back, u)
+    flat, spread = ravel_pytree(u)
+    jacobian = jax.jacobian(lambda flat: ravel_pytree(density.from_free(plan, spread(flat), known)[0])[0])(flat)
+    assert float(volume) == pytest.approx(float(np.linalg.slogdet(jacobian)[1]), abs=1e-9)
+
+
+def test_effects_that_the_data_tell_keep_their_own_coordinates():
+    """Information i on ε and its variance r: the share is i / (i + 1/r); where nothing is told it is 0."""
+    plan = chunks.read(schools(), SCHOOLS).plan()
+    known = Known({}, {}, {}, centring=centring.none(plan))
+    point = {"mu": np.array(0.0), "tau": np.array(1.0), "theta": np.zeros(8)}
+
+    def shares(told):
+        return centring.balanced(plan, point, known, {"theta": np.full(8, 0.5)}, {"theta": np.eye(8) * (1 + told)})["theta"]
+
+    np.testing.assert_allclose(shares(0.0), 0.0)
+    assert np.all(shares(1e4) > 0.99)
+    assert np.all((shares(1.0) > 0.05) & (shares(1.0) < 0.7))
