@@ -70,7 +70,9 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
 
     def ahead(gradient, hessian, damping):
         """The step and what it promises; NaN where the damped Hessian is not positive definite."""
-        unit = jnp.sqrt(jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny))
+        diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
+        least = jnp.max(hessian**2 / diagonal, 1)  # what its own curvature would have to be beside what couples it to each other one
+        unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(least), least, 0.0)))
         scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit), dtype=hessian.dtype)
         step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
         return step, -0.5 * jnp.vdot(gradient, step)
@@ -96,6 +98,7 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
         return ~ended & (count < steps) & (damping < STIFF) & jnp.isfinite(value)
 
     value, gradient, first = evaluate(start)
+    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(value.dtype).eps, 0.0))  # less is rounding
     values = jnp.full(trail + 1, jnp.nan, value.dtype).at[0].set(value)
     carry = (start, value, gradient, first, jnp.zeros((), value.dtype), jnp.zeros((), int), values, jnp.zeros((), bool))
     point, value, gradient, hessian, _, count, values, _ = jax.lax.while_loop(more, turn, carry)
@@ -124,6 +127,7 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
 
     curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not framed)
     dtype = jax.tree.leaves(start)[0].dtype
+    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(dtype).eps, 0.0))  # less is rounding
 
     def step(carry):
         """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else tried again nearer by."""

@@ -23,7 +23,7 @@ ROUNDS = 30  # of estimating the variance of ε, by EM
 
 def effects(plan: Plan) -> tuple[str, ...]:
     """The parameters whose prior has an unseen spread and is a location and a scale in their unbounded coordinates."""
-    sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan) if tie.spread)
+    sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan) if tie.kind == "spread")
     return tuple(name for name in names if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
 
 
@@ -97,7 +97,8 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     """
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
-    shared = {tie.name for tie in hierarchy.ties(plan) if all(_count(plan, other) < _count(plan, tie.name) for other in tie.others)}
+    ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
+    shared = {tie.name for tie in ties if all(_count(plan, other) < _count(plan, tie.name) for other in tie.others)}
     for name in (name for name in out if name in shared and sites[name].domain == "real"):
         _, scale, matrix = location_and_scale(plan, name, env)
         told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float), sites[name].shape, matrix), 0.0)

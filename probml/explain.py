@@ -132,13 +132,16 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     return tuple(out)
 
 
+TIES = {"spread": "its spread is unseen", "product": "its spread is a factor", "incidental": "few rows for each member"}
+
+
 def _tied(held: chunks.Data, plan: Plan | None, name: str) -> str:
     """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
     for tie in found:
         if name == tie.name:
-            return f" of a hierarchy: {'its spread is unseen' if tie.spread else 'few rows for each member'}"
-        if tie.spread and name in tie.others:
+            return " of a hierarchy: " + TIES[tie.kind]
+        if tie.kind != "incidental" and name in tie.others:
             return f" of a hierarchy: the spread of {tie.name}"
     return ""
 

@@ -83,7 +83,7 @@ class Fit:
                 "(LogNormal, InverseGamma, InverseWishart) with "
                 "prior=True, fewer components, or more restarts"
             )
-        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED):
+        if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
             warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
         if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY):
             text = "; ".join((outcome.status.message, *outcome.notes))

@@ -1,10 +1,12 @@
 """Hierarchies: parameters whose joint mode with others is no answer, read from the structure before anything is compiled.
 
-Two kinds of tie make the joint mode of all parameters meaningless:
+Three kinds of tie make the joint mode of all parameters meaningless:
   - a spread: the prior of `alpha` takes an unseen parameter as its scale, covariance, concentration or rate, and that parameter
     reaches the data through `alpha` alone. Where the effects are all alike and their spread is 0 the joint density has its peak,
     whatever the data say. (A dependence through a location alone makes none; a spread that the rows' own distribution takes too is
     held by the rows.)
+  - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1). The density of what reaches the rows stays as it is when tau
+    grows and z shrinks in proportion, which z's prior rewards: only tau's prior ends that.
   - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index have few rows each, beside
     parameters that all rows share: however many rows there are, the mode of what is shared is not where it should be.
 """
@@ -15,9 +17,14 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from probml.blocks import users
+from probml.compiling import jit
 from probml.language import Refusal
+from probml.levels import Level
 from probml.plan import Plan
 
 FEW = 30  # rows for each member of a plate read by an index, on average, below which its effects are incidental
@@ -30,12 +37,12 @@ class Tie(NamedTuple):
     name: str
     others: tuple[str, ...]
     why: str
-    spread: bool
+    kind: str  # "spread", "product" or "incidental"
 
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
     """The ties of a plan's free parameters; of incidental ones only where the number of rows is told."""
-    return _spreads(plan) + (() if rows is None else _incidental(plan, rows))
+    return _spreads(plan) + _products(plan) + (() if rows is None else _incidental(plan, rows))
 
 
 @functools.lru_cache(maxsize=512)
@@ -51,8 +58,52 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
             unseen = " and ".join(f"'{parent}'" for parent in found)
             words = sorted({argument for argument in found.values() if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else "more than the location of"
-            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the unseen {unseen} as {role} it", True))
+            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the unseen {unseen} as {role} it", "spread"))
     return tuple(out)
+
+
+@functools.lru_cache(maxsize=512)
+def _products(plan: Plan) -> tuple[Tie, ...]:
+    sites, near = plan.structure.sites, {}
+    for user in users(plan):
+        for uses in sites[user].uses.values():
+            bent = [name for name, use in uses.items() if name in plan.free and use.level is Level.GENERAL]
+            for name in bent:
+                near.setdefault(name, set()).update(bent)
+    real = [n for n in near if sites[n].domain == "real" and sites[n].kind != "ImproperUniform" and math.prod(sites[n].shape) > 1]
+    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if sites[other].domain == "positive")
+    if not pairs:
+        return ()
+    kept, found = np.asarray(_unmoved(plan, pairs)), {}
+    for (name, other), same in zip(pairs, kept, strict=True):
+        if same:
+            found.setdefault(name, []).append(other)
+    words = "only the product of '{}' and {} reaches the rows"
+    return tuple(Tie(n, tuple(o), words.format(n, " or ".join(f"'{other}'" for other in o)), "product") for n, o in found.items())
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
+    """For each (effects, scale): whether all that depends on either is the same for twice the effects and half the scale."""
+    structure = plan.structure
+    takers = [user for user in users(plan) if user not in plan.free or any(user in structure.children[n] for pair in pairs for n in pair)]
+    specs = {}
+    for program, takes in (structure.programs[user] for user in takers):
+        specs |= dict(zip(takes, program.in_avals, strict=True))
+    fill = {}
+    for i, (name, spec) in enumerate(sorted(specs.items())):
+        real = jnp.issubdtype(spec.dtype, jnp.floating)
+        spread = 0.31 + 0.07 * i + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape)
+        fill[name] = spread.astype(spec.dtype) if real else jnp.zeros(spec.shape, spec.dtype)
+
+    def same(effects, scale):
+        moved = {**fill, effects: 2 * fill[effects], scale: fill[scale] / 2}
+        near = [user for user in takers if effects in structure.programs[user][1] or scale in structure.programs[user][1]]
+        pairs = [(structure.arguments(user, fill), structure.arguments(user, moved)) for user in near]
+        leaves = [jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6) for a, b in pairs for key in a]
+        return jnp.all(jnp.stack(leaves))
+
+    return jnp.stack([same(*pair) for pair in pairs])
 
 
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
@@ -67,7 +118,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         each = rows / index.length
         for name in proper:
             why = f"'{name}' has {index.length} members, read by '{given}', with {each:.3g} rows each"
-            out.append(Tie(name, shared, why, False))
+            out.append(Tie(name, shared, why, "incidental"))
     return tuple(out)
 
 
@@ -82,10 +133,17 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
         return
     reasons = "; ".join(dict.fromkeys(tie.why for tie in found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
     text = f"{engine} of model '{plan.structure.model.name}': its parameters make a hierarchy ({reasons}), whose joint mode is no answer: "
-    spreads = tuple(dict.fromkeys(name for tie in found if tie.spread for name in tie.others))
-    if spreads:
-        named = ", ".join(f"'{name}'" for name in spreads)
-        text += f"{named}, which stands in another parameter's prior, can shrink for ever. Use NUTS()"
+    spreads = tuple(dict.fromkeys(name for tie in found if tie.kind == "spread" for name in tie.others))
+    scales = [name for name in spreads if plan.structure.sites[name].domain == "positive"]
+    products = tuple(dict.fromkeys(name for tie in found if tie.kind == "product" for name in tie.others))
+    if scales:
+        named = " and ".join(f"'{name}'" for name in scales)
+        text += f"a scale that stands in another parameter's prior, {named}, can shrink for ever. Use NUTS()"
+    elif products:
+        named = " and ".join(f"'{name}'" for name in products)
+        text += f"{named} grows as far as its prior lets it while what it multiplies shrinks. Use NUTS()"
+    elif spreads:
+        text += "what stands in the prior of others and what they are cannot be told together. Use NUTS()"
     else:
         text += "with few rows for each member, what all share is biased however many rows there are. Use NUTS()"
     if ladder:

@@ -18,9 +18,9 @@ from probml.curvature import Frame, Starts
 from probml.engines.em import EM
 from probml.engines.map import closed_start
 from probml.engines.run import Status
-from probml.engines.start import UNDRAWABLE, given_start, prior_draws, prior_point, starts
-from probml.factors import Known, Rows, log_prior
-from probml.language import ModelError, Refusal
+from probml.engines.start import UNDRAWABLE, given_start, impossible, prior_draws, prior_point, starts
+from probml.factors import Known, Rows
+from probml.language import Refusal
 from probml.plan import Plan
 
 STEPS = 300  # of the climb
@@ -54,7 +54,7 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**_prior_point(plan, known), **given_start(plan, start)}
-        apart = {name for tie in tied for name in (tie.name, *(tie.others if tie.spread else ()))}
+        apart = {name for tie in tied for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
         return {name: jnp.asarray(point[name] if name in apart else value[0]) for name, value in first.params.items()}
     if not plan.complete:
         found = EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
@@ -182,19 +182,8 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     """
     name = plan.structure.model.name
     values = np.asarray(begun.starts.value)
-    if not np.isfinite(values).all():
-        logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
-        bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
-        where = (
-            f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
-            if bad is not None
-            else f"the priors are finite, so the likelihood of {', '.join(repr(s) for s in plan.observed)} is not"
-        )
-        if not np.isfinite(values).any():
-            raise ModelError(
-                f"{engine} cannot start on model '{name}': the log density is {values[0]} at the first point: {where}. "
-                "Give a point of positive density, fit(..., start={...}), or check the data for values that the model cannot make"
-            )
+    if not np.isfinite(values).any():
+        impossible(plan, params, known, engine, values[0])
     flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
     if not flat or begun.frame.axes.size == 0:
         return
@@ -210,8 +199,3 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
             f"data do not tell the direction {' '.join(named)} (a column that is constant, or the sum of others?). Give it a proper prior, "
             f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )
-
-
-@functools.partial(jit, static_argnums=(0, 1))
-def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
-    return log_prior(plan, params, known, names=(site,))

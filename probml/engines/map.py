@@ -17,9 +17,9 @@ from probml.compiling import jit
 from probml.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.engines import training
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import UNDRAWABLE, check_distinct, given_start, prior_draws, prior_point, starts
+from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, prior_draws, prior_point, starts
 from probml.factors import Known, Rows, Summary
-from probml.language import ModelError
+from probml.language import ModelError, Refusal
 from probml.passes import expect
 from probml.plan import Plan
 from probml.sequences import merged, picked
@@ -32,6 +32,7 @@ CHUNK = 2**11  # of these at once
 VANISHED = 1e-6  # curvature at the end, in units of that at the start, of a direction in which parameters run away
 ASKED = 1e-12  # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
+DRAWN, CLIMBED = 64, 3  # draws of the prior that are looked at where the start leads nowhere, and the best of them that are climbed from
 BLIND = 1e-8  # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at all
 
 
@@ -109,13 +110,52 @@ class MAP:
         return self._unstuck(self._climb, data, plan, rows, known, params, seed, start)
 
     def _unstuck(self, climb, data: Data, plan: Plan, rows: Rows | Summary, known: Known, params: Mapping, seed: int, start) -> Outcome:
-        """A climb; and another one, where parameters have not moved at all, from a draw of their prior."""
+        """A climb; and others, where parameters have not moved at all (from a draw of their prior), where it found no way up though
+        the gradient is not zero (by L-BFGS, whose first step is along the gradient), or where the start is impossible: a start is
+        never an answer.
+
+        Raises:
+            Refusal: none of them found a way up.
+            ModelError: no point was found that has a density.
+        """
+
+        def better(found, other):
+            return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
+
         outcome = climb(data, plan, rows, known, params)
         stuck = [name for name in plan.free if name not in start and np.array_equal(outcome.params[name], params[name])]
         moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()}, known, seed, stuck)
-        if all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
+        if not all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
+            outcome = better(outcome, climb(data, plan, rows, known, moved))
+        nowhere = not np.isfinite(outcome.history[0])
+        if outcome.status is not Status.STALLED and not nowhere:
             return outcome
-        return max(outcome, climb(data, plan, rows, known, moved), key=lambda found: np.nan_to_num(found.history[-1], nan=-np.inf))
+        here = {name: jnp.asarray(value) for name, value in outcome.params.items()}
+        others = [here | point for point in self._elsewhere(plan, rows, known, seed, given_start(plan, start))]
+        if nowhere and not others:
+            impossible(plan, params, known, "MAP", outcome.history[0])
+        for point in others if nowhere else [here, *others]:
+            outcome = better(outcome, self._climb(data, plan, rows, known, point))
+            if outcome.status is Status.CONVERGED:
+                return outcome
+        if outcome.iterations == 0:
+            raise Refusal(
+                f"MAP of model '{plan.structure.model.name}' found no way up from its start, nor from draws of the prior, though the "
+                f"gradient is not zero: the log density is {outcome.history[-1]:.6g} there. Give it another start, fit(..., start=...), "
+                "an optimiser, MAP(optimizer=optax.adam(1e-2)), or look for a kink or a jump in the model's function"
+            )
+        return outcome
+
+    def _elsewhere(self, plan: Plan, rows: Rows | Summary, known: Known, seed: int, fixed: Mapping) -> list[dict[str, jax.Array]]:
+        """The best few of some draws of the prior, where it can be drawn; what the user fixed stays."""
+        try:
+            drawn = prior_draws(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
+            points = [training.from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known) | fixed for i in range(DRAWN)]
+        except UNDRAWABLE:
+            return []
+        values = [float(training.objective(plan, self.prior, training.to_coordinates(plan, p, known), known, rows)[0]) for p in points]
+        order = [i for i in np.argsort([-value if np.isfinite(value) else np.inf for value in values]) if np.isfinite(values[i])]
+        return [points[i] for i in order[:CLIMBED]]
 
     def _climb(self, data: Data, plan: Plan, rows: Rows | Summary, known: Known, params: Mapping) -> Outcome:
         """By L-BFGS."""
@@ -172,6 +212,8 @@ class MAP:
                 if int(count) < size:
                     status = Status.CONVERGED if flat else Status.STALLED
                     break
+                if done >= limit and flat:
+                    status = Status.CONVERGED
         return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 

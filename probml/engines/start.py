@@ -14,7 +14,7 @@ from probml.blocks import blocks, users
 from probml.chunks import Data, load
 from probml.compiling import jit
 from probml.density import to_free
-from probml.factors import Known, Rows
+from probml.factors import Known, Rows, log_prior
 from probml.language import ModelError
 from probml.levels import Level
 from probml.passes import Expected, expect
@@ -81,6 +81,30 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
     return out
+
+
+def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: float) -> None:
+    """Say that the density is not finite at the first point, and of whom.
+
+    Raises:
+        ModelError: which site's prior, or that the data, are impossible there.
+    """
+    logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
+    bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
+    where = (
+        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
+        if bad is not None
+        else f"the priors are finite, so the likelihood of {', '.join(repr(s) for s in plan.observed)} is not"
+    )
+    raise ModelError(
+        f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} at the first point: {where}. "
+        "Give a point of positive density, fit(..., start={...}), or check the data for values that the model cannot make"
+    )
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
+    return log_prior(plan, params, known, names=(site,))
 
 
 @functools.partial(jit, static_argnums=0)

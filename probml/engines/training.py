@@ -85,10 +85,16 @@ def run(engine: "MAP", data: Data, plan: Plan, rows: Rows, known: Known, seed: i
                 if engine.patience is not None and since >= engine.patience:
                     status = Status.EARLY
                     break
-    if status is Status.MAX_ITERATIONS and bool(level(value, gradient)):
-        status = Status.CONVERGED
+    if status is Status.MAX_ITERATIONS:
+        status = Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED if _wanders(history) else status
     u = best[0] if curve and status is not Status.COLLAPSED else u
     return Outcome(from_coordinates(plan, u, known), np.array(history), status, done, held_out=np.array(curve) if curve else None)
+
+
+def _wanders(history: list[float]) -> bool:
+    """Whether the last third of a long enough run has not risen above what was there before."""
+    late = len(history) - len(history) // 3
+    return len(history) >= 9 and max(history[late:]) <= max(history[:late])
 
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import xlog1py, xlogy
+
+from probml.families.linear import log_beta
 
 
 class Beta:
@@ -59,8 +60,7 @@ class BetaPrior(NamedTuple):
         """The log density; with `mode`, in the coordinate in which it is maximised."""
         a, b = distribution.concentration1, distribution.concentration0
         shift = jnp.where(jnp.minimum(a, b) < 1, 0.0, 1.0) if mode else 1.0
-        normaliser = jax.scipy.special.betaln(a, b)
-        return xlogy(a - shift, value) + xlog1py(b - shift, -value) - normaliser
+        return xlogy(a - shift, value) + xlog1py(b - shift, -value) - log_beta(a, b)
 
 
 PRIOR = BetaPrior()

@@ -2,7 +2,6 @@
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import betaln
 
 from probml.families import linear
 
@@ -29,7 +28,7 @@ class BetaLikelihood:
     def natural(self, arguments, centre):
         given = linear.floats(arguments)
         a, b = given["concentration1"], given["concentration0"]
-        return {"eta": jnp.concatenate([a, b], -1), "constant": -betaln(a, b)}
+        return {"eta": jnp.concatenate([a, b], -1), "constant": -linear.log_beta(a, b)}
 
     def inside(self, x):
         """Where the density is finite for all concentrations."""

@@ -2,8 +2,10 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import digamma, gammaln
 
 from probml.families.categorical import FLOOR
 
@@ -15,6 +17,23 @@ FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 256)))])  # lo
 def floats(arguments):
     """Arguments in JAX's float type: a user may write Poisson(2)."""
     return {name: value.astype(jnp.result_type(float)) for name, value in arguments.items()}
+
+
+@jax.custom_jvp
+def log_beta(a, b):
+    """log B(a, b) = log Γ(min) − log (Γ(max + min) / Γ(max)), to 1e-14; its derivatives are those of a and b, also where they are equal.
+
+    (JAX's `betaln` is off by 3e-7 from arguments of 8 on, and has second derivatives of 0 where the two are equal.)
+    """
+    low, high = jnp.minimum(a, b), jnp.maximum(a, b)
+    return gammaln(low) - rising(high, low)
+
+
+@log_beta.defjvp
+def _log_beta_slope(at, along):
+    (a, b), (da, db) = at, along
+    both = digamma(a + b)
+    return log_beta(a, b), (digamma(a) - both) * da + (digamma(b) - both) * db
 
 
 def log_density(natural, x, seen, inside, statistics, harmless=1.0):
