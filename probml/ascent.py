@@ -112,6 +112,13 @@ def level(value, gradient):
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
+def arrived(value, gradient, hessian):
+    """Newton's step from a minimum's neighbourhood, and whether it promises nothing any more: whatever the units, as `level` is not."""
+    step = jnp.linalg.lstsq(hessian, gradient)[0]
+    promise = 0.5 * jnp.vdot(gradient, step)
+    return step, (promise >= 0) & (promise <= jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value)))
+
+
 def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0, framed: bool = False):
     """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values, gradient).
 

@@ -446,7 +446,8 @@ def level_factors(
         factor = _rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
     variables = [name for name in plan.variables if (plan.structure.sites[name].time is not None) == steps]
-    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in known.allowed if name in variables]
+    allowed = [name for name in known.allowed if name in variables and name not in plan.globals]
+    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in allowed]
     for name in variables if evidence else ():
         site = plan.structure.sites[name]
         if name in rows.likelihood:
@@ -470,8 +471,11 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
     """Log tables of the discrete sites outside rows."""
     out = []
     for name in plan.globals:
-        log = _natural(plan, name, argument_table(plan, params, known, name), known)
-        out.append(Factor(log[None], plan.scope(name)))
+        log, scope = _natural(plan, name, argument_table(plan, params, known, name), known), plan.scope(name)
+        if name in known.allowed:
+            mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
+            log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
+        out.append(Factor(log[None], scope))
     env = _env(plan, params, known)
     for name in plan.penalties:
         parents = plan.scope(name)

@@ -15,7 +15,7 @@ from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, check_distinct, prior_point, starts
+from probml.engines.start import Start, check_distinct, prior_point, shaken, stack, starts
 from probml.factors import Known, Rows, collapsed, log_prior, naturals
 from probml.language import Refusal
 from probml.passes import Expected, expect
@@ -23,6 +23,7 @@ from probml.plan import Plan
 from probml.updates import maximise, transforms
 
 LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib uses its threads are 200,000
+APART = 4  # restarts at least where discrete sites outside rows are unseen: each begins with one value of theirs
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 LONG = 2.0  # seconds of a device call from which another compilation pays
@@ -74,14 +75,27 @@ class EM:
                     )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        first = starts(data, plan, known, weights, self.restarts, seed, start, self.prior)
-        outcome = self._climb(plan, first, rows, known, closed=True)
+        restarts = max(self.restarts, APART) if plan.globals and plan.free else self.restarts
+        first = starts(data, plan, known, weights, restarts, seed, start, self.prior)
+        outcome = self._unstuck(plan, self._climb(plan, first, rows, known, closed=True), rows, known, restarts, seed)
         if outcome.status is Status.FELL:  # a closed form misled: go on from the best point without any
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
             again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)
             note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations + again.iterations, notes=(*outcome.notes, note))
+        return outcome
+
+    def _unstuck(self, plan: Plan, outcome: Outcome, rows: Rows, known: Known, restarts: int, seed: int) -> Outcome:
+        """Where states ended alike, once more from a little apart: if the objective rises from there, the end was a saddle."""
+        apart = shaken(plan, outcome.params, seed) if outcome.status is Status.CONVERGED else None
+        if apart is None:
+            return outcome
+        point = {name: stack(value, restarts) for name, value in apart.items()}
+        again = self._climb(plan, Start(point, None, {}), rows, known, closed=True)
+        gain = again.history[-1] - outcome.history[-1] if len(again.history) else -np.inf
+        if again.status is not Status.COLLAPSED and gain > self.tolerance * float(rows.weights.sum()) + 1e-6:
+            return again._replace(iterations=outcome.iterations + again.iterations)
         return outcome
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> Outcome:

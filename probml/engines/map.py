@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import density, hierarchy
-from probml.ascent import damped_newton, lbfgs, level
+from probml.ascent import arrived, damped_newton, lbfgs, level
 from probml.blocks import KINKED, NEWTON, blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.engines import training
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, prior_draws, prior_point, starts
+from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, prior_draws, prior_point, shaken, starts
 from probml.factors import Known, Rows, Summary
 from probml.language import ModelError, Refusal
 from probml.passes import expect
@@ -127,6 +127,9 @@ class MAP:
         moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()}, known, seed, stuck)
         if not all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
             outcome = better(outcome, climb(data, plan, rows, known, moved))
+        apart = shaken(plan, outcome.params, seed) if outcome.status is Status.CONVERGED else None
+        if apart is not None:  # states that ended alike: a saddle?
+            outcome = better(outcome, climb(data, plan, rows, known, {name: jnp.asarray(value) for name, value in apart.items()}))
         nowhere = not np.isfinite(outcome.history[0])
         if outcome.status is not Status.STALLED and not nowhere:
             return outcome
@@ -294,7 +297,8 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
         return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, chunks, prior, mode=True, scale=scale))
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps, tolerance, trail=BLOCK)
-    return point, -value, count, -trail, level(value, gradient), hessian, first, jnp.linalg.lstsq(hessian, gradient)[0]
+    ahead, there = arrived(value, gradient, hessian)
+    return point, -value, count, -trail, level(value, gradient) | there, hessian, first, ahead
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

@@ -26,6 +26,7 @@ from probml.updates import maximise, transforms
 
 OFF = 0.2  # share of a random table in the first tables of hidden chains
 SAMPLE = 1024  # unlabelled rows that join the start
+ALIKE, AWAY = 1e-3, 0.05  # relative differences of parameters that are taken for none, and those that part them
 CANDIDATES = 10_000  # rows among which seeds are spread
 UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
 
@@ -266,14 +267,15 @@ def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[d
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def first_step(plan: Plan, prior: bool, known: Known, rows: Rows) -> dict[str, jax.Array]:
+def first_step(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
-    def one(rows):
+    def one(rows, allowed):
         point = prior_point(plan, known)
-        return maximise(plan, expect(plan, point, known, rows), point, known, rows, prior, steps=40)
+        expected = expect(plan, point, known._replace(allowed=allowed), rows)
+        return maximise(plan, expected, point, known, rows, prior, steps=40)
 
-    return jax.vmap(one)(rows)
+    return jax.vmap(one)(rows, allowed)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
@@ -320,20 +322,60 @@ def starts(
     if set(fixed) >= set(plan.free):
         return Start({name: fixed[name] for name in plan.free}, None, {})
     data, weights = single_steps(data, plan, weights, seed)
-    if plan.complete:
+    if plan.complete and not (plan.globals and plan.free):
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels, seeded, others = seeds(data, plan, weights, restarts, seed)
-    if not labels and restarts == 1 and not allowed:  # what is seen in part tells states apart: the first E-step needs no help
+    outside = _one_each(plan, restarts, seed)
+    if not (labels or allowed or outside) and restarts == 1:  # what is seen in part tells states apart: the first E-step needs no help
         point = _near_prior(plan, prior, 1, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     rows = _start_rows(data, plan, labels, seeded, others, seed, allowed)
     if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
-        point = first_step(plan, prior, known, rows)
+        point = first_step(plan, prior, known, rows, outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    point, expected = _labelled(plan, known, rows, allowed)
+    point, expected = _labelled(plan, known, rows, allowed | outside)
     point = {name: stack(point[name], restarts) for name in plan.free}
     return Start({**point, **_moving(plan, point, seed)}, expected, fixed, allowed)
+
+
+def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
+    """For the discrete sites outside rows that are unseen, the one joint state with which a restart begins: variable → (restarts,
+    states) bool. Where all are possible, those that could stand for one another would do so for ever."""
+    random, out = np.random.default_rng([seed, 4]), {}
+    for name in plan.globals if plan.free else ():
+        states = plan.variables[name].states
+        out[name] = np.arange(states) == random.integers(states, size=(restarts, 1))
+    return out
+
+
+def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
+    """The parameters a little apart, where states of a hidden site have come to share their values: such a point may be a saddle, at
+    which an ascent ends all the same. None where there are no such states."""
+    sites, alike = plan.structure.sites, set()
+    for variable in (v for v in plan.variables if v not in plan.pattern and sites[v].states):
+        near = (variable, *plan.structure.children[variable])
+        touched = {p for name in near for uses in sites[name].uses.values() for p in uses if p in plan.free}
+        sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape) if size == sites[variable].states > 1]
+        below = [p for p, _ in sized if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
+        same = None
+        for p, axis in ((p, axis) for p, axis in sized if p in below):
+            values = np.moveaxis(np.asarray(params[p], float), axis, 0).reshape(sites[variable].states, -1)
+            scale = np.maximum(np.abs(values).max(), 1e-30)
+            close = (np.abs(values[:, None] - values[None]) <= ALIKE * scale).all(-1)
+            same = close if same is None else same & close
+        if same is not None and (same.sum() > len(same)):
+            alike |= set(below)
+    if not alike:
+        return None
+    random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value) for name, value in params.items()}
+    for name in sorted(alike):
+        size = AWAY * (1 + random.standard_normal(out[name].shape))
+        value = out[name] * (1 + size) if sites[name].domain != "real" else out[name] + size * np.maximum(np.abs(out[name]).max(), 1.0)
+        value = value / value.sum(-1, keepdims=True) if sites[name].domain == "simplex" else value
+        value = np.clip(value, 0, 1) if sites[name].domain == "unit_interval" else value
+        out[name] = value.astype(out[name].dtype) if inside(sites[name], value) else out[name]
+    return out
 
 
 def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:

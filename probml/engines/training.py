@@ -91,10 +91,13 @@ def run(engine: "MAP", data: Data, plan: Plan, rows: Rows, known: Known, seed: i
     return Outcome(from_coordinates(plan, u, known), np.array(history), status, done, held_out=np.array(curve) if curve else None)
 
 
+SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is none
+
+
 def _wanders(history: list[float]) -> bool:
     """Whether the last third of a long enough run has not risen above what was there before."""
     late = len(history) - len(history) // 3
-    return len(history) >= 9 and max(history[late:]) <= max(history[:late])
+    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (1 + abs(history[-1]))
 
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
