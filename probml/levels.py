@@ -134,7 +134,8 @@ def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
 def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr, tuple[int, ...]]:
     """A jaxpr of only these outputs, in this order, and the indices of the inputs it still takes.
 
-    Equations, constants and inputs that the outputs do not need are gone; a call is kept or dropped as a whole.
+    Equations, constants and inputs that the outputs do not need are gone; a call or a loop is kept or dropped as a whole, and what
+    goes in for the sake of its other results is zero.
     """
     jaxpr = closed_jaxpr.jaxpr
     outvars = [jaxpr.outvars[i] for i in outputs]
@@ -153,7 +154,19 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
         eqns=eqns[::-1],
         effects=set().union(*(eqn.effects for eqn in eqns)),
     )
-    return ClosedJaxpr(smaller, [value for _, value in constants]), kept
+    smaller = ClosedJaxpr(smaller, [value for _, value in constants])
+    needed = set().union(*dependencies(smaller))
+    idle = [i for i, aval in enumerate(smaller.in_avals) if i not in needed and isinstance(aval.dtype, np.dtype)]
+    return (_zeroed(smaller, idle), tuple(i for k, i in enumerate(kept) if k not in idle)) if idle else (smaller, kept)
+
+
+def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
+    """The same program where these inputs are constants, of zeros."""
+    jaxpr = closed_jaxpr.jaxpr
+    constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in idle)]
+    invars = [var for i, var in enumerate(jaxpr.invars) if i not in idle]
+    zeros = [np.zeros(jaxpr.invars[i].aval.shape, jaxpr.invars[i].aval.dtype) for i in idle]
+    return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars), [*closed_jaxpr.consts, *zeros])
 
 
 def _interpret(jaxpr: Any, consts: Iterable, inputs: Iterable, constant: Any, rule: Any) -> list:
