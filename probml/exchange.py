@@ -9,7 +9,7 @@ A row's own number is followed too: arange over rows, a random number for each, 
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,42 +17,86 @@ from jax.extend import core
 
 from probml.primitives import Kind, known, name_of
 from probml.row_axes import EACH, LARGEST_READ, SHARED, Mixed, Rows, folded, placed
-from probml.walk import Scan, While, equations, interpret, settled
+from probml.walk import Scan, While, bodies, equations, interpret, settled
 
 NUMBER = "iota"  # stands for a dependence on a row's number
+COUNT = "shape"  # stands for a dependence on how many rows there are
 
 
-def mixes(closed: core.ClosedJaxpr, axes: Sequence[int | None], rows: int, numbers: Collection[int] = ()) -> list[str]:
-    """For each output, the primitive through which one row comes to depend on another, NUMBER for its own number, or ''.
+def looks(
+    single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None], numbers: Collection[int] = ()
+) -> list[str]:
+    """For each output of a function of rows, how one row comes to depend on others: see mixes.
+
+    Args:
+        single: the function traced for a single row.
+        many: traces it for so many rows.
+        axes: for each input, which axis of it is that of the rows; None where it is the same for all.
+        numbers: the inputs that are the numbers of the rows, 0 … rows - 1.
+
+    Cost: one more trace; two if the program for many rows holds a number that the one for a single row does not.
+    """
+    rows, more = itertools.islice(_unlike(single), 2)
+    closed = many(rows)
+    counted = _held(closed) - _held(single)
+    if counted:
+        counted -= _held(many(more))
+    return mixes(closed, axes, rows, numbers, counted)
+
+
+def mixes(
+    closed: core.ClosedJaxpr, axes: Sequence[int | None], rows: int, numbers: Collection[int] = (), counted: Collection[tuple] = ()
+) -> list[str]:
+    """For each output, the primitive through which one row comes to depend on another, NUMBER for its own number, COUNT, or ''.
 
     Args:
         closed: traced with `rows` rows.
-        axes: for each input, which axis of it is that of the rows; None where it is the same for all.
         rows: a size, a prime, of which no other axis is a multiple.
-        numbers: the inputs that are the numbers of the rows, 0 … rows - 1.
+        counted: numbers held by the program that come from the number of rows.
     """
-    walk = _Walk(rows)
+    walk = _Walk(rows, counted)
     number = Rows(0, number=True, known=np.arange(rows, dtype=float))
     inputs = [number if i in numbers else SHARED if axis is None else Rows(axis, data=True) for i, axis in enumerate(axes)]
     return [value.mixed or (NUMBER if value.number else "") for value in walk.run(closed, inputs)]
 
 
-def unlike(single: core.ClosedJaxpr) -> int:
-    """A number of rows for the trace: a prime of which no axis in the program of a single row is a multiple."""
+def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
+    """Numbers of rows for a trace: primes of which no axis in the program of a single row is a multiple, and which it does not hold."""
     sizes = {size for value in single.consts for size in np.shape(value)}
     for eqn in equations(single):
         sizes.update(size for atom in (*eqn.invars, *eqn.outvars) for size in getattr(atom.aval, "shape", ()))
         sizes.add(eqn.params.get("length", 0) or 0)
     sizes.update(size for aval in (*single.in_avals, *single.out_avals) for size in aval.shape)
+    held = _held(single)
     primes = (n for n in itertools.count(61, 2) if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
-    return next(n for n in primes if not any(size and size % n == 0 for size in sizes))
+    return (n for n in primes if _key(n) not in held and not any(size and size % n == 0 for size in sizes))
+
+
+def _held(closed: core.ClosedJaxpr) -> set[tuple]:
+    """The numbers that a program holds, in equations and as constants, also inside calls and loops."""
+    values = [atom.val for atom in closed.jaxpr.outvars if isinstance(atom, core.Literal)] + list(closed.consts)
+    for eqn in equations(closed):
+        values += [atom.val for atom in eqn.invars if isinstance(atom, core.Literal)]
+        values += [value for body in bodies(eqn) for value in body.consts]
+    return set(map(_key, values)) - {None}
+
+
+def _key(value: Any) -> tuple | None:
+    """What two numbers, or small arrays of them, share that are equal."""
+    if np.size(value) > LARGEST_READ:
+        return None
+    try:
+        array = np.asarray(value)
+    except TypeError:  # a random key, a tracer
+        return None
+    return (array.shape, array.astype(float).tobytes()) if array.dtype.kind in "iuf" else None
 
 
 class _Walk:
     """The reading of one program with so many rows."""
 
-    def __init__(self, rows: int):
-        self.rows = rows
+    def __init__(self, rows: int, counted: Collection[tuple] = ()):
+        self.rows, self.counted = rows, counted
 
     def run(self, closed: core.ClosedJaxpr, inputs: Sequence[Rows]) -> list[Rows]:
         return interpret(closed, inputs, self.constant, self.rule)
@@ -65,6 +109,8 @@ class _Walk:
         except TypeError:  # a random key, a tracer
             return _numbered(found, np.shape(value), self.rows)
         differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
+        if not found and self.counted and _key(array) in self.counted:
+            return Rows(mixed=COUNT)
         whole = array.dtype.kind in "biu" and array.size <= LARGEST_READ
         return _numbered(differs, array.shape, self.rows)._replace(known=array.astype(float) if whole else None)
 
@@ -80,9 +126,12 @@ class _Walk:
         entry, results = known(eqn), len(eqn.outvars)
         if entry is not None and entry.kind is Kind.COPY and len(values) == results:
             return values
+        if name_of(eqn) == "select_n" and values[0].known is not None and len(set(values[0].known.ravel())) == 1:
+            return [values[1 + int(values[0].known.flat[0])]]  # an index that is known is not negative, and counts from the end no more
         flags = Rows(data=any(v.data for v in values), number=any(v.number for v in values))
         if any(v.mixed for v in values):
-            return [flags._replace(mixed=_worst(values))] * results
+            worst, combines = _worst(values), entry is None or entry.kind not in (Kind.ELEMENTWISE, Kind.MOVE)
+            return [flags._replace(mixed=name_of(eqn) if worst == NUMBER and flags.data and combines else worst)] * results
         if any(v.axis == EACH for v in values):  # one row at a time: whatever is done, is done to that row alone
             alone = all(v.axis in (EACH, None) for v in values)
             return [flags._replace(axis=EACH) if alone else flags._replace(mixed=name_of(eqn))] * results
@@ -114,7 +163,8 @@ class _Walk:
 
         def step(carry: list[Rows]) -> list[Rows]:
             after = self.run(scan.body, [*held, *carry, *xs])[: scan.carries]
-            return [v._replace(mixed=v.mixed or "scan") if over and v.axis == EACH and v.data else v for v in after]
+            across = [over and v.data and not scan.kept(i) and v.mixed in ("", NUMBER) for i, v in enumerate(after)]
+            return [v._replace(mixed="scan") if mixes else v for v, mixes in zip(after, across, strict=True)]
 
         carry = settled(step, carry, lambda one, other: self.join(one, other, "scan"), _alike)
         return carry + [_leaving(value) for value in self.run(scan.body, [*held, *carry, *xs])[scan.carries :]]
@@ -154,9 +204,9 @@ def _plain(value: Rows) -> Rows:
 
 
 def _worst(values: Sequence[Rows]) -> str:
-    """The primitive that mixes rows; a row's number only where there is none."""
+    """The primitive that mixes rows; their number, or a row's own, only where there is none."""
     found = [value.mixed for value in values if value.mixed]
-    return next((name for name in found if name != NUMBER), found[0])
+    return min(found, key=(NUMBER, COUNT).__contains__)
 
 
 def _numbered(axes: list[int], shape: tuple[int, ...], rows: int) -> Rows:

@@ -371,10 +371,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     inputs = _input_specs(specs, 1)
     if any(site.chain for site in found.values()):
         found = _timed(model, found, _sites(model, specs, x64, SOME)[0])
-    values = {
-        name: jax.ShapeDtypeStruct(site.shape, jnp.result_type(int) if site.discrete else jnp.result_type(float))
-        for name, site in found.items()
-    }
+    values = {name: jax.ShapeDtypeStruct(site.shape, _dtype(site)) for name, site in found.items()}
     layout: list[tuple[str, str]] = []
 
     def outputs(values, inputs):
@@ -500,6 +497,23 @@ def _by_use(program, takes: tuple[int, ...]) -> list[int]:
     return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, core.Literal) and atom in number))
 
 
+def _dtype(site: Site) -> np.dtype:
+    return jnp.result_type(int) if site.discrete else jnp.result_type(float)
+
+
+def _leaves(
+    model: Model, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
+) -> list[jax.Array]:
+    """The arrays of all sites' distributions, in order; `owners` is told whose they are."""
+    flat = []
+    owners.clear()
+    for name, msg in _run(model, inputs, values, index, rows, steps).items():
+        leaves = jax.tree.leaves(peel(msg["fn"])[0])
+        owners.extend([name] * len(leaves))
+        flat += [jnp.asarray(leaf) for leaf in leaves]
+    return flat
+
+
 def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr) -> None:
     """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
 
@@ -512,28 +526,21 @@ def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple, single: 
                 f"model '{model.name}', site '{site.name}' has no axis of time but depends on '{whole}' as a whole: a site depends on a "
                 "chain at its own step only"
             )
-    steps = exchange.unlike(single)
-    long = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
-    values = {n: jax.ShapeDtypeStruct(s.shape, jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in long.items()}
     owners: list[str] = []
 
-    def outputs(values, inputs):
-        flat = []
-        for name, msg in _run(model, inputs, values, steps=steps).items():
-            leaves = jax.tree.leaves(peel(msg["fn"])[0])
-            owners.extend([name] * len(leaves))
-            flat += [jnp.asarray(leaf) for leaf in leaves]
-        return flat
+    def long(steps: int) -> core.ClosedJaxpr:
+        unfolded = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
+        values = {n: jax.ShapeDtypeStruct(s.shape, _dtype(s)) for n, s in unfolded.items()}
+        return jax.make_jaxpr(functools.partial(_leaves, model, owners, steps=steps))(values, _input_specs(specs, steps))
 
-    inputs = _input_specs(specs, steps)
-    closed = jax.make_jaxpr(outputs)(values, inputs)
     timed = {name for name, shape, _ in specs if shape[:1] == (None,)}
     # time is the first event axis of a site, and comes after rows in an input
-    axes = [len(sites[name].batch) if sites[name].time is not None else None for name in sorted(values)]
-    axes += [1 if name in timed else None for name in sorted(inputs)]
-    for owner, mixed in zip(owners, exchange.mixes(closed, axes, steps), strict=True):
+    axes = [len(sites[name].batch) if sites[name].time is not None else None for name in sorted(sites)]
+    axes += [1 if name in timed else None for name in sorted(name for name, _, _ in specs)]
+    for mixed, owner in zip(exchange.looks(single, long, axes), owners, strict=True):
         if mixed:
-            why = "on the number of the step" if mixed == exchange.NUMBER else f"on other steps through '{mixed}'"
+            whys = {exchange.NUMBER: "on the number of the step", exchange.COUNT: "on how many steps there are"}
+            why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site depends on a chain and on inputs at its own "
                 "step only. Shift, lag or number the inputs before fitting and pass the result as an input (n, steps, ...)"
@@ -550,29 +557,20 @@ def _check_rows(
     """
     if not any(site.rows for site in found.values()):
         return
-    rows = exchange.unlike(single)
-
-    def many(site: Site) -> tuple[int, ...]:
-        return tuple(rows if site.rows and axis == site.row_axis else size for axis, size in enumerate(site.shape))
-
-    values = {n: jax.ShapeDtypeStruct(many(s), jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in found.items()}
-    inputs = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
     owners: list[str] = []
 
-    def outputs(values, inputs, index):
-        flat = []
-        for name, msg in _run(model, inputs, values, index, rows).items():
-            leaves = jax.tree.leaves(peel(msg["fn"])[0])
-            owners.extend([name] * len(leaves))
-            flat += [jnp.asarray(leaf) for leaf in leaves]
-        return flat
+    def many(rows: int) -> core.ClosedJaxpr:
+        shapes = {n: tuple(rows if axis == s.row_axis else size for axis, size in enumerate(s.shape)) for n, s in found.items()}
+        values = {n: jax.ShapeDtypeStruct(shapes[n], _dtype(s)) for n, s in found.items()}
+        given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
+        index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
+        return jax.make_jaxpr(functools.partial(_leaves, model, owners, rows=rows))(values, given, index)
 
-    index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
-    closed = jax.make_jaxpr(outputs)(values, inputs, index)
-    axes = [*(found[name].row_axis for name in sorted(values)), *(0 for _ in inputs), 0]
-    for owner, mixed in zip(owners, exchange.mixes(closed, axes, rows, numbers=[len(axes) - 1]), strict=True):
+    axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
+    for mixed, owner in zip(exchange.looks(single, many, axes, numbers=[len(axes) - 1]), owners, strict=True):
         if mixed:
-            why = "on its row's number" if mixed == exchange.NUMBER else f"on other rows through '{mixed}'"
+            whys = {exchange.NUMBER: "on its row's number", exchange.COUNT: "on how many rows there are"}
+            why = whys.get(mixed, f"on other rows through '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a row of it depends {why}, "
                 "but rows are exchangeable. "
