@@ -1,14 +1,20 @@
 """Do rows look at each other: the verdict on each of a hundred functions against brute force, and models that it lets through."""
 
+import functools
 import operator
 
 import jax
 import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from jax import lax, vmap
+from numpyro import sample
+from numpyro.infer.util import log_density
 
+import probml
 from probml import exchange, primitives
 from probml.walk import equations
 
@@ -292,3 +298,55 @@ def test_every_primitive_met_is_known_to_the_table(traced):
     met = {primitives.name_of(eqn) for closed in traced.values() for eqn in equations(closed)}
     assert met <= set(primitives.TABLE), met - set(primitives.TABLE)
     assert len(met) > 80
+
+
+# Models that the check lets through
+
+
+@probml.model
+def volatility(past):
+    """GARCH(1, 1): a row is a series, the carry of the loop over time has an entry for each row."""
+    w = sample("w", dist.LogNormal(-1.0, 0.5))
+    a = sample("a", dist.Beta(2.0, 5.0))
+    b = sample("b", dist.Beta(5.0, 3.0))
+
+    def step(variance, r):
+        after = w + a * r**2 + b * variance
+        return after, after
+
+    with probml.rows():
+        variance = lax.scan(step, jnp.ones(past.shape[0]), past.T)[1].T
+        sample("r", dist.Normal(0.0, jnp.sqrt(variance)).to_event(1))
+
+
+@probml.model
+def equilibrium(a, x):
+    """The fixed point of each row's own system of equations, and a slope along its Fourier transform."""
+    c = sample("c", dist.Normal(0.0, 2.0))
+    s = sample("s", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        solved = jnp.linalg.solve(a + c * jnp.eye(D), x[..., None])[..., 0]
+        sample("y", dist.Normal(solved + 0.1 * c * jnp.abs(jnp.fft.fft(x)), s).to_event(1))
+
+
+@pytest.mark.parametrize(
+    ("model", "elsewhere"), [(volatility(), {"w": 0.3, "a": 0.2, "b": 0.5}), (equilibrium(), {"c": 0.7, "s": 0.4})], ids=["scan", "solve"]
+)
+def test_a_model_of_rows_that_look_within_fits_and_has_numpyros_density(model, elsewhere):
+    rng = np.random.default_rng(5)
+    own = {"past": rng.normal(size=(24, T)), "x": rng.normal(size=(24, D)), "a": rng.normal(size=(24, D, D)) * 0.2 + 3 * np.eye(D)}
+    given = {name: own[name] for name in model.inputs}
+    seen = {"r": rng.normal(size=(24, T))} if "past" in given else {"y": rng.normal(size=(24, D))}
+    data = {**given, **seen}
+    fit = model.fit(data)
+
+    @jax.jit
+    def density(params):
+        plain = numpyro.handlers.condition(functools.partial(model, rows=24), {**params, **seen})
+        return log_density(plain, (), given, {})[0]
+
+    for params in (elsewhere, fit.params):
+        np.testing.assert_allclose(model.log_density(data, params), density(params), rtol=1e-5)
+        each = model.at(params).log_prob(data)
+        np.testing.assert_allclose(model.at(params).log_prob({k: v[7:8] for k, v in data.items()})[0], each[7], rtol=1e-5)
+    assert density(fit.params) > density(elsewhere)
