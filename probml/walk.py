@@ -90,7 +90,7 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, eqn: Any) -> "Scan":
-        return cls(eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"], eqn.params["length"])
+        return cls(_closed(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"], eqn.params["length"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""
@@ -108,7 +108,7 @@ class While(NamedTuple):
     @classmethod
     def of(cls, eqn: Any) -> "While":
         params = eqn.params
-        return cls(params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"])
+        return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]), params["cond_nconsts"], params["body_nconsts"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""
