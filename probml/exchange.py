@@ -16,8 +16,9 @@ import numpy as np
 from jax.extend import core
 
 from probml.primitives import Kind, known, name_of
-from probml.row_axes import EACH, LARGEST_READ, SHARED, Mixed, Rows, folded, placed
+from probml.row_axes import EACH, SHARED, Mixed, Rows, placed
 from probml.walk import Scan, While, bodies, equations, interpret, settled
+from probml.whole_numbers import LARGEST_READ, folded
 
 NUMBER = "iota"  # stands for a dependence on a row's number
 COUNT = "shape"  # stands for a dependence on how many rows there are
@@ -126,8 +127,9 @@ class _Walk:
         entry, results = known(eqn), len(eqn.outvars)
         if entry is not None and entry.kind is Kind.COPY and len(values) == results:
             return values
-        if name_of(eqn) == "select_n" and values[0].known is not None and len(set(values[0].known.ravel())) == 1:
-            return [values[1 + int(values[0].known.flat[0])]]  # an index that is known is not negative, and counts from the end no more
+        which = values[0].known if name_of(eqn) == "select_n" else None
+        if which is not None and which.size and (which == which.flat[0]).all():  # an index that is known counts from the end, or not
+            return [values[1 + int(which.flat[0])]]
         flags = Rows(data=any(v.data for v in values), number=any(v.number for v in values))
         if any(v.mixed for v in values):
             worst, combines = _worst(values), entry is None or entry.kind not in (Kind.ELEMENTWISE, Kind.MOVE)
@@ -139,7 +141,13 @@ class _Walk:
             out = placed(eqn, entry, values, self.rows)
         except Mixed:
             return [flags._replace(mixed=name_of(eqn) if flags.data or not flags.number else NUMBER)] * results
-        return [out[0]._replace(known=folded(eqn, values, out[0]))] if results == 1 else out
+        return [out[0]._replace(known=self.whole(eqn, values, out[0]))] if results == 1 else out
+
+    def whole(self, eqn: Any, values: list[Rows], result: Rows) -> np.ndarray | None:
+        """The whole numbers that a result is: so is known which index is the row's own number."""
+        if result.axis == EACH or any(value.known is None and value.number for value in values):
+            return None
+        return folded(eqn, [value.known for value in values])
 
     def join(self, one: Rows, other: Rows, name: str) -> Rows:
         """What holds of an array that may be either."""

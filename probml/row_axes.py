@@ -1,6 +1,7 @@
 """Where the axis of rows goes: what each primitive of the table does to it. See exchange.py for the walk and its meaning."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,6 @@ class Rows(NamedTuple):
 
 EACH = -1
 SHARED = Rows()
-LARGEST_READ = 100_000
 Place = tuple[int, int]  # axis and inner
 
 
@@ -63,6 +63,8 @@ def placed(eqn: Any, entry: Known | None, values: Sequence[Rows], rows: int) -> 
 def _created(eqn: Any, entry: Known | None, values: Sequence[Rows], shape: tuple[int, ...], rows: int) -> Rows:
     """The result of an equation on arrays that are the same for all rows: so is it, or it depends on rows' numbers or on how many."""
     new, name = _row_sized(shape, rows), name_of(eqn)
+    if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
+        raise Mixed  # a reference: another equation may have put data there
     taken = [_row_sized(atom.aval.shape, rows) for atom in eqn.invars]
     if name == "reshape" and taken[0]:
         return _reshaped_constant(eqn, taken[0], rows)
@@ -149,7 +151,7 @@ def _unknown(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _reduce(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return _without(lambda params: tuple(params[known(eqn).axes]), gone=True)(eqn, values, rows)
+    return _without(operator.itemgetter(known(eqn).axes), gone=True)(eqn, values, rows)
 
 
 def _along(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -209,10 +211,6 @@ def _reshape(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         if behind and apart % behind == 0 and (behind * new[there]) % (apart * rows) == 0:
             return there, apart // behind
     raise Mixed
-
-
-def _tile(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return _same(eqn, values, rows)  # repeats stand outside of rows: (place // inner) % rows is as before
 
 
 def _untouched(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -376,7 +374,7 @@ _SCATTERS = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_mi
 _RULES: dict[str, Callable[[Any, Sequence[Rows], int], Place]] = {
     "broadcast": lambda eqn, values, rows: (values[0].axis + len(eqn.params["sizes"]), values[0].inner),
     "broadcast_in_dim": _broadcast_in_dim,
-    "concatenate": _without(lambda params: params["dimension"]),
+    "concatenate": _without(operator.itemgetter("dimension")),
     "conv_general_dilated": _convolution,
     "dot_general": _dot_general,
     "dynamic_slice": _untouched,
@@ -386,15 +384,15 @@ _RULES: dict[str, Callable[[Any, Sequence[Rows], int], Place]] = {
     "pad": _pad,
     "reduce_precision": _same,
     "reshape": _reshape,
-    "rev": _without(lambda params: tuple(params["dimensions"])),
+    "rev": _without(operator.itemgetter("dimensions")),
     "slice": _untouched,
-    "split": _without(lambda params: params["axis"]),
-    "squeeze": _without(lambda params: tuple(params["dimensions"]), gone=True),
+    "split": _without(operator.itemgetter("axis")),
+    "squeeze": _without(operator.itemgetter("dimensions"), gone=True),
     "stack": _stack,
-    "tile": _tile,
+    "tile": _same,  # repeats stand outside of rows: (place // inner) % rows is as before
     "transpose": _transpose,
     "triangular_solve": _triangular_solve,
-    "unstack": _without(lambda params: params["axis"], gone=True),
+    "unstack": _without(operator.itemgetter("axis"), gone=True),
 } | dict.fromkeys(_SCATTERS, _scatter)
 _KINDS: dict[Kind, Callable[[Any, Sequence[Rows], int], Place]] = {
     Kind.ELEMENTWISE: _same,
@@ -404,58 +402,3 @@ _KINDS: dict[Kind, Callable[[Any, Sequence[Rows], int], Place]] = {
     Kind.OPAQUE: _opaque,
     Kind.LEADING: _same,
 }
-
-_MOVED: dict[str, Callable] = {
-    "broadcast_in_dim": lambda eqn, a: np.broadcast_to(
-        a.reshape([dict(zip(map(int, eqn.params["broadcast_dimensions"]), a.shape, strict=True)).get(d, 1) for d in _dims(eqn)]),
-        eqn.outvars[0].aval.shape,
-    ),
-    "concatenate": lambda eqn, *a: np.concatenate(a, eqn.params["dimension"]),
-    "convert_element_type": lambda eqn, a: (a != 0) + 0 * a if eqn.outvars[0].aval.dtype == bool else a,
-    "reshape": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "squeeze": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "expand_dims": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
-    "transpose": lambda eqn, a: a.transpose(eqn.params["permutation"]),
-}
-_COMPUTED: dict[str, Callable] = {
-    "iota": lambda eqn: np.broadcast_to(
-        np.arange(eqn.params["shape"][eqn.params["dimension"]], dtype=float).reshape(
-            [-1 if d == eqn.params["dimension"] else 1 for d in _dims(eqn)]
-        ),
-        eqn.params["shape"],
-    ),
-    "add": lambda eqn, a, b: a + b,
-    "sub": lambda eqn, a, b: a - b,
-    "mul": lambda eqn, a, b: a * b,
-    "max": lambda eqn, a, b: np.maximum(a, b),
-    "min": lambda eqn, a, b: np.minimum(a, b),
-    "lt": lambda eqn, a, b: (a < b).astype(float),
-    "ge": lambda eqn, a, b: (a >= b).astype(float),
-    "clamp": lambda eqn, a, b, c: np.clip(b, a, c),
-    "select_n": lambda eqn, which, *a: np.choose(which.astype(int), a),
-}
-
-
-def _dims(eqn: Any) -> range:
-    return range(len(eqn.outvars[0].aval.shape))
-
-
-def folded(eqn: Any, values: Sequence[Rows], result: Rows) -> np.ndarray | None:
-    """The whole numbers that the result is, where they depend on no data: so is known which index is the row's own number."""
-    out, name = eqn.outvars[0].aval, name_of(eqn)
-    whole = getattr(getattr(out, "dtype", None), "kind", "") in ("b", "i", "u")  # random keys and tokens have no such kind
-    if not whole or not 0 < out.size <= LARGEST_READ or result.axis == EACH:
-        return None
-    if name == "reshape" and eqn.params.get("dimensions") is not None:
-        return None
-    if name in _COMPUTED and all(value.known is not None and not np.isnan(value.known).any() for value in values):
-        return np.asarray(_COMPUTED[name](eqn, *(value.known for value in values)), float)
-    if name in _MOVED and any(value.known is not None for value in values):
-        if any(value.known is None and value.number for value in values):
-            return None
-        arrays = [
-            np.full(atom.aval.shape, np.nan) if value.known is None else value.known
-            for value, atom in zip(values, eqn.invars, strict=True)
-        ]
-        return np.asarray(_MOVED[name](eqn, *arrays), float)
-    return None

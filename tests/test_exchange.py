@@ -300,6 +300,30 @@ def test_every_primitive_met_is_known_to_the_table(traced):
     assert len(met) > 80
 
 
+def test_what_is_put_into_a_reference_is_taken_for_data():
+    def through(y):
+        held = jax.new_ref(jnp.zeros(()))
+        held[...] = y.sum()
+        return y - held[...]
+
+    if not hasattr(jax, "new_ref"):
+        pytest.skip("this JAX has no references")
+    assert exchange.mixes(jax.make_jaxpr(through)(np.ones(N)), [0], N) != [""]
+
+
+def test_a_table_as_long_as_the_rows_of_the_trace_is_no_axis_of_rows():
+    """A table of 61 entries, read by a code: the number of rows in the trace gives way."""
+    table = np.linspace(0.0, 1.0, 61)
+
+    def function(codes):
+        return jnp.asarray(table)[codes]
+
+    def many(rows):
+        return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((rows,), int))
+
+    assert exchange.looks(many(1), many, [0]) == [""]
+
+
 # Models that the check lets through
 
 
