@@ -3,7 +3,7 @@
 The jaxpr is "parameters and other values -> distribution arguments"; the level of an argument in a parameter says which
 closed-form M-step can apply. `mean[z]` is moved; `sqrt(variance[z])` is moved in another coordinate; `x @ beta[z] + b` is
 affine in `beta` and `b`; `softmax(logits)` is general. A level is a promise: everything below GENERAL is proved from the
-equations, and every equation not known here is GENERAL in all it depends on.
+equations (walk.py), and every equation not known here is GENERAL in all it depends on.
 
 Three things the levels do not see, for those who rely on them:
   - powers are read on the positive half line: `sqrt(x**2)` is `x`;
@@ -13,12 +13,16 @@ Three things the levels do not see, for those who rely on them:
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal
+
+from probml.primitives import Kind, name_of, named
+from probml.walk import Scan, While, interpret, settled
 
 
 class Level(enum.IntEnum):
@@ -52,7 +56,6 @@ class _Step(NamedTuple):
 
 
 _COPY = (_Step("copy"),)
-_T = TypeVar("_T")
 
 
 class _Value(NamedTuple):
@@ -69,18 +72,8 @@ _CONSTANT = _Value({})
 _INVERSE = {"exp": "log", "log": "exp", "complement": "complement"}
 _MAPS = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5), "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
 _MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
-_MOVES = frozenset(
-    "broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision reshape rev slice split squeeze tile transpose "
-    "unstack".split()
-)
-"""Primitives that only move the elements of their first operand; the other operands are indices."""
-_COPIES = frozenset("copy copy_p device_put layout_constraint name optimization_barrier pvary reshard sharding_constraint".split())
-"""Primitives whose k-th output is a copy of their k-th operand."""
-_CALLS = frozenset(
-    "call checkpoint closed_call composite core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call "
-    "jit pjit remat remat2".split()
-)
-"""Primitives that run their jaxpr once on their operands. A list, not a test of shapes: `scan` may have the same shapes."""
+_MOVES = named(Kind.MOVE)
+_COPIES = named(Kind.COPY)
 _LARGEST_CONSTANT_READ = 4096
 
 
@@ -98,27 +91,51 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
     """
     jaxpr = closed_jaxpr.jaxpr
     inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT for i in range(len(jaxpr.invars))]
-    outputs = _interpret(jaxpr, closed_jaxpr.consts, inputs, _constant, _propagate)
+    outputs = interpret(closed_jaxpr, inputs, _constant, _propagate)
     return [{name: _use(level, value.chain) for name, level in value.levels.items()} for value in outputs]
 
 
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
-    """For each output, the indices of all inputs it depends on: exact through calls, all inputs for a loop or a branch."""
+    """For each output, the indices of all inputs it depends on: exact through calls and loops, all inputs for what is not known."""
 
-    def union(eqn: Any, values: list[frozenset[int]]) -> list[frozenset[int]]:
-        if eqn.primitive.name in _COPIES and len(values) == len(eqn.outvars):
-            return values
-        return [frozenset().union(*values)] * len(eqn.outvars)
+    def union(*values: frozenset[int]) -> frozenset[int]:
+        return frozenset().union(*values)
 
-    jaxpr = closed_jaxpr.jaxpr
-    inputs = [frozenset([i]) for i in range(len(jaxpr.invars))]
-    return _interpret(jaxpr, closed_jaxpr.consts, inputs, lambda value: frozenset(), union)
+    def run(body: ClosedJaxpr, values: Sequence[frozenset[int]]) -> list[frozenset[int]]:
+        return interpret(body, values, lambda value: frozenset(), rule)
+
+    def rule(eqn: Any, values: list[frozenset[int]]) -> list[frozenset[int]]:
+        match eqn.primitive.name:
+            case name if name in _COPIES and len(values) == len(eqn.outvars):
+                return values
+            case "scan":
+                scan = Scan.of(eqn)
+                held, carry = values[: scan.constants], values[scan.constants : scan.constants + scan.carries]
+                xs = values[scan.constants + scan.carries :]
+                carry = settled(lambda carry: run(scan.body, [*held, *carry, *xs])[: scan.carries], carry, union, operator.eq)
+                return carry + run(scan.body, [*held, *carry, *xs])[scan.carries :]
+            case "while":
+                loop = While.of(eqn)
+                asked, held = values[: loop.asked], values[loop.asked : loop.asked + loop.constants]
+
+                def step(carry: list[frozenset[int]]) -> list[frozenset[int]]:
+                    turns, after = union(*run(loop.condition, [*asked, *carry])), run(loop.body, [*held, *carry])
+                    return [value if loop.kept(i) else value | turns for i, value in enumerate(after)]
+
+                return settled(step, values[loop.asked + loop.constants :], union, operator.eq)
+            case "cond":
+                return [union(values[0], *ways) for ways in zip(*(run(body, values[1:]) for body in eqn.params["branches"]), strict=True)]
+            case _:
+                return [union(*values)] * len(eqn.outvars)
+
+    return run(closed_jaxpr, [frozenset([i]) for i in range(len(closed_jaxpr.jaxpr.invars))])
 
 
 def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr, tuple[int, ...]]:
     """A jaxpr of only these outputs, in this order, and the indices of the inputs it still takes.
 
-    Equations, constants and inputs that the outputs do not need are gone; a call is kept or dropped as a whole.
+    Equations, constants and inputs that the outputs do not need are gone; a call or a loop is kept or dropped as a whole, and what
+    goes in for the sake of its other results is zero.
     """
     jaxpr = closed_jaxpr.jaxpr
     outvars = [jaxpr.outvars[i] for i in outputs]
@@ -137,35 +154,24 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
         eqns=eqns[::-1],
         effects=set().union(*(eqn.effects for eqn in eqns)),
     )
-    return ClosedJaxpr(smaller, [value for _, value in constants]), kept
+    smaller = ClosedJaxpr(smaller, [value for _, value in constants])
+    needed = set().union(*dependencies(smaller))
+    idle = [i for i, aval in enumerate(smaller.in_avals) if i not in needed and isinstance(aval.dtype, np.dtype)]
+    return (_zeroed(smaller, idle), tuple(i for k, i in enumerate(kept) if k not in idle)) if idle else (smaller, kept)
 
 
-def _interpret(
-    jaxpr: Jaxpr, consts: Iterable, inputs: Iterable[_T], constant: Callable[[Any], _T], rule: Callable[[Any, list[_T]], list[_T]]
-) -> list[_T]:
-    """The values of the outputs, where `constant` reads an array and `rule` an equation; calls are walked into."""
-    values = dict(zip(jaxpr.constvars, map(constant, consts), strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
-
-    def read(atom: Any) -> _T:
-        return constant(atom.val) if isinstance(atom, Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        operands = [read(atom) for atom in eqn.invars]
-        called = _called(eqn)
-        results = rule(eqn, operands) if called is None else _interpret(called.jaxpr, called.consts, operands, constant, rule)
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
+    """The same program where these inputs are constants, of zeros."""
+    jaxpr = closed_jaxpr.jaxpr
+    constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in idle)]
+    invars = [var for i, var in enumerate(jaxpr.invars) if i not in idle]
+    zeros = [np.zeros(jaxpr.invars[i].aval.shape, jaxpr.invars[i].aval.dtype) for i in idle]
+    return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars), [*closed_jaxpr.consts, *zeros])
 
 
-def _called(eqn: Any) -> ClosedJaxpr | None:
-    """The jaxpr that this equation runs once on its operands, if it does just that."""
-    if eqn.primitive.name not in _CALLS:
-        return None
-    bodies = [eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
-    bodies = [ClosedJaxpr(body, ()) if isinstance(body, Jaxpr) and not body.constvars else body for body in bodies]
-    sizes = len(eqn.invars), len(eqn.outvars)
-    fitting = (body for body in bodies if isinstance(body, ClosedJaxpr) and (len(body.in_avals), len(body.out_avals)) == sizes)
-    return next(fitting, None)
+def _interpret(jaxpr: Any, consts: Iterable, inputs: Iterable, constant: Any, rule: Any) -> list:
+    """walk.interpret by its former name."""
+    return interpret(ClosedJaxpr(jaxpr, list(consts)), inputs, constant, rule)
 
 
 def _constant(value: Any) -> _Value:
@@ -253,7 +259,7 @@ def _times(value: _Value, factor: float | None) -> _Value:
 
 def _propagate(eqn: Any, values: list[_Value]) -> list[_Value]:
     """The results of an equation that is not a call."""
-    name = eqn.primitive.name.replace("-", "_")
+    name = name_of(eqn)
     if name in _COPIES and len(values) == len(eqn.outvars):
         return values
     if not any(value.levels for value in values):

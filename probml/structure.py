@@ -375,10 +375,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     inputs = _input_specs(specs, 1)
     if any(site.chain for site in found.values()):
         found = _timed(model, found, _sites(model, specs, x64, SOME)[0])
-    values = {
-        name: jax.ShapeDtypeStruct(site.shape, jnp.result_type(int) if site.discrete else jnp.result_type(float))
-        for name, site in found.items()
-    }
+    values = {name: jax.ShapeDtypeStruct(site.shape, _dtype(site)) for name, site in found.items()}
     layout: list[tuple[str, str]] = []
 
     def outputs(values, inputs):
@@ -415,9 +412,9 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                     f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: "
                     "move it inside rows()"
                 )
-    _check_rows(model, found, inputs)
+    _check_rows(model, found, inputs, closed)
     if declared:
-        _check_steps(model, sites, specs)
+        _check_steps(model, sites, specs, closed)
     found = Structure(model, sites, programs, specs, declared[0] if declared else None)
     found.check_chains({})
     return found
@@ -504,8 +501,28 @@ def _by_use(program, takes: tuple[int, ...]) -> list[int]:
     return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, core.Literal) and atom in number))
 
 
-def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple) -> None:
-    """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number."""
+def _dtype(site: Site) -> np.dtype:
+    return jnp.result_type(int) if site.discrete else jnp.result_type(float)
+
+
+def _leaves(
+    model: Model, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
+) -> list[jax.Array]:
+    """The arrays of all sites' distributions, in order; `owners` is told whose they are."""
+    flat = []
+    owners.clear()
+    for name, msg in _run(model, inputs, values, index, rows, steps).items():
+        leaves = jax.tree.leaves(peel(msg["fn"])[0])
+        owners.extend([name] * len(leaves))
+        flat += [jnp.asarray(leaf) for leaf in leaves]
+    return flat
+
+
+def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr) -> None:
+    """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
+
+    Traced once more, with a number of steps that the program of a single step has nowhere, and the axis of time followed.
+    """
     for site in sites.values():
         whole = next((p for p in site.parents if sites[p].time is not None), None)
         if site.time is None and whole:
@@ -513,68 +530,53 @@ def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple) -> None:
                 f"model '{model.name}', site '{site.name}' has no axis of time but depends on '{whole}' as a whole: a site depends on a "
                 "chain at its own step only"
             )
-    taken = {size for site in sites.values() for size in site.shape} | {size for _, shape, _ in specs for size in shape}
-    steps = next(n for n in (59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113) if n not in taken)
-    long = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
-    values = {n: jax.ShapeDtypeStruct(s.shape, jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in long.items()}
     owners: list[str] = []
 
-    def outputs(values, inputs):
-        flat = []
-        for name, msg in _run(model, inputs, values, steps=steps).items():
-            leaves = jax.tree.leaves(peel(msg["fn"])[0])
-            owners.extend([name] * len(leaves))
-            flat += [jnp.asarray(leaf) for leaf in leaves]
-        return flat
+    def long(steps: int) -> core.ClosedJaxpr:
+        unfolded = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
+        values = {n: jax.ShapeDtypeStruct(s.shape, _dtype(s)) for n, s in unfolded.items()}
+        return jax.make_jaxpr(functools.partial(_leaves, model, owners, steps=steps))(values, _input_specs(specs, steps))
 
-    inputs = _input_specs(specs, steps)
-    closed = jax.make_jaxpr(outputs)(values, inputs)
     timed = {name for name, shape, _ in specs if shape[:1] == (None,)}
-    varies = [*(sites[name].time is not None for name in sorted(values)), *(name in timed for name in sorted(inputs))]
-    for owner, mixed in zip(owners, exchange.mixes(closed, varies, steps, numbered=True), strict=True):
+    # time is the first event axis of a site, and comes after rows in an input
+    axes = [len(sites[name].batch) if sites[name].time is not None else None for name in sorted(sites)]
+    axes += [1 if name in timed else None for name in sorted(name for name, _, _ in specs)]
+    for mixed, owner in zip(exchange.looks(single, long, axes), owners, strict=True):
         if mixed:
-            why = "on the number of the step" if mixed == exchange.NUMBER else f"on other steps through '{mixed}'"
+            whys = {exchange.NUMBER: "on the number of the step", exchange.COUNT: "on how many steps there are"}
+            why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site depends on a chain and on inputs at its own "
                 "step only. Shift, lag or number the inputs before fitting and pass the result as an input (n, steps, ...)"
             )
 
 
-def _check_rows(model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+def _check_rows(
+    model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: core.ClosedJaxpr
+) -> None:
     """Rows are exchangeable: a row's arguments must not depend on other rows or on the row's number.
 
-    Traced once more (not compiled) with a number of rows that no other axis has, and the row axis followed through
-    the jaxpr (exchange.py).
+    Traced once more (not compiled) with a number of rows that the program of a single row has nowhere, and the row axis
+    followed through the jaxpr (exchange.py).
     """
     if not any(site.rows for site in found.values()):
         return
-    taken = {size for site in found.values() for size in site.shape} | {size for spec in inputs.values() for size in spec.shape}
-    rows = next(n for n in (61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113) if n not in taken)
-
-    def many(site: Site) -> tuple[int, ...]:
-        return tuple(rows if site.rows and axis == site.row_axis else size for axis, size in enumerate(site.shape))
-
-    values = {n: jax.ShapeDtypeStruct(many(s), jnp.result_type(int) if s.discrete else jnp.result_type(float)) for n, s in found.items()}
-    inputs = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
     owners: list[str] = []
 
-    def outputs(values, inputs, index):
-        flat = []
-        for name, msg in _run(model, inputs, values, index, rows).items():
-            leaves = jax.tree.leaves(peel(msg["fn"])[0])
-            owners.extend([name] * len(leaves))
-            flat += [jnp.asarray(leaf) for leaf in leaves]
-        return flat
+    def many(rows: int) -> core.ClosedJaxpr:
+        shapes = {n: tuple(rows if axis == s.row_axis else size for axis, size in enumerate(s.shape)) for n, s in found.items()}
+        values = {n: jax.ShapeDtypeStruct(shapes[n], _dtype(s)) for n, s in found.items()}
+        given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
+        index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
+        return jax.make_jaxpr(functools.partial(_leaves, model, owners, rows=rows))(values, given, index)
 
-    index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
-    closed = jax.make_jaxpr(outputs)(values, inputs, index)
-    varies = [*(found[name].rows for name in sorted(values)), *(True for _ in inputs), True]
-    number = len(varies) - 1
-    for owner, mixed, depends in zip(owners, exchange.mixes(closed, varies, rows), levels.dependencies(closed), strict=True):
-        if mixed or number in depends:
-            why = f"through '{mixed}'" if mixed else "on its row's number"
+    axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
+    for mixed, owner in zip(exchange.looks(single, many, axes, numbers=[len(axes) - 1]), owners, strict=True):
+        if mixed:
+            whys = {exchange.NUMBER: "on its row's number", exchange.COUNT: "on how many rows there are"}
+            why = whys.get(mixed, f"on other rows through '{mixed}'")
             raise ModelError(
-                f"model '{model.name}', site '{owner}': a row of it depends {'on other rows ' if mixed else ''}{why}, "
+                f"model '{model.name}', site '{owner}': a row of it depends {why}, "
                 "but rows are exchangeable. "
                 "Standardise, lag or index the inputs before fitting and pass the result as an input"
             )

@@ -279,6 +279,34 @@ def test_dependencies_of_inputs_constants_and_loops():
     assert dependencies(jax.make_jaxpr(function)(1.0, 2.0, 3.0)) == [{1}, frozenset(), {0, 1}, {0}]
 
 
+def test_dependencies_are_those_of_each_result_of_a_loop():
+    def scan(a, b, c):
+        (later, kept, _), seen = jax.lax.scan(lambda s, x: ((s[0] + s[2], s[1], x * s[2]), s[1]), (a, b, 1.0), jnp.stack([c, c]))
+        return later, kept, seen
+
+    def loop(a, b, c):
+        return jax.lax.while_loop(lambda s: s[2] < c, lambda s: (s[0] * 2, s[1], s[2] + 1), (a, b, 0.0))
+
+    def branch(a, b, c):
+        return jax.lax.cond(c > 0, lambda a, b: (a, 2 * b, 1.0), lambda a, b: (a + b, 3 * b, 2.0), a, b)
+
+    assert dependencies(jax.make_jaxpr(scan)(1.0, 2.0, 3.0)) == [{0, 2}, {1}, {1}]
+    assert dependencies(jax.make_jaxpr(loop)(1.0, 2.0, 3.0)) == [{0, 2}, {1}, {2}]
+    assert dependencies(jax.make_jaxpr(branch)(1.0, 2.0, 3.0)) == [{0, 1, 2}, {1, 2}, {2}]
+
+
+def test_restrict_takes_nothing_for_the_other_results_of_a_call_or_a_loop():
+    def function(a, b):
+        doubled, more = jax.jit(lambda a, b: (2 * a, jnp.exp(b)))(a, b)
+        return jax.lax.scan(lambda c, _: ((c[0] + 1, c[1] * 2), None), (doubled, more), None, 3)[0]
+
+    closed = jax.make_jaxpr(function)(1.0, 2.0)
+    for output in (0, 1):
+        smaller, kept = restrict(closed, [output])
+        assert kept == (output,)
+        np.testing.assert_allclose(jaxpr_as_fun(smaller)([1.0, 2.0][output])[0], function(1.0, 2.0)[output], rtol=1e-6)
+
+
 def test_dependencies_contain_what_the_levels_use():
     for function, expected in CLAIMS.values():
         closed, tracked = trace(function)

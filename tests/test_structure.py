@@ -1,5 +1,6 @@
 """What is read off one trace: sites, plates, parents, layouts, levels; and models that are refused."""
 
+import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
@@ -210,6 +211,49 @@ def test_rows_that_look_at_each_other_are_refused():
             sample("y", dist.Normal(x - x.mean(), 1.0))
 
     refused(chained, "'y'", data={"x": np.zeros(3), "y": np.zeros(3)})
+
+
+def reading(look):
+    """A model whose site y reads an input x (n, 4) as `look` says."""
+
+    @probml.model
+    def read(x):
+        b = sample("b", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(b * look(x), 1.0))
+
+    return read()
+
+
+LOOKS = {
+    "on other rows through 'fft'": lambda x: jnp.abs(jnp.fft.fft(x[:, 0])),
+    "on other rows through 'triangular_solve'": lambda x: jnp.linalg.solve(jnp.eye(x.shape[0]) + 0.1, x[:, 0]),
+    "on other rows through 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0, x[:, 0])[1],
+    "on other rows through 'pure_callback'": lambda x: jax.pure_callback(np.sort, x[:, 0], x[:, 0]),
+    "on its row's number": lambda x: x[:, 0] * jnp.arange(x.shape[0]),
+    "on how many rows there are": lambda x: x[:, 0] / x.shape[0],
+}
+
+
+@pytest.mark.parametrize("words", LOOKS)
+def test_a_look_at_other_rows_is_refused_by_name(words):
+    with pytest.raises(probml.ModelError, match=f"'y': a row of it depends {words}, but rows are exchangeable"):
+        trace(reading(LOOKS[words]), {"x": ((4,), "f")})
+
+
+OWN = {
+    "fourier": lambda x: jnp.abs(jnp.fft.fft(x))[:, 1],
+    "recursion": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, None), x[:, 0], x.T)[0],
+    "recursion under vmap": lambda x: jax.vmap(lambda r: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0, r)[1].sum())(x),
+    "own matrix": lambda x: jnp.linalg.solve(x.reshape(-1, 2, 2) + 9 * jnp.eye(2), x[:, :2, None])[:, 1, 0],
+    "own entry": lambda x: x[jnp.arange(x.shape[0]), (x[:, 0] > 0).astype(int)],
+    "mean of its own": lambda x: x.mean(-1) + x.sum(1) / x.shape[1],
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_row_does_with_itself_is_let_through(name):
+    assert trace(reading(OWN[name]), {"x": ((4,), "f")}).sites["y"].inputs == ("x",)
 
 
 # Plans that are refused
