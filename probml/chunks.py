@@ -259,7 +259,8 @@ def read(
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = structure_of(model, specs)
-    computed = next((name for name in structure.deterministics if name in getattr(known, "column_names", known)), None)
+    shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+    computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:
         raise tables.DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a reparametrised site), so it cannot be data: "

@@ -199,6 +199,22 @@ def test_what_takes_an_unseen_number_is_the_mean_of_simulated_rows():
     np.testing.assert_array_less(np.abs(fit.predict({"x": x}, "price") - truth), 5 * spread / np.sqrt(2000))
 
 
+@probml.model
+def prices():
+    mean = sample("mean", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        y = sample("y", dist.Normal(mean, 0.5))
+        deterministic("price", jnp.exp(y))
+
+
+def test_arviz_says_what_it_leaves_out_since_cells_are_unseen():
+    pytest.importorskip("arviz")
+    fit, y = prices().fit({"y": [0.1, 0.4, nan]}), np.array([0.1, 0.4, 0.2])
+    with pytest.warns(RuntimeWarning, match=r"\['price'\] are left out.*fit.predict\(data, 'price'\)"):
+        assert "price" not in fit.to_arviz({"y": [0.1, 0.4, nan]}).posterior
+    np.testing.assert_allclose(fit.to_arviz({"y": y}).posterior["price"][0, 7], np.exp(y), rtol=1e-10)
+
+
 def test_simulated_rows_carry_what_is_computed_from_them():
     drawn = mixture().at(MEANS).simulate(7, seed=1)
     np.testing.assert_allclose(drawn["level"], MEANS["mean"][drawn["z"]], atol=1e-12)
