@@ -54,16 +54,15 @@ def prepare(fit: "Fit", data: chunks.Data, targets: Sequence[str | tuple[str, ..
     data, plan = _planned(data, singles, joints)
     order = chunks.order(data, plan)
     least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if data.structure.network else 1
-    rows, known = chunks.load(data, plan, keep=order, least=least, params=fit.params)
-    back = functools.partial(_back, data, order)
+    rows, known = chunks.load(data, plan, keep=order, least=least, params=fit.point)
     belief, averaged = _belief(fit, plan, known, plug_in)
-    return Question(plan, belief, known, rows, averaged, back)
+    return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
 
 
-def _back(data: chunks.Data, order: np.ndarray | None, array, site: str | tuple[str, ...] | None = None) -> np.ndarray:
+def back(data: chunks.Data, order: np.ndarray | None, array, site: str | tuple[str, ...] | None = None) -> np.ndarray:
     """Answers in the user's rows, without padding; about a site along time, in its steps."""
     out = chunks.unload(array, data.table.rows, order)
-    found = data.structure.sites[site[0] if isinstance(site, tuple) else site] if site is not None else None
+    found = data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None else None
     if found is None or found.time is None:
         return out
     axis = 1 if isinstance(site, tuple) else 1 + found.time
@@ -85,7 +84,7 @@ def _planned(data: chunks.Data, targets: tuple[str, ...], joints: tuple) -> tupl
 
 def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """What queries condition on, and whether it is a stack of draws to average over."""
-    params = {n: jnp.asarray(v) for n, v in fit.params.items()}
+    params = {n: jnp.asarray(v) for n, v in fit.point.items()}
     table = fit.states
     if plug_in and table is not None:
         best = jnp.unravel_index(jnp.argmax(table), table.shape)
@@ -121,7 +120,7 @@ def drawn(fit: "Fit", data: chunks.Data, key, seed: int, plug_in: bool):
     if fit.drawn is not None and getattr(fit.drawn, "tables", None) is not None:
         codes = {name: params.pop(name) for name in plan.globals}
         table = jnp.log(jnp.stack([_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]))
-    belief, log, states = Belief({name: params[name] for name in fit.params}, table, {}), None, {}
+    belief, log, states = Belief({name: params[name] for name in fit.point}, table, {}), None, {}
     if plan.variables:
         order = chunks.order(data, plan)
         owner = (np.arange(n) if order is None else order) % groups

@@ -187,7 +187,7 @@ class Data(NamedTuple):
                 )
             hole = ~self._units(name).all(-1)
             for child in self._below(name):
-                if child in plan.targets or sites[child].factor:
+                if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables):
                     seen = columns[child].seen
@@ -214,7 +214,7 @@ class Data(NamedTuple):
             if child not in found:
                 found.append(child)
                 stack += self.structure.children[child]
-        return found
+        return found + [site.name for site in self.structure.deterministics.values() if {name, *found} & set(site.parents)]
 
 
 def read(
@@ -259,6 +259,13 @@ def read(
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     structure = structure_of(model, specs)
+    shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
+    computed = next((name for name in structure.deterministics if name in shown), None)
+    if computed is not None:
+        raise tables.DataError(
+            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a reparametrised site), so it cannot be data: "
+            f"leave '{computed}' out; to see it, sample it without reparametrisation"
+        )
     length = given = None
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):

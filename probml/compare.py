@@ -146,8 +146,8 @@ class _Fitted:
         values = {**fit.given, **self.held.table.values}
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
         plan = held.plan()
-        rows, known = chunks.load(held, plan, params=fit.params)
-        loglik = float(_loglik(plan, {name: jnp.asarray(fit.params[name]) for name in plan.free}, known, rows))
+        rows, known = chunks.load(held, plan, params=fit.point)
+        loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free}, known, rows))
         count = 0 if fit.engine == "known" else _freedom(plan, known)
         n = held.table.rows
         if held.structure.chains:

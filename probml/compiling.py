@@ -79,6 +79,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
 
     @functools.wraps(function)
     def call(*args):
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+            return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
             options = _options()
             compiled.append(jax.jit(function, compiler_options=None if long else options, **keywords))

@@ -129,6 +129,12 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
                 "evaluated": how,
             }
         )
+    for site in held.structure.deterministics.values():
+        shape = "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar"
+        above = ", ".join((*site.parents, *site.inputs))
+        out.append(
+            {"site": site.name, "distribution": "", "shape": shape, "parents": above, "role": "deterministic", "evaluated": "when asked"}
+        )
     return tuple(out)
 
 

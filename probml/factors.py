@@ -206,7 +206,7 @@ def _predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, argument
 
 def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
     """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a leading rows axis."""
-    sites, site = plan.structure.sites, plan.structure.sites[name]
+    sites, site = plan.structure.sites, plan.structure.named[name]
     env = {i: rows.inputs[i][:, None] for i in site.inputs}
     for parent in site.parents:
         if sites[parent].rows and parent not in plan.variables:

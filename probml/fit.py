@@ -1,11 +1,12 @@
 """What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
 
 import functools
+import inspect
 import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, decisions, queries, reports, tables
+from probml import asking, chunks, decisions, deterministics, queries, reports, tables
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
@@ -22,7 +23,7 @@ from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_prior
-from probml.language import Model, ModelError, Refusal, thaw, whole_steps
+from probml.language import Model, ModelError, Refusal, freeze, thaw, whole_steps
 from probml.merging import Kept
 from probml.passes import log_evidence
 from probml.posterior import Marginals, Posterior, draw_params
@@ -44,7 +45,10 @@ class Fit:
 
     Attributes:
         model: the Model.
-        params: point values, name → array: the posterior mean for Exact, NUTS and SVI, the maximum for EM, MAP and Laplace.
+        point: the value of every free parameter, name → array: the posterior mean for Exact, NUTS and SVI, the maximum for EM, MAP
+            and Laplace.
+        params: `point`, and what the model computes outside rows (numpyro.deterministic, reparametrised sites): its value at the point
+            for EM and MAP; where there is a posterior (Laplace too) its mean over the draws, of a closed form or a normal over 1000.
         history: the objective (log posterior, or log likelihood with prior=False), its start included; for NUTS the climb to where it
             began, then the log density of each iteration, the mean of all chains; for SVI the evidence lower bound.
         held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every entry of history; else None.
@@ -53,7 +57,7 @@ class Fit:
     """
 
     model: Model
-    params: dict[str, Any]
+    point: dict[str, Any]
     shapes: dict[str, tuple] = field(repr=False)
     engine: str = "known"
     history: Any = None
@@ -112,6 +116,10 @@ class Fit:
 
     # What was found
 
+    @functools.cached_property
+    def params(self) -> dict[str, Any]:
+        return {**self.point, **deterministics.point(self)}
+
     @property
     def converged(self) -> bool:
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED, Status.APPROXIMATED, Status.EARLY)
@@ -149,6 +157,10 @@ class Fit:
             ModelError: the site is unknown or lies inside rows().
         """
         found = self._site(site)
+        if found.kind == deterministics.KIND:
+            outside = f"fit.params['{site}']" if self._at_point else f"fit.draws(n)['{site}']"
+            instead = f"fit.predict(data, '{site}')" if found.rows else outside
+            raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of it in closed form; take {instead}")
         if found.rows:
             raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, '{site}'), a posterior for every row")
         if found.discrete and self.states is not None:
@@ -160,23 +172,33 @@ class Fit:
             return dist.Categorical(probs=probs / probs.sum(-1, keepdims=True))
         if self.closed is not None and site in self.closed.mean:
             return self._marginals.distribution(site)
-        found = self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None and site in self.params else None
+        found = self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None and site in self.point else None
         if found is None:
             instead = f"fit.draws(n)['{site}']" if self.drawn is not None else f"fit.params['{site}']"
             raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit with probml.Exact(), or take {instead}")
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Joint draws from the posterior of the parameters, name → (n, ...).
+        """Joint draws from the posterior of the parameters, name → (n, ...), and what the model computes from each outside rows.
 
         Raises:
             Refusal: the engine found a point.
         """
-        if self.closed is None and self.drawn is None and self.states is None:
+        if self._at_point:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() or probml.NUTS(), or take fit.params")
         if n < 1:
             raise ModelError(f"draws(n={n}): expected at least 1")
-        return {name: np.asarray(value) for name, value in self._draws(n, seed).items()}
+        draws = self._draws(n, seed)
+        return {name: np.asarray(value) for name, value in (*draws.items(), *deterministics.drawn(self, draws).items())}
+
+    @functools.cached_property
+    def _shell(self) -> "_Shell":
+        return _Shell(self)
+
+    @property
+    def _at_point(self) -> bool:
+        """Nothing is known but a point."""
+        return self.closed is None and self.drawn is None and self.states is None
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
         if self.drawn is not None:
@@ -203,7 +225,7 @@ class Fit:
     # Questions about rows
 
     def _site(self, name: str, discrete: bool = False):
-        sites = self.structure.sites
+        sites = self.structure.named
         if name in dict(self.model.interventions):
             raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to ask of it")
         if name not in sites:
@@ -306,7 +328,7 @@ class Fit:
         filled = self._imputed(longer, plug_in)
         at = last[:, None] + np.arange(steps)
         out = {}
-        for site in (s for s in structure.sites.values() if s.time is not None and s.name in filled):
+        for site in (s for s in structure.named.values() if s.time is not None and s.name in filled):
             value = np.moveaxis(filled[site.name], 1 + site.time, 1)
             out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
         return out
@@ -343,7 +365,8 @@ class Fit:
     def predict(
         self, data: Any, site: str | None = None, plug_in: bool = False, given: str = queries.ALL, interval: float | None = None
     ) -> Any:
-        """The most probable state of a discrete site (as a label), or the mean of a continuous one, for every row: (n, *cells).
+        """The most probable state of a discrete site (as a label), or the mean of a continuous one, or of what the model computes in
+        rows (numpyro.deterministic), for every row: (n, *cells).
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before it.
@@ -357,7 +380,11 @@ class Fit:
         name = site or self._unseen(held, continuous=True)
         if interval is not None:
             return reports.interval(self, held, name, interval, plug_in, given)
-        if self._site(name).states is not None:
+        found = self._site(name)
+        if found.kind == deterministics.KIND:
+            self._view(given)
+            return self._computed(held, [name], plug_in, given)[name]
+        if found.states is not None:
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1), self.names.get(name))
         return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
 
@@ -427,7 +454,7 @@ class Fit:
 
     def impute(self, data: Any, plug_in: bool = False) -> dict[str, np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the most probable state, continuous
-        by the conditional mean given the row's seen cells."""
+        by the conditional mean given the row's seen cells; and what the model computes there, as predict has it."""
         return self._imputed(self._read(data), plug_in)
 
     def _imputed(self, held: chunks.Data, plug_in: bool) -> dict[str, np.ndarray]:
@@ -447,15 +474,33 @@ class Fit:
                 filled = column.values if column.seen is None or filled is None else np.where(column.seen, column.values, filled)
             if filled is not None:
                 out[site.name] = tables.to_labels(filled, self.names.get(site.name))
-        return out
+        return out | self._computed(held, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in)
+
+    def _computed(self, held: chunks.Data, names: Sequence[str], plug_in: bool, given: str = queries.ALL) -> dict[str, np.ndarray]:
+        """The means of deterministics inside rows, over what is hidden and discrete in a row and over the posterior; where one takes
+        something else that is unseen, over simulated rows."""
+        out = {}
+        for name in names:
+            if not self._site(name).rows:
+                raise ModelError(f"'{name}' is computed outside rows(), the same for every row: take fit.params['{name}']")
+            if any(not self._settled(held, parent) for parent in self.structure.deterministics[name].parents):
+                out[name] = reports.simulated_mean(self, held, name, plug_in)
+        rest = [("mean", name) for name in names if name not in out]
+        found = asking.answer(self, held, rest, plug_in, given)[1] if rest else {}
+        return {name: out[name] if name in out else found["mean", name] for name in names}
+
+    def _settled(self, held: chunks.Data, name: str) -> bool:
+        """Whether a site lies outside rows, is seen in every row, or has states that can be summed out."""
+        site = self.structure.sites[name]
+        return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
     def log_joint(self, data: Any) -> float:
         """log p(data, params), unseen discrete sites summed out, those outside rows over all rows together."""
         held = self._read(data)
         held = held._replace(table=replace(held.table, values={**self.given, **held.table.values})).trimmed()
         plan = held.plan()
-        rows, known = chunks.load(held, plan, params=self.params)
-        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, known, rows))
+        rows, known = chunks.load(held, plan, params=self.point)
+        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, known, rows))
 
     def do(self, values: Mapping[str, Any]) -> "Fit":
         """What was learnt, after an intervention: the named sites are set in every row and no longer depend on their parents
@@ -488,7 +533,7 @@ class Fit:
         plan = planning.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
             raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on continuous sites, or have several cells")
-        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.params.items()}, self._known(), site)
+        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
         values = np.asarray(p).reshape(-1, found.states)
@@ -533,12 +578,13 @@ class Fit:
             asking.warn(self, back(log))
         fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
-        if any(site.rows and site.name not in fixed for site in sites.values()):
+        named = held.structure.named
+        if any(site.rows and site.name not in fixed for site in named.values()):
             params = {k: v[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
             given, last = self._known().given, jax.random.fold_in(key, 1)
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n, held.steps)
-        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in sites if name in values}
+        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in named if name in values}
         for name, value in self.model.interventions:
             done = np.asarray(thaw(value))
             values[name] = tables.to_labels(np.broadcast_to(done, (n, *done.shape)), self.names.get(name))
@@ -586,28 +632,65 @@ def _fixed(value: Any) -> np.ndarray:
 
 def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
-    structure = None if model.inputs else trace(model, {})
-    out = {name: np.asarray(value, float) for name, value in params.items()}
-    names = {**(structure.labels if structure else {}), **{k: tuple(v) for k, v in labels.items()}}
-    fit = Fit(model, out, {}, names=names)
-    if structure is not None:
-        _check_params(structure, out)
-        _check_labels(structure, fit.names)
-        structure.check_chains(out)
-    return fit if structure is not None else _Deferred(model, out, {}, names=fit.names)
+    names = {k: tuple(v) for k, v in labels.items()}
+    point = {name: np.asarray(value, float) for name, value in params.items()}
+    if model.inputs:
+        return _Deferred(model, point, {}, names=names)
+    return _told(trace(model, {}), Fit(model, point, {}, names=names))
+
+
+def _told(structure: Structure, fit: Fit) -> Fit:
+    """A Fit at given parameters, held against the structure."""
+    point = {name: value for name, value in fit.point.items() if name not in structure.derived}  # computed anew: see Fit.params
+    names = {**structure.labels, **fit.names}
+    _check_params(structure, point)
+    _check_labels(structure, names)
+    structure.check_chains(point)
+    return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
 
 
 @dataclass(frozen=True, eq=False)
 class _Deferred(Fit):
-    """A Fit at known parameters of a model with inputs, whose shapes the first data tell."""
+    """A Fit at known parameters of a model with inputs: the data of each question tell their shapes, and so which Fit answers it."""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.point
+
+    @property
+    def structure(self) -> Structure:
+        """As far as it can be told without data."""
+        return trace(self.model)
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None) -> chunks.Data:
-        held = chunks.read(self.model, data, self.names, rows, self.shapes, steps)
-        if not self.shapes:
-            _check_params(held.structure, self.params)
-            _check_labels(held.structure, self.names)
-            self.shapes.update(held.shapes)
-        return held
+        return chunks.read(self.model, data, self.names, rows, None, steps)
+
+    def _of(self, held: chunks.Data) -> Fit:
+        return _told(held.structure, replace(self, shapes=held.shapes))
+
+
+def _resolved(verb: str):
+    """The verb of a Fit for one whose shapes the question's data tell."""
+    method = getattr(Fit, verb)
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def ask(self, *args: Any, **kwargs: Any):
+        bound = signature.bind(self, *args, **kwargs).arguments
+        data = bound.get("data", bound.get("given"))
+        if verb == "simulate" and data is None:
+            inputs = bound.get("inputs", {})
+            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1], bound.get("steps"))
+        else:
+            held = self._read(data)
+        return getattr(self._of(held), verb)(*args, **kwargs)
+
+    return ask
+
+
+OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide", "calibration", "decode", "impute")
+for _verb in (*OF_ROWS, "log_joint", "simulate"):
+    setattr(_Deferred, _verb, _resolved(_verb))
 
 
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
@@ -653,19 +736,34 @@ def _log_joint(plan, params, known_, rows):
 
 
 class _Shell:
-    """A Fit without its arrays, as the static part of a pytree."""
+    """A Fit without its arrays, as the static part of a pytree: equal to another of the same values.
+
+    What was seen (`data`) and its statistics (`kept`) stay behind: they belong to the Fit that an engine made, not to what a
+    transformation makes of its arrays.
+    """
 
     def __init__(self, fit: Fit):
-        self.fit = fit
+        self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None, data=None)
+        static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
+        self.key = freeze(static | {"class": type(fit).__name__})
+
+    def __eq__(self, other):
+        return isinstance(other, _Shell) and self.key == other.key
+
+    def __hash__(self):
+        return hash(self.key)
+
+    def __repr__(self):
+        return f"{self.fit.model!r} by {self.fit.engine}"
 
 
 def _flatten(fit: Fit):
-    return (fit.params, fit.closed, fit.states, fit.drawn), _Shell(replace(fit, kept=None, data=None))
+    return (fit.point, fit.closed, fit.states, fit.drawn), fit._shell
 
 
 def _unflatten(shell: _Shell, arrays) -> Fit:
-    params, closed, states, drawn = arrays
-    return replace(shell.fit, params=params, closed=closed, states=states, drawn=drawn)
+    point, closed, states, drawn = arrays
+    return replace(shell.fit, point=point, closed=closed, states=states, drawn=drawn)
 
 
 jax.tree_util.register_pytree_node(Fit, _flatten, _unflatten)

@@ -87,9 +87,11 @@ class Lanes:
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
         """The steps; adds the means and spreads of what is centred."""
         data, plan, sites, dtype = self.data, self.plan, self.data.structure.sites, jnp.result_type(float)
-        inside = (*plan.steps, *plan.counted)
-        above = {p for name in inside for p in sites[name].parents if sites[p].rows and p not in plan.variables}
-        used = {i for name in plan.steps for i in sites[name].inputs}
+        named = data.structure.named
+        asked = tuple(name for name in plan.targets if named[name].time is not None)
+        inside = (*plan.steps, *plan.counted, *asked)
+        above = {p for name in inside for p in named[name].parents if sites[p].rows and p not in plan.variables}
+        used = {i for name in (*plan.steps, *asked) for i in named[name].inputs}
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time

@@ -304,7 +304,8 @@ class Model:
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
             seed: seeds every random choice.
-            start: starting values of some parameters, in their own coordinates.
+            start: starting values of some parameters, in their own coordinates, such as another fit's `params`; what the model
+                computes (numpyro.deterministic) is left out.
 
         Returns:
             Fit.
@@ -321,7 +322,8 @@ class Model:
         """A Fit at known parameter values; nothing is fitted.
 
         Args:
-            params: every parameter site, name -> value in its own coordinate.
+            params: every parameter site, name -> value in its own coordinate; what the model computes (numpyro.deterministic) may be
+                among them and is computed anew.
             labels: site -> labels of its states, in code order.
         """
         from probml.fit import known
@@ -329,7 +331,8 @@ class Model:
         return known(self, params, labels or {})
 
     def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
-        """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside rows()."""
+        """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside rows(), and of what is computed
+        there."""
         from probml.simulation import simulate_prior
 
         return simulate_prior(self, rows, steps, seed, inputs)

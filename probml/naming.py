@@ -40,7 +40,7 @@ class Dimensions:
     def _name(self, name: str, meaning: tuple, size: int) -> str:
         """A name that no site has (xarray would take the site for the dimension's coordinates) and no other dimension."""
         for free in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
-            if free not in (*self.structure.sites, *self.structure.model.inputs, "chain", "draw"):
+            if free not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
                 if self.taken.setdefault(free, (meaning, size)) == (meaning, size):
                     self.coords.setdefault(free, np.arange(size))
                     return free
@@ -51,7 +51,7 @@ class Dimensions:
 
     def outside(self, name: str) -> tuple[str, ...]:
         """Of a site outside rows: its plates, then axes of an event."""
-        site = self.structure.sites[name]
+        site = self.structure.named[name]
         dims = self._plain(name, site.shape, 0)
         plates = dict(site.plates)
         for i, (plate, size) in enumerate(site.plates):  # the first is the outermost and has the last batch axis, unless dim= was given
@@ -70,7 +70,7 @@ class Dimensions:
 
     def inside(self, name: str) -> tuple[str, ...]:
         """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps of a chain."""
-        site = self.structure.sites[name]
+        site = self.structure.named[name]
         shape = site.along(self.held.steps)
         dims = self._plain(name, shape, 0)
         for i, (plate, size) in enumerate(p for p in site.plates if p[0] != "rows"):
@@ -97,7 +97,7 @@ class Dimensions:
 
     def _states(self, name: str, axis: int) -> str | None:
         """The labelled site whose states number an axis of a parameter."""
-        sites = self.structure.sites
+        sites = self.structure.named
         for z, labels in self.labels.items():
             size = sites[name].shape[axis]
             if z not in sites or sites[z].states != size or len(labels) != size:

@@ -87,7 +87,7 @@ class Plan:
         sites = self.structure.sites
         return tuple(
             parent
-            for parent in sites[name].parents
+            for parent in self.structure.named[name].parents
             if parent in self.variables or (name in self.pooled and sites[parent].rows and sites[parent].discrete)
         )
 
@@ -115,7 +115,7 @@ class Plan:
     @functools.cached_property
     def along(self) -> tuple[str, ...]:
         """The row's own variables on which steps depend."""
-        asked = tuple(name for name in self.targets if self.structure.sites[name].time is not None)
+        asked = tuple(name for name in self.targets if self.structure.named[name].time is not None)
         used = {p for name in (*self.steps, *asked) for p in self.scope(name)}
         return tuple(v for v in self.variables if v in used and self.structure.sites[v].time is None)
 
@@ -242,16 +242,18 @@ def make(
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple, merge_globals: bool, joints: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active = _active(structure, pattern, targets)
+    asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
+    feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}  # site → what is asked and computed from it
     variables: dict[str, Variable] = {}
     observed = []
     for site in sites.values():
         if site.name in given or site.name not in active and site.rows or site.factor:
             continue
         state = pattern.get(site.name)
-        has_children = any(child in active for child in structure.children[site.name])
+        has_children = any(child in active for child in structure.children[site.name]) or site.name in feeds
         if not site.discrete:
             if site.rows and state is None and has_children:
-                child = next(c for c in structure.children[site.name] if c in active)
+                child = next((c for c in structure.children[site.name] if c in active), feeds.get(site.name))
                 raise Refusal(
                     f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), continuous and unseen, and "
                     f"'{child}' depends on it. "
@@ -282,7 +284,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     sizes = {v: variable.states for v, variable in variables.items()}
     scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(joints)
     scopes += [draft.along] if draft.along else []
+    scopes += [draft.scope(site.name) for site in asked if site.time is None]
     inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
+    inside += [draft.scope(site.name) for site in asked if site.time is not None]
     step_order = elimination.min_fill(inside, sizes, inner)
     if merge_globals:
         scopes += [tuple(draft.globals)] * bool(draft.globals)
@@ -336,7 +340,7 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
         name = stack.pop()
         if name not in active:
             active.add(name)
-            stack += [p for p in structure.sites[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
+            stack += [p for p in structure.named[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
     return active
 
 

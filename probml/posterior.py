@@ -398,10 +398,10 @@ class Marginals:
 
 def _linear(plan: Plan, fitted: Plan, name: str) -> bool:
     """Whether the mean of a site without states is linear in the parameters: it is then the mean at their posterior means."""
-    site = plan.structure.sites[name]
+    site = plan.structure.named[name]
     if site.states is not None or not any(p in fitted.free for uses in site.uses.values() for p in uses):
         return True
-    of = getattr(site.family, "mean_of", None)
+    of = site.arguments if name in plan.structure.deterministics else getattr(site.family, "mean_of", None)
     uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items() if p in fitted.free]
     return of is not None and all(use.level <= Level.AFFINE and not _bent(use) for use in uses)
 
@@ -441,6 +441,8 @@ def predictives(fitted, plan, closed, known):
         return None
     if not all(_linear(plan, fitted, name) for name in plan.targets):
         return None
+    if any(p in used for name in plan.targets if name in plan.structure.deterministics for p in plan.structure.named[name].uses["value"]):
+        return None  # what the row shows tells of the very parameters
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     wanted = [name for name in plan.pooled if touched[name]]
     if any(marginals.shares(name) for name in wanted):

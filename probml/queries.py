@@ -76,7 +76,7 @@ def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
 
 def _level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
     """The rows that answers about a site have, and their number: those of the data, or their steps."""
-    if plan.structure.sites[name].time is None:
+    if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
     steps = rows.steps
     return steps.rows, len(rows.weights) * steps.blocks * steps.length
@@ -86,7 +86,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one parameter value."""
     size = len(rows.weights)
     scopes = {site: _asked(plan, site) for _, site in ask}
-    timed = {site: plan.structure.sites[site[0] if isinstance(site, tuple) else site].time is not None for site in scopes}
+    timed = {site: plan.structure.named[site[0] if isinstance(site, tuple) else site].time is not None for site in scopes}
     inside = {scopes[site] for site in scopes if timed[site]}
     wanted = {scopes[site] for site in scopes if not timed[site]}
     parts, taps, untapped = _parts(plan, belief, known, rows), {}, []
@@ -214,8 +214,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
 
 def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str, size: int) -> jax.Array:
     """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states]); of a vector seen in
-    part, the mean given its seen coordinates."""
-    site, parents = plan.structure.sites[name], tuple(p for p in plan.structure.sites[name].parents if p in plan.variables)
+    part, the mean given its seen coordinates; of a deterministic its value."""
+    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents if p in plan.variables)
     fixed, parts = {**params, **known.given}, ()
     if name in rows.seen and hasattr(site.family, "fill"):
         x = rows.values[name]
@@ -224,6 +224,8 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     def one(varying, parts):
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            if name in plan.structure.deterministics:
+                return site.collect(plan.structure.computed(name, env), 1)[0].astype(jnp.result_type(float))
             if what == "probabilities":
                 return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells, site.states)
             distribution = plan.structure.distribution(name, env)
@@ -268,6 +270,19 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Arra
         params = {name: draw[name] for name in plan.free}
         natural = naturals(plan, params, at)
         return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows), rows.weights.shape), chunks)
+
+    return jax.lax.map(one, draws)
+
+
+@functools.partial(jit, static_argnames=("plan", "names"))
+def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known, chunks: Rows) -> dict[str, jax.Array]:
+    """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws, chunks, b, *cells)."""
+    ask = tuple(("mean", name) for name in names)
+
+    def one(draw):
+        at = known._replace(given={name: draw.get(name, value) for name, value in known.given.items()})
+        belief = Belief({name: draw[name] for name in plan.free}, None, {})
+        return each(lambda rows: {name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()}, chunks)
 
     return jax.lax.map(one, draws)
 

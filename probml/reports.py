@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import asking, chunks, diagnostics, naming, queries
+from probml import asking, chunks, deterministics, diagnostics, naming, queries
 from probml.belief import Draws
 from probml.language import ModelError, Refusal
 from probml.simulation import simulate_draws
@@ -36,22 +36,25 @@ def summary(fit: "Fit"):
     import pandas as pd
 
     records = []
+    computed = {} if fit.closed is None and fit.drawn is None else deterministics.chains(fit, posterior_draws(fit))
     for name, value in fit.params.items():
         value = np.asarray(value)
-        columns = _columns(fit, name, value)
+        columns = _columns(fit, name, value, computed)
         for index in np.ndindex(value.shape):
             label = f"{name}[{', '.join(map(str, index))}]" if index else name
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index] for c, v in columns.items()})
     return pd.DataFrame(records, columns=list(records[0]) if records else ["parameter", "value"]).set_index("parameter")
 
 
-def _columns(fit: "Fit", name: str, value: np.ndarray) -> dict[str, Any]:
+def _columns(fit: "Fit", name: str, value: np.ndarray, computed: dict[str, np.ndarray]) -> dict[str, Any]:
+    if name in computed and fit.closed is not None:
+        return {"mean": value, "sd": computed[name].std((0, 1))}
     if fit.closed is not None:
         return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if fit.drawn is None:
         return {"value": value}
     if isinstance(fit.drawn, Draws):
-        draws = np.asarray(fit.drawn.values[name], float)
+        draws = np.asarray(computed[name] if name in computed else fit.drawn.values[name], float)
     else:
         draws = np.asarray(fit.draws(KEPT)[name], float)[None]
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
@@ -73,7 +76,10 @@ def interval(fit: "Fit", held: chunks.Data, site: str, probability: float, plug_
         raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask predict_proba(data, '{site}')")
     if given != queries.ALL:
         raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that is seen of the row, given='all'")
-    value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
+    if found.kind == deterministics.KIND:
+        value = fit._computed(held, [site], plug_in)[site]
+    else:
+        value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
     new = {name: column for name, column in held.table.columns.items() if name != site}  # a new value of it, also where one was seen
     held = held._replace(table=replace(held.table, columns=new))
     n, tails = held.table.rows, (0.5 - probability / 2, 0.5 + probability / 2)
@@ -87,15 +93,27 @@ def interval(fit: "Fit", held: chunks.Data, site: str, probability: float, plug_
     return Interval(value, lower, upper)
 
 
+def simulated_mean(fit: "Fit", held: chunks.Data, name: str, plug_in: bool) -> np.ndarray:
+    """The mean over simulated rows of what is computed from cells that are unseen and have no list of states, (n, *cells)."""
+    out, size = [], max(TOGETHER // REPLICATES, 1)
+    for begin in range(0, held.table.rows, size):
+        rows = np.arange(begin, min(begin + size, held.table.rows))
+        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), jax.random.key(begin), begin, plug_in)[name]
+        out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
+    return np.concatenate(out)
+
+
 def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
-    """Draws of the parameters, (chains, draws, ...); of a closed form or a normal, one chain of KEPT.
+    """Draws of the sites outside rows, (chains, draws, ...); of a closed form or a normal, one chain of KEPT.
 
     Raises:
         Refusal: the engine found a point.
     """
+    if fit._at_point:
+        fit.draws(1)  # raises
     if isinstance(fit.drawn, Draws):
         return {name: np.asarray(value) for name, value in fit.drawn.values.items()}
-    return {name: value[None] for name, value in fit.draws(KEPT).items()}
+    return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
 
 
 def log_likelihood(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
@@ -111,18 +129,54 @@ def log_likelihood(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) 
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
     held.structure.need_likelihood("the likelihood of rows")
-    draws = {name: np.asarray(value) for name, value in draws.items() if name not in held.table.values}
-    outside = {name: value[0, 0] for name, value in draws.items() if held.structure.sites[name].discrete}
-    values = {**fit.given, **held.table.values}
-    held = held._replace(table=replace(held.table, values={**values, **outside})).trimmed()
+    held, flat, lead = _at_draws(fit, held, draws)
+    held = held.trimmed()
     plan, order = (plan := held.plan()), chunks.order(held, plan)
-    rows, known = chunks.load(held, plan, keep=order, params=fit.params)
-    if not draws:
-        draws = {"": np.zeros((1, 1))}
-    lead = next(iter(draws.values())).shape[:2]
-    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
+    rows, known = chunks.load(held, plan, keep=order, params=fit.point)
     logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
     return np.stack([chunks.unload(log, held.table.rows, order) for log in logs]).reshape(*lead, held.table.rows)
+
+
+def _at_draws(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) -> tuple[chunks.Data, dict[str, jax.Array], tuple[int, int]]:
+    """The data with all discrete sites outside rows for given; the draws of what is unknown, (chains × draws, ...); chains and draws."""
+    draws = {name: np.asarray(value) for name, value in draws.items() if name not in held.table.values}
+    outside = {name: value[0, 0] for name, value in draws.items() if held.structure.sites[name].discrete}
+    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values, **outside}))
+    draws = draws or {"": np.zeros((1, 1))}
+    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
+    return held, flat, next(iter(draws.values())).shape[:2]
+
+
+def row_values(fit: "Fit", held: chunks.Data, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over what is hidden and discrete in the row
+    given what it shows. Warns of what takes other unseen cells, which is left out."""
+    names, lacking = [], []
+    for site in held.structure.deterministics.values():
+        if site.rows:
+            (names if all(fit._settled(held, parent) for parent in site.parents) else lacking).append(site.name)
+    if lacking:
+        warnings.warn(
+            f"to_arviz(): {lacking} are left out: they are computed from cells that are unseen and not summed out; ask "
+            f"fit.predict(data, '{lacking[0]}') for their means",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    if not names:
+        return {}
+    held, flat, lead = _at_draws(fit, held, draws)
+    plan = held.plan(tuple(names))
+    order = chunks.order(held, plan)
+    rows, known = chunks.load(held, plan, keep=order, params=fit.point)
+    made = queries.row_values(plan, tuple(names), flat, known, rows)
+    out = {}
+    for name in names:
+        values, time = np.asarray(made[name]), plan.structure.named[name].time
+        values = np.stack([asking.back(held, order, value, name) for value in values])
+        if time is not None and held.lengths is not None:  # behind the last step that shows anything nothing was asked
+            dead = np.arange(held.steps) >= held.lengths[:, None]
+            np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
+        out[name] = values.reshape(*lead, *values.shape[1:])
+    return out
 
 
 def own_data(fit: "Fit", data: Any, verb: str) -> chunks.Data:
@@ -166,7 +220,8 @@ def to_arviz(fit: "Fit", data: Any = None):
     chains, count = next(iter(draws.values())).shape[:2]
     sites, n = fit.structure.sites, held.table.rows
     seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
-    entries = chains * count * n * (1 + sum(math.prod(sites[name].along(held.steps)) for name in seen))
+    sized = [*(sites[name] for name in seen), *(site for site in fit.structure.deterministics.values() if site.rows)]
+    entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
     if entries > MOST:
         raise Refusal(
             f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than the {MOST:.2g} that are held at once: "
@@ -181,7 +236,9 @@ def to_arviz(fit: "Fit", data: Any = None):
         coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True) if dim in used}
         return xarray.Dataset(arrays, coords, {"inference_library": "probml", "model": repr(fit.model), "engine": fit.engine})
 
-    groups = {"posterior": group(draws, names.outside)}
+    inside = row_values(fit, held, draws)
+    posterior = {**draws, **deterministics.chains(fit, draws), **inside}
+    groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside else names.outside(name))}
     stats = getattr(fit.drawn, "stats", None)
     if stats:
         steps = np.asarray(stats["steps"])

@@ -35,7 +35,7 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
         "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None,
     }  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
-    arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.params.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
+    arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
     arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)} | drawn
     kept = {"history": fit.history, "states": fit.states, "held_out": fit.held_out}
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
@@ -83,8 +83,8 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
     except Exception as error:
         raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
     wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
-    if {name: value.shape for name, value in fit.params.items()} != wanted:
-        got = {name: value.shape for name, value in fit.params.items()}
+    if {name: value.shape for name, value in fit.point.items()} != wanted:
+        got = {name: value.shape for name, value in fit.point.items()}
         raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
     if meta.get("drawn") is not None:
         fit = replace(fit, drawn=_drawn(meta["drawn"], _part(arrays, "drawn/"), wanted, path))

@@ -186,7 +186,7 @@ def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array], steps:
 
 def fold(plan: Plan, steps: Steps, name: str, array: jax.Array) -> jax.Array:
     """An answer about a site's steps, (N, *cells of one step, ...), as one about rows: (rows, *cells, ...)."""
-    site = plan.structure.sites[name]
+    site = plan.structure.named[name]
     array = jnp.squeeze(steps.folded(array), 2 + site.time)
     return jnp.moveaxis(array, 1, 1 + site.time)
 

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml import families, ragged
+from probml import deterministics, families, ragged
 from probml.compiling import jit
 from probml.language import Model, ModelError, Refusal, chains_of, whole_steps
 from probml.structure import peel, structure_of
@@ -19,16 +19,18 @@ from probml.tables import to_labels
 
 
 class _Fill(Messenger):
-    """Gives a site its fixed value, or a draw that its seen cells replace."""
+    """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is computed."""
 
     def __init__(self, fixed: Mapping, seen: Mapping, key):
         super().__init__()
-        self.fixed, self.seen, self.key, self.values = fixed, seen, key, {}
+        self.fixed, self.seen, self.key, self.values, self.computed = fixed, seen, key, {}, {}
 
     def process_message(self, msg: dict) -> None:
+        name = msg.get("name")
+        if msg["type"] == deterministics.KIND:
+            self.computed[name] = msg["value"]
         if msg["type"] != "sample":
             return
-        name = msg["name"]
         if isinstance(msg["fn"], dist.Unit):  # a factor outside rows: what it weighs is known here
             return
         if name in self.fixed:
@@ -62,7 +64,8 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
         fill = _Fill(held, seen, key)
         with validation_enabled(False), fill, chains_of(steps):
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
-        return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}
+        values = fill.values | {k: v for k, v in fill.computed.items() if k in structure.deterministics}
+        return {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
 
     keys = jax.random.split(key, n)
     return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
@@ -94,7 +97,7 @@ def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int,
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
     values = _simulate_whole(structure, arrays, jax.random.key(seed), rows, steps)
-    return {name: to_labels(np.asarray(values[name]), structure.labels.get(name)) for name in structure.sites if name in values}
+    return {name: to_labels(np.asarray(values[name]), structure.labels.get(name)) for name in structure.named if name in values}
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4))
@@ -108,7 +111,7 @@ def _whole(structure, held, inputs, key, n, steps):
     fill = _Fill(held, {}, key)
     with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
-    return fill.values
+    return fill.values | {name: value for name, value in fill.computed.items() if name in structure.deterministics}
 
 
 @functools.partial(jit, static_argnums=(0, 1, 6, 7, 8))

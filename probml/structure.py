@@ -25,7 +25,7 @@ from jax.extend import core
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml import exchange, families, levels
+from probml import deterministics, exchange, families, levels
 from probml.language import Model, ModelError, Refusal, chains_of, freeze
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
@@ -45,11 +45,11 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
 
 
 class _Recorder(Messenger):
-    """Gives every site its value from `values` (or zeros) and keeps the messages."""
+    """Gives every site its value from `values` (or zeros) and keeps the messages, those of deterministics apart."""
 
     def __init__(self, model: Model, values: Mapping[str, jax.Array], index: jax.Array | None = None):
         super().__init__()
-        self.model, self.values, self.index, self.messages = model, values, index, {}
+        self.model, self.values, self.index, self.messages, self.computed = model, values, index, {}, {}
 
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
@@ -63,7 +63,18 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
         if msg["type"] == "plate" and name == "rows" and self.index is not None:
             msg["value"] = self.index
-        if msg["type"] != "sample":
+        computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
+        if not computed and msg["type"] != "sample":
+            return
+        if name in self.messages or name in self.computed:
+            raise ModelError(f"{where}: two sites have this name; give each its own")
+        if name in self.model.inputs:
+            raise ModelError(f"{where}: an input has the same name; rename one of them")
+        if computed:
+            if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
+                got = type(msg["value"]).__name__
+                raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; give each array its own name")
+            self.computed[name] = msg
             return
         if msg.get("scale") is not None:
             raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows by fit(..., weights=...)")
@@ -75,10 +86,6 @@ class _Recorder(Messenger):
             raise ModelError(
                 f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
             )
-        if name in self.messages:
-            raise ModelError(f"{where}: two sites have this name; give each its own")
-        if name in self.model.inputs:
-            raise ModelError(f"{where}: an input has the same name; rename one of them")
         fn = msg["fn"]
         dtype = int if fn.support is not None and fn.support.is_discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
@@ -97,11 +104,12 @@ def _failed(model: Model, inputs: Mapping, error: Exception) -> ModelError:
 
 def _run(
     model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1
-) -> dict[str, dict]:
+) -> tuple[dict[str, dict], dict[str, dict]]:
+    """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index)
     with validation_enabled(False), recorder, chains_of(steps, True):  # NumPyro's validation runs eagerly: dozens of small compilations
         model(rows=rows, **inputs)
-    return recorder.messages
+    return recorder.messages, recorder.computed
 
 
 def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
@@ -176,6 +184,7 @@ class Structure:
     programs: dict[str, tuple[Any, tuple[str, ...]]]  # site -> (closed jaxpr of its arguments, names of what it takes)
     specs: tuple = ()  # of the inputs, as traced
     declared: int | None = None  # the length that its chains state
+    deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)  # what is computed; `programs` has that of each value
 
     def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The arguments of a site's base distribution for one row, in NumPyro's layout.
@@ -188,6 +197,22 @@ class Structure:
             *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
         )
         return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
+
+    def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:
+        """The value of a deterministic; of one inside rows for one row, in NumPyro's layout."""
+        program, takes = self.programs[name]
+        held = (jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
+        return core.jaxpr_as_fun(program)(*held)[0]
+
+    @functools.cached_property
+    def derived(self) -> tuple[str, ...]:
+        """The deterministics outside rows."""
+        return tuple(site.name for site in self.deterministics.values() if not site.rows)
+
+    @functools.cached_property
+    def named(self) -> dict[str, Site]:
+        """All that has a name: the sites, then the deterministics."""
+        return {**self.sites, **self.deterministics}
 
     def likeness(self, name: str) -> tuple | None:
         """What two sites share whose arguments are the same program of different parameters and discrete parents; None: like no other.
@@ -291,7 +316,10 @@ class Structure:
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """The sites of rows with so many steps, for running the function itself."""
-        return _sites(self.model, self.specs, bool(jax.config.jax_enable_x64), steps)[0] if self.chains else self.sites
+        if not self.chains:
+            return self.named
+        found, _, computed = _sites(self.model, self.specs, bool(jax.config.jax_enable_x64), steps)
+        return {**found, **computed}
 
     @functools.cached_property
     def network(self) -> tuple[str, ...]:
@@ -369,21 +397,26 @@ def structure_of(model: Model, specs: Mapping[str, tuple]) -> Structure:
 
 @functools.lru_cache(maxsize=256)
 def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
-    found, declared = _sites(model, specs, x64, 1)
+    found, declared, computed = _sites(model, specs, x64, 1)
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
     inputs = _input_specs(specs, 1)
     if any(site.chain for site in found.values()):
-        found = _timed(model, found, _sites(model, specs, x64, SOME)[0])
+        some, _, longer = _sites(model, specs, x64, SOME)
+        found, computed = _timed(model, found, some), _timed(model, computed, longer)
     values = {name: jax.ShapeDtypeStruct(site.shape, _dtype(site)) for name, site in found.items()}
     layout: list[tuple[str, str]] = []
 
     def outputs(values, inputs):
         flat = []
-        for name, msg in _run(model, inputs, values).items():
+        messages, made = _run(model, inputs, values)
+        for name, msg in messages.items():
             for key, value in _site(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
+        for name, msg in made.items():
+            layout.append((name, "value"))
+            flat.append(jnp.asarray(msg["value"]))
         return flat
 
     closed = jax.make_jaxpr(outputs)(values, inputs)
@@ -393,7 +426,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows and not found[name].discrete}
     uses = levels.classify(closed, tracked)
     sites, programs = {}, {}
-    for name, site in found.items():
+    for name, site in {**found, **computed}.items():
         positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
         program, takes = levels.restrict(closed, positions)
         needs = set().union(*(depends[i] for i in positions))
@@ -405,6 +438,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
             inputs=tuple(names[i] for i in needs if names[i] not in found),
             uses={layout[i][1]: uses[i] for i in positions},
         )
+    computed = {name: sites.pop(name) for name in computed}
     for site in sites.values():
         for parent in site.parents:
             if sites[parent].rows and not site.rows:
@@ -414,8 +448,8 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
                 )
     _check_rows(model, found, inputs, closed)
     if declared:
-        _check_steps(model, sites, specs, closed)
-    found = Structure(model, sites, programs, specs, declared[0] if declared else None)
+        _check_steps(model, sites, computed, specs, closed)
+    found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
     found.check_chains({})
     return found
 
@@ -432,26 +466,37 @@ def _input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.Shape
 
 
 @functools.lru_cache(maxsize=256)
-def _sites(model: Model, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None]]:
-    """The sites of one row whose chains have so many steps, and the lengths that the chains state."""
-    found, declared, inputs = {}, [], _input_specs(specs, steps)
+def _sites(model: Model, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
+    """The sites of one row whose chains have so many steps, the lengths that the chains state, and the deterministics."""
+    found, declared, inputs, made = {}, [], _input_specs(specs, steps), {}
 
     def shapes(inputs):
-        for name, msg in _run(model, inputs, {}, steps=steps).items():
+        messages, computed = _run(model, inputs, {}, steps=steps)
+        for name, msg in messages.items():
             found[name] = _site(model, name, msg)[0]
             if found[name].chain:
                 declared.append(peel(msg["fn"])[0].declared)
+        made.update({name: (msg, np.shape(msg["value"])) for name, msg in computed.items()})
         return 0
 
+    def many(inputs):
+        computed = _run(model, inputs, {}, None, deterministics.MANY, steps)[1]
+        sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
+        return 0
+
+    sizes: dict[str, tuple[int, ...]] = {}
     try:
         jax.eval_shape(shapes, inputs)
+        if made:  # whether one has rows, and where, tells a trace of more rows than one
+            jax.eval_shape(many, _input_specs(specs, steps, deterministics.MANY))
     except ModelError:
         raise
     except Exception as error:
         raise _failed(model, inputs, error) from error
     if len(set(declared)) > 1:
         raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; chains of one model have one length")
-    return found, declared
+    placed = deterministics.placed
+    return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n]) for n, (msg, shape) in made.items()}
 
 
 def _timed(model: Model, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
@@ -508,22 +553,25 @@ def _dtype(site: Site) -> np.dtype:
 def _leaves(
     model: Model, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
 ) -> list[jax.Array]:
-    """The arrays of all sites' distributions, in order; `owners` is told whose they are."""
+    """The arrays of all sites' distributions and the computed values, in order; `owners` is told whose they are."""
     flat = []
     owners.clear()
-    for name, msg in _run(model, inputs, values, index, rows, steps).items():
-        leaves = jax.tree.leaves(peel(msg["fn"])[0])
+    messages, made = _run(model, inputs, values, index, rows, steps)
+    for name, msg in (*messages.items(), *made.items()):
+        leaves = jax.tree.leaves(peel(msg["fn"])[0]) if name in messages else [msg["value"]]
         owners.extend([name] * len(leaves))
         flat += [jnp.asarray(leaf) for leaf in leaves]
     return flat
 
 
-def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr) -> None:
+def _check_steps(
+    model: Model, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr
+) -> None:
     """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
 
     Traced once more, with a number of steps that the program of a single step has nowhere, and the axis of time followed.
     """
-    for site in sites.values():
+    for site in (*sites.values(), *computed.values()):
         whole = next((p for p in site.parents if sites[p].time is not None), None)
         if site.time is None and whole:
             raise ModelError(
@@ -554,7 +602,7 @@ def _check_steps(model: Model, sites: Mapping[str, Site], specs: tuple, single: 
 def _check_rows(
     model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: core.ClosedJaxpr
 ) -> None:
-    """Rows are exchangeable: a row's arguments must not depend on other rows or on the row's number.
+    """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's number or on how many rows there are.
 
     Traced once more (not compiled) with a number of rows that the program of a single row has nowhere, and the row axis
     followed through the jaxpr (exchange.py).
@@ -575,8 +623,7 @@ def _check_rows(
         if mixed:
             whys = {exchange.NUMBER: "on its row's number", exchange.COUNT: "on how many rows there are"}
             why = whys.get(mixed, f"on other rows through '{mixed}'")
-            raise ModelError(
-                f"model '{model.name}', site '{owner}': a row of it depends {why}, "
-                "but rows are exchangeable. "
-                "Standardise, lag or index the inputs before fitting and pass the result as an input"
-            )
+            advice = "Standardise, lag or index the inputs before fitting and pass the result as an input"
+            if owner not in found:
+                advice = "Leave the line out, and compute it from what the fit answers: fit.predict(data, ...), fit.draws(n)"
+            raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, but rows are exchangeable. {advice}")

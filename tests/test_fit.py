@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -215,6 +216,72 @@ def test_a_fit_is_a_pytree_of_its_arrays():
         assert isinstance(back, probml.Fit) and back.model == fit.model
         for name in fit.params:
             np.testing.assert_array_equal(back.params[name], fit.params[name])
+
+
+@probml.model
+def known_spread():
+    mean = sample("mean", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("x", dist.Normal(mean, 2.0))
+
+
+ENGINES = {
+    "EM": probml.EM(max_iterations=3),
+    "Exact": probml.Exact(),
+    "NUTS": probml.NUTS(draws=20, warmup=20, chains=2),
+    "Laplace": probml.Laplace(),
+    "known": None,
+}
+
+
+def ended(engine, x=(1.0, 2.0, 4.0)):
+    if engine is None:
+        return known_spread().at({"mean": 2.0})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(EM|NUTS) of model", RuntimeWarning)
+        return known_spread().fit({"x": np.array(x)}, engine)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_equal_fits_are_equal_trees_and_trace_a_function_once(name):
+    one, same = ended(ENGINES[name]), ended(ENGINES[name])
+    traced = []
+
+    @jax.jit
+    def doubled(fit):
+        traced.append(fit)
+        return jax.tree.map(lambda leaf: 2 * leaf, fit), fit.params["mean"] + 1
+
+    for fit in (one, same, copy.deepcopy(one)):
+        twice, above = doubled(fit)
+        np.testing.assert_allclose(twice.params["mean"], 2 * fit.params["mean"])
+        np.testing.assert_allclose(above, fit.params["mean"] + 1)
+    assert len(traced) == 1
+    middle = jax.tree.map(lambda a, b: (a + b) / 2, one, same)
+    np.testing.assert_allclose(middle.params["mean"], one.params["mean"])
+    assert middle.status == one.status and middle.engine == one.engine
+    if one.history is not None:
+        np.testing.assert_array_equal(middle.history, one.history)
+    tree = jax.tree.structure(one)
+    assert tree == jax.tree.structure(same) and hash(tree) == hash(jax.tree.structure(same))
+
+
+def test_fits_of_other_settings_are_other_trees():
+    one = jax.tree.structure(ended(probml.EM(max_iterations=3)))
+    assert one != jax.tree.structure(ended(probml.EM(max_iterations=4)))
+    assert one != jax.tree.structure(ended(probml.Exact()))
+    at, labelled = (mixture("scale")[0].at(blobs().params, labels) for labels in ({}, {"z": ("a", "b", "c")}))
+    assert jax.tree.structure(at) != jax.tree.structure(labelled)
+
+
+def test_a_fit_at_known_parameters_is_not_changed_by_questions():
+    model, data, _, _ = mixture("regression")
+    at = model.at(regressed().params)
+    before = jax.tree.structure(at)
+    np.testing.assert_allclose(at.log_prob(data), regressed().log_prob(data), atol=1e-10)
+    assert jax.tree.structure(at) == before and at.shapes == {}
+    drawn = at.simulate(x=np.asarray(data["x"])[:5])
+    assert len(drawn["y"]) == 5 and np.isfinite(at.score(data))
 
 
 def test_a_fit_survives_copying_and_pickling():

@@ -5,6 +5,7 @@ import warnings
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
 from numpyro import plate, sample
 
@@ -105,3 +106,49 @@ def test_statistics_without_closed_form_add_up_too():
         half = shape_and_rate().fit({name: value[:150] for name, value in data.items()}, probml.MAP())
         both = half.update({name: value[150:] for name, value in data.items()})
     np.testing.assert_allclose(both.history[-1], whole.history[-1], rtol=1e-8)
+
+
+@probml.model
+def rate():
+    heat = sample("heat", dist.Gamma(2.0, 1.0))
+    with probml.rows():
+        sample("n", dist.Poisson(heat))
+
+
+COUNTS = RANDOM.poisson(3.0, size=40)
+MERGING = {
+    "Exact": probml.Exact(),
+    "EM": probml.EM(),
+    "MAP": probml.MAP(),
+    "MAP by an optimiser": probml.MAP(optimizer=optax.adam(0.1), steps=400),
+    "NUTS": probml.NUTS(draws=300, warmup=150, chains=1),
+    "SVI": probml.SVI(steps=300, optimizer=optax.adam(0.05)),
+    "Laplace": probml.Laplace(),
+}
+
+
+@pytest.mark.parametrize("engine", MERGING)
+def test_whatever_engine_kept_statistics_merges_them(engine):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        a, b = (rate().fit({"n": part}, MERGING[engine]) for part in (COUNTS[:15], COUNTS[15:]))
+        both = a.merge(b)
+    shape, inverse = 2.0 + COUNTS.sum(), 1.0 + len(COUNTS)
+    mode, mean, deviation = (shape - 1) / inverse, shape / inverse, np.sqrt(shape) / inverse
+    if engine in ("Exact", "Laplace"):  # the mode of log heat is where the mean of heat is
+        np.testing.assert_allclose(both.params["heat"], mean, rtol=1e-6)
+    elif engine in ("NUTS", "SVI"):
+        assert abs(both.params["heat"] - mean) < 0.5 * deviation
+    else:
+        np.testing.assert_allclose(both.params["heat"], mode, rtol=1e-3)
+    assert both.engine == a.engine and both.kept is not None
+
+
+def test_rows_held_out_are_rows_and_no_statistics():
+    engine = probml.MAP(optimizer=optax.adam(0.1), steps=400, held_out=0.25)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = rate().fit({"n": COUNTS}, engine)
+    assert np.isfinite(fit.held_out).all() and abs(fit.params["heat"] - COUNTS.mean()) < 1.0
+    with pytest.raises(probml.Refusal, match="statistics"):
+        fit.merge(fit)

@@ -107,7 +107,7 @@ def test_advice_to_take_more_steps_is_given_only_where_they_would_gain():
     def middle():
         m = sample("m", dist.Normal(0.0, 100.0))
         with probml.rows():
-            sample("y", dist.Normal(m, 1.0))
+            sample("y", dist.Laplace(m, 1.0))
 
     y = {"y": np.linspace(-3.0, 4.0, 60)}
     with pytest.warns(RuntimeWarning, match="wander"):

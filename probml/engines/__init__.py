@@ -66,12 +66,13 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     else:
         engine.refuse(held, plan)
         ladder = (engine,)
-    given_start(plan, dict(start or {}))  # refused before anything is shipped or compiled
+    start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
+    given_start(plan, start)  # refused before anything is shipped or compiled
     rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
-            outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, dict(start or {}))
+            outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, start)
             break
         except Refusal:
             if engine is ladder[-1]:
@@ -83,7 +84,8 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
 
 def reduced(engine: Any, plan: Plan, known, rows):
     """The rows, or their statistics where an engine needs no more of them."""
-    return _summarise(plan, known, rows) if plan.additive and plan.free and not getattr(engine, "batch_rows", None) else rows
+    picks = getattr(engine, "batch_rows", None) or getattr(engine, "held_out", 0)  # some rows and not others
+    return _summarise(plan, known, rows) if plan.additive and plan.free and not picks else rows
 
 
 def states(plan: Plan, outcome, known, rows):

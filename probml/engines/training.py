@@ -13,7 +13,7 @@ from probml.chunks import Data
 from probml.compiling import jit
 from probml.density import climbed, from_free, to_free
 from probml.engines.run import Outcome, Progress, Status
-from probml.factors import Known, Rows, global_factors
+from probml.factors import Known, Rows, Summary, global_factors
 from probml.language import ModelError
 from probml.passes import row_totals, total_evidence
 from probml.plan import Plan
@@ -27,14 +27,15 @@ STEPS = 2000
 CHUNK = 2**11  # rows at once, where rows were divided anew
 
 
-def run(engine: "MAP", data: Data, plan: Plan, rows: Rows, known: Known, seed: int, params: Mapping) -> Outcome:
+def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, known: Known, seed: int, params: Mapping) -> Outcome:
     """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt from, evaluated once an epoch, at
     least BLOCK steps apart.
 
     Raises:
         ModelError: the held-out share leaves no row on one side.
     """
-    limit, n, key = engine.steps or STEPS, data.table.rows, jax.random.key(seed)
+    limit, key = engine.steps or STEPS, jax.random.key(seed)
+    n = 1 if isinstance(rows, Summary) else data.table.rows  # statistics are one whole, which no batch divides
     held = None
     if engine.held_out:
         count = round(engine.held_out * n)
