@@ -125,9 +125,21 @@ class Fit:
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
-        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none."""
+        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none. Of an input that is an index,
+        those of the entries that it picks from."""
+        if site in self.model.inputs:
+            return self._index_labels(site)
         self._site(site, discrete=True)
         return self.names.get(site, tuple(range(self.structure.sites[site].states)))
+
+    def _index_labels(self, name: str) -> tuple:
+        if name in self.names:
+            return self.names[name]
+        index = self.structure.indexed.get(name) if self.shapes else None
+        if index is None or index.high is None or index.low is None:
+            indexed = [found.name for found in self.structure.indexed.values()] if self.shapes else []
+            raise ModelError(f"labels('{name}'): it is no index of known range; those of model '{self.model.name}' are {indexed}")
+        return tuple(range(index.low, index.high + 1))
 
     @property
     def _plan(self) -> planning.Plan:
