@@ -247,11 +247,12 @@ def read(
     raws, specs, beyond = {}, {}, {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            value, full = known[name], ragged.padded(name, known[name], unseen=False)
+            value = known[name]
+            full = ragged.padded(name, value, unseen=False)
             if not np.ndim(full):
                 raise tables.DataError(
-                    f"{model.name}: the input '{name}' is one value, {known[name]!r}, but an input has one a row, (n, ...): bind what is "
-                    f"the same in all rows, {model.name}({name}={known[name]!r})"
+                    f"{model.name}: the input '{name}' is one value, {value!r}, but an input has one a row, (n, ...): bind what is "
+                    f"the same in all rows, {model.name}({name}={value!r})"
                 )
             padded = full is not value
             full = ragged.padded(name, value) if padded and full.dtype.hasobject else full  # text is padded by None

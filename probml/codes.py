@@ -150,7 +150,7 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
     for name, raw in seen.items():
         given, values = raw.labels, raw.values
         if given is None:
-            if any(isinstance(label, str) for label in known):
+            if all(isinstance(label, str) for label in known):
                 every, must = np.ones(values.shape, bool), f"one of its labels, {tables.listed(known)}, not a code"
                 tables.deny(every, f"'{name}'", values, must, hint="")
             given, values = np.unique(values, return_inverse=True)
@@ -193,7 +193,8 @@ def _labels(indices: Mapping[str, Index], seen: Mapping[str, tables.Raw], base: 
             f"{_and(indices)} has {len(found)} labels, {tables.listed(found)}, but the axis that it indexes, {some.words}, has {size} "
             f"entries: bind the size of the plate to {len(found)}.{unused}"
         )
-    rest = [code if code not in found else f"state {code}" for code in range(len(found), size or 0)]
+    text = any(isinstance(label, str) for label in found)
+    rest = [f"state {code}" if text or code in found else code for code in range(len(found), size or 0)]
     return (*found, *rest)
 
 
