@@ -98,7 +98,8 @@ class Data(NamedTuple):
             raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, {shape}, got {got}")
         out: dict[str, Any] = dict(table.values)
         at = last[:, None] + np.arange(more)
-        for name, array in table.inputs.items():
+        for name, codes in table.inputs.items():
+            array = coding.shown(self.structure, table.labels, name, codes)
             if name in timed:
                 array = np.concatenate([array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1)
                 array[np.arange(table.rows)[:, None], at] = inputs[name]

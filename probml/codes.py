@@ -123,6 +123,16 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
     return max(lows, default=0), min(highs, default=None) if highs else None
 
 
+def shown(structure: Structure, labels: Mapping[str, tuple], name: str, codes: np.ndarray) -> np.ndarray:
+    """The codes of an input as it was given: as labels, where it has some."""
+    if name not in labels or name not in structure.indexed:
+        return codes
+    whole = {name: index for name, index in structure.indexed.items() if not index.cells}
+    group = next(names for names in together(whole) if name in names)
+    base, _ = bounds(whole[other] for other in group)
+    return np.fromiter(labels[name], object, len(labels[name]))[codes.astype(np.intp) - base]
+
+
 def alike(indices: Iterable[Index]) -> bool:
     """Whether a code means the same entry to all of them."""
     places: dict[tuple[str, int], set] = {}

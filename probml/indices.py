@@ -358,6 +358,9 @@ def _elementwise(name: str, eqn: Any, values: list[_Value]) -> _Value:
     loose = frozenset().union(*(v.loose for v in values))
     if any(v.numbers is None for v in values) or math.prod(shape) > LARGEST:
         return _Value(None, axes, loose)
+    seen = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
+    if seen is not None:
+        return _Value(seen, axes, loose)
     parts = _alike([v.numbers for v in values], shape)
     if parts is None:
         return _Value(None, axes, loose)
@@ -388,7 +391,7 @@ def _elementwise(name: str, eqn: Any, values: list[_Value]) -> _Value:
         case "lt" if (parts[1][SOURCE] == KNOWN).all() and not parts[1][OFFSET].any():
             numbers, negative = _opaque(parts), parts[0]
         case "select_n" if len(parts) == 3:
-            numbers = _selected(values[0], parts)
+            numbers = _selected(*parts)
         case _ if name in FOLDED and all((p[SOURCE] == KNOWN).all() for p in parts):
             whole = jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.integer)
             with np.errstate(all="ignore"):
@@ -458,17 +461,23 @@ def _clipped(a: np.ndarray, bound: Any, value: np.ndarray) -> np.ndarray:
     return np.where(a[SOURCE] == KNOWN, _known(bound(a[OFFSET], value)), out)
 
 
-def _selected(predicate: _Value, parts: list[np.ndarray]) -> np.ndarray:
-    """where(p, b, a), given as (p, a, b): jnp's reading of negative indices is the index itself."""
-    which, no, yes = parts
-    if predicate.negative is not None and np.array_equal(np.broadcast_to(predicate.negative, no.shape)[:WRAPPED], no[:WRAPPED], True):
-        with np.errstate(invalid="ignore"):
-            shift = yes[OFFSET] - no[OFFSET]
-        same = (yes[SOURCE] == no[SOURCE]) & ((yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE]))
-        if same.all() and ((shift > 0) | np.isnan(shift)).all():
-            return np.concatenate([no[:WRAPPED], np.ones_like(no[:1])])
+def _wrapped(predicate: _Value, index: _Value, shifted: _Value) -> np.ndarray | None:
+    """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no such thing."""
+    no, yes, tested = index.numbers, shifted.numbers, predicate.negative
+    if tested is None or not (tested.shape == no.shape == yes.shape and np.array_equal(tested[:WRAPPED], no[:WRAPPED], True)):
+        return None
+    with np.errstate(invalid="ignore"):
+        shift = yes[OFFSET] - no[OFFSET]
+    same = (yes[SOURCE] == no[SOURCE]) & ((yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE]))
+    if not same.all() or not ((shift > 0) | np.isnan(shift)).all():
+        return None
+    return np.concatenate([no[:WRAPPED], np.ones_like(no[:1])])
+
+
+def _selected(which: np.ndarray, no: np.ndarray, yes: np.ndarray) -> np.ndarray:
+    """where(which, yes, no)."""
     picked = np.where(which[OFFSET] != 0, yes, no)
-    return np.where(which[SOURCE] == KNOWN, picked, _opaque(parts))
+    return np.where(which[SOURCE] == KNOWN, picked, _opaque([which, no, yes]))
 
 
 # Gathers of indices

@@ -27,7 +27,8 @@ from probml.structure import Structure
 if TYPE_CHECKING:
     from probml.fit import Fit
 
-REPEATS = 16  # effects drawn for each draw of the other parameters
+REPEATS = 64  # effects drawn for each draw of the other parameters, where
+HELD = 2**24  # numbers hold them
 
 
 class _Many(Draws):
@@ -73,7 +74,7 @@ def _groups(fit: "Fit", held: Data) -> list[list[str]]:
         what = f"a new member of '{index.name}', which is an index of {index.words}"
         if index.table:
             raise Refusal(f"{what}, has no entry in the settings that it is looked up in too: pass what these hold as inputs instead")
-        if index.rigid:
+        if index.rigid or index.low is None or index.high is None:
             raise Refusal(
                 f"{what}, has no effect of its own: model '{structure.model.name}' also uses {index.words} as a whole, or by arithmetic of "
                 "the index that is no shift"
@@ -165,11 +166,12 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
         values, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
     else:
         values, tables = fit._draws(DRAWS, 0), None
-    values = {name: jnp.repeat(jnp.asarray(value), REPEATS, 0) for name, value in values.items()}
+    repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
+    values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = jax.random.split(jax.random.key(0), len(values[names[0]]))
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
-    tables = None if tables is None else np.repeat(np.asarray(tables), REPEATS, 0)[None]
+    tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]
     return replace(fit, closed=None, drawn=_Many(held, tables, {}))
 
 
