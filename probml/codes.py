@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml import tables
-from probml.indices import Index
+from probml.indices import Formula, Index
 from probml.language import Model, ModelError
 from probml.structure import Structure, structure_of
 from probml.tables import DataError
@@ -98,9 +98,11 @@ def read(
             tables.deny(bad, f"the input '{name}'", raw, "a number", hint=hint)
     whole = {name: index for name, index in structure.indexed.items() if not index.cells and name in raws}
     for index in (index for index in structure.indexed.values() if index.cells and index.input in raws):
-        _cell(index, raws[index.input], out, unknown)
+        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, beyond.get(index.input), out, unknown)
     for names in together(whole):
         _plate({name: whole[name] for name in names}, raws, labels, beyond, unknown, out)
+    for formula in structure.formulas:
+        _formula(formula, raws, structure.timed, beyond, out)
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}  # where the function itself makes them whole
     return out._replace(values={name: array.astype(kinds.get(name) or np.int32) for name, array in out.values.items()})
 
@@ -250,23 +252,48 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _cell(index: Index, raw: tables.Raw, out: Codes, unknown: str) -> None:
-    """One cell of a matrix of numbers that is an index."""
-    where = (slice(None), *np.unravel_index(index.cells[0], raw.values.shape[1:]))
+def _cell(index: Index, raw: tables.Raw, lead: int, beyond: np.ndarray | None, out: Codes, unknown: str) -> None:
+    """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
+    where = (*(slice(None),) * lead, *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
-    part = _complete(own, tables.Raw(raw.values[where], raw.labels), None)
-    if part.labels is not None:
-        raise DataError(f"'{index.name}' holds labels beside numbers: pass it as an input of its own, or as whole numbers")
-    codes = _whole_numbers(own, part.values, None)
-    bad = _outside(own, codes)
+    if raw.labels is not None:
+        raise DataError(f"'{index.name}' is an index beside numbers that are none, and holds labels: pass it as an input of its own")
+    part = _complete(own, tables.Raw(raw.values[where]), beyond)
+    codes = _whole_numbers(own, part.values, beyond)
+    bad = _outside(own, codes) if beyond is None else _outside(own, codes) & ~beyond
     if bad.any() and unknown == REFUSE:
         _refuse(own, codes, bad)
     if bad.any():
         members: dict = {}
         number = out.new.setdefault(index.input, np.full(raw.values.shape, -1))
-        number[where] = np.where(bad, [members.setdefault(code, len(members)) for code in codes.tolist()], -1)
+        found = [members.setdefault(code, len(members)) for code in codes.ravel().tolist()]
+        number[where] = np.where(bad, np.reshape(found, codes.shape), -1)
         values = out.values.setdefault(index.input, raw.values.copy())
         values[where] = np.where(bad, own.low or 0, codes)
+
+
+def _formula(formula: Formula, raws: Mapping[str, tables.Raw], timed: tuple[str, ...], beyond: Mapping, out: Codes) -> None:
+    """Refuse codes that together make an index out of range."""
+    codes, padding = {}, False
+    for source in formula.sources:
+        name, cell = formula.cells[source]
+        array = out.values.get(name, raws[name].values)
+        steps = array.shape[1] if name in timed else 1
+        codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
+        padding |= beyond.get(name, False)
+    index, *arrays = np.broadcast_arrays(formula.index(codes), *codes.values())
+    bad = ~((index >= 0) & (index <= formula.last)) & ~np.asarray(padding)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        parts = []
+        for source, array in zip(codes, arrays, strict=True):
+            name, cell = formula.cells[source]
+            several = raws[name].values.ndim > (2 if name in timed else 1)
+            parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
+        step = f", step {at[1]}" if bad.shape[1] > 1 else ""
+        raise DataError(
+            f"{' and '.join(parts)} in row {at[0]}{step} make the index {index[at]:g} of {formula.words}; expected 0 … {formula.last}"
+        )
 
 
 def _outside(index: Index, codes: np.ndarray) -> np.ndarray:

@@ -2,11 +2,11 @@
 
 JAX clamps a gather out of bounds and drops such a scatter, so nobody would hear of a wrong code. The traced program of a site's
 arguments says which number of which input reaches which gather: the program is read once, element by element, every number being
-an affine function of one cell of an input, perhaps clipped, or unknown. `where(i < 0, i + n, i)`, by which jnp reads negative
-indices, is seen through: a negative code is out of range.
+an affine function of one cell of an input, perhaps clipped, or other arithmetic, kept as a formula that is evaluated on the data.
+`where(i < 0, i + n, i)`, by which jnp reads negative indices, is seen through: a negative code is out of range.
 
-What is left unchecked, as it is meant: indices after clip, mod and other arithmetic that is not affine, `mode="clip"`, a fill value
-that is stated, a one-hot row of zeros (reference coding), the branches of `cond`, and loops of `while`.
+What is left unchecked, as it is meant: `mode="clip"`, a fill value that is stated, a one-hot row of zeros (reference coding), the
+branches of `cond`, and loops of `while`.
 
 For arrays of floats the reader follows along which axis the members of a plate stand, through elementwise arithmetic, so that
 `(mu + tau * z)[group]` is a reading of `z`; and whether anything else of a row depends on other members.
@@ -24,9 +24,10 @@ from probml import levels
 if TYPE_CHECKING:
     from probml.structure import Structure
 
-SOURCE, SCALE, OFFSET, LOW, HIGH, WRAPPED = range(6)  # of a number: clip(scale · code + offset, low, high), the code of which cell
+SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)  # of a number: clip(scale · code + offset, low, high), the code of which cell
 KNOWN, UNKNOWN = -1, -2  # in the place of a cell: the number is its offset; nothing is known
 LARGEST = 2**16  # elements of an array that are read one by one
+WRITTEN = 256  # elements of an array whose formulas are kept
 ALTERNATIVES = 256  # elements one of which a number may be
 UNROLLED = 256  # steps of a scan
 TABLE = ""  # stands for a constant array in the place of a parameter
@@ -76,14 +77,15 @@ class Index(NamedTuple):
     @property
     def words(self) -> str:
         """What it indexes, for messages."""
-        return ", ".join(f"{name} (axis {axis})" for name, axis in self.parameters) or "a setting"
+        return ", ".join(f"{name} (axis {axis})" for name, axis in self.parameters) or "an array"
 
 
 class _Value(NamedTuple):
     """What is known of one array.
 
     Attributes:
-        numbers: (6, alternatives, *shape), what each element is; None: nothing is known.
+        numbers: (6, alternatives, *shape), what each element is; None: nothing is known. Where the scale is NaN, the node is the
+            number of its formula, from 1 on; 0: it has none.
         axes: for each axis, the axes of parameters whose entries stand along it.
         loose: axes of parameters on which elements depend in another way.
         negative: of a predicate `x < 0`, the numbers x.
@@ -111,13 +113,58 @@ class _Reading(NamedTuple):
     whole: bool  # the array read depends on all entries of a parameter
 
 
-def of(structure: "Structure") -> dict[str, Index]:
-    """The inputs of a model that index something, by name; where cells of one differ, by name and cell, as `x[1]`.
+class Node(NamedTuple):
+    """An operation on numbers, each of them six fields as above; `whole` where its result is a whole number."""
+
+    name: str
+    numbers: tuple[tuple[float, ...], ...]
+    whole: bool
+    more: Any  # the power of integer_pow, the entries of a table
+
+
+class Formula(NamedTuple):
+    """An index that is computed from codes by more than a shift: what it is, and the largest value that is allowed."""
+
+    number: tuple[float, ...]
+    last: int
+    words: str
+    nodes: Sequence[Node]
+    cells: dict[int, tuple[str, int]]  # source → input, cell
+
+    @property
+    def sources(self) -> list[int]:
+        return _sources(self.nodes, self.number)
+
+    def index(self, codes: dict[int, np.ndarray]) -> np.ndarray:
+        """Its value for arrays of codes, by source."""
+        with np.errstate(all="ignore"):
+            return _evaluated(self.nodes, self.number, codes, {})
+
+
+class Facts(NamedTuple):
+    """What is known of the indices of a model.
+
+    Attributes:
+        indexed: the inputs that index something, by name; where cells of one differ, by name and cell, as `x[1]`.
+        formulas: indices whose range is not that of one input's codes.
+    """
+
+    indexed: dict[str, Index]
+    formulas: tuple[Formula, ...]
+
+
+def facts(structure: "Structure") -> Facts:
+    """Which inputs of a model index what.
 
     Cost: one pass over the programs of the sites in rows, no array computation.
     """
-    readings, loose, starts = _readings(structure)
-    out: dict[str, Index] = {}
+    reader, loose, starts = _read(structure)
+    readings, out = reader.found, {}
+    cells = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
+    formulas = {}
+    for number, last, labels in reader.formulas:
+        words = ", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE})) or "an array"
+        formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, cells)
     for name, cells, begin in starts:
         found = {cell: _index(name, readings[begin + cell], loose) for cell in range(cells) if begin + cell in readings}
         if len(found) == cells and len(set(found.values())) == 1:
@@ -126,10 +173,10 @@ def of(structure: "Structure") -> dict[str, Index]:
         for cell, index in found.items():
             own = index._replace(cells=(cell,))
             out[own.name] = own
-    return out
+    return Facts(out, tuple(formulas.values()))
 
 
-def _readings(structure: "Structure") -> tuple[dict[int, list[_Reading]], frozenset, list[tuple[str, int, int]]]:
+def _read(structure: "Structure") -> tuple["_Reader", frozenset, list[tuple[str, int, int]]]:
     starts, begin = [], 0
     for name, shape, _ in structure.specs:
         cells = math.prod(1 if size is None else size for size in shape)
@@ -152,7 +199,7 @@ def _readings(structure: "Structure") -> tuple[dict[int, list[_Reading]], frozen
                 inputs.append(_Value(None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(aval.shape)))))
         for value in levels._interpret(program.jaxpr, program.consts, inputs, _constant, reader.rule):
             loose |= value.every
-    return reader.found, loose, starts
+    return reader, loose, starts
 
 
 def _index(name: str, readings: Sequence[_Reading], loose: frozenset) -> Index:
@@ -212,11 +259,19 @@ FOLDED = {"div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.s
 FOLDED |= {"le": np.less_equal, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or}
 
 
+OPERATIONS = {**FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum, "min": np.minimum}
+OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round, "convert_element_type": np.asarray, "integer_pow": None, "table": None}
+OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, low, high)}
+OPERATIONS |= {"select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no)}
+
+
 class _Reader:
-    """Reads programs, and keeps what it finds: cell → its readings."""
+    """Reads programs, and keeps what it finds: cell → its readings, and indices that are formulas."""
 
     def __init__(self):
         self.found: dict[int, list[_Reading]] = {}
+        self.nodes: list[Node] = []
+        self.formulas: list[tuple[tuple[float, ...], int, frozenset[Label]]] = []
 
     def rule(self, eqn: Any, values: list[_Value]) -> list[_Value]:
         """The results of an equation that is not a call."""
@@ -236,7 +291,7 @@ class _Reader:
         if name in levels._COPIES and len(values) == len(eqn.outvars):
             return values
         if name in ELEMENTWISE:
-            return [_elementwise(name, eqn, values)]
+            return [_elementwise(name, eqn, values, self.nodes)]
         move = _MOVES.get(name)
         return _unknown(eqn, values) if move is None else move(eqn, values)
 
@@ -247,11 +302,14 @@ class _Reader:
         whole = bool(operand.loose & {label[:2] for label in operand.axes[axis]})
         whole |= not operand.axes[axis] and bool(operand.every)
         for number in np.unique(numbers.reshape(len(numbers), -1).T, axis=0):
-            if number[SOURCE] >= 0:
-                reading = _Reading(tuple(number.tolist()), last, length, operand.axes[axis], free, whole)
-                kept = self.found.setdefault(int(number[SOURCE]), [])
+            own = tuple(number.tolist())
+            for source in _sources(self.nodes, own):
+                reading = _Reading(own, last, length, operand.axes[axis], free, whole)
+                kept = self.found.setdefault(source, [])
                 if reading not in kept:
                     kept.append(reading)
+            if own[NODE] and not free and not 0 <= own[LOW] <= own[HIGH] <= last:
+                self.formulas.append((own, last, operand.axes[axis]))
 
     def _gather(self, eqn: Any, operand: _Value, indices: _Value) -> _Value:
         numbers, dims, sizes = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
@@ -274,7 +332,7 @@ class _Reader:
             full = axis in window and sizes[axis] == dims[axis]
             if not full and not (k is not None and indices.numbers is not None and (indices.numbers[SOURCE, ..., k] >= 0).all()):
                 loose |= {label[:2] for label in operand.axes[axis]}
-        found = _gathered(operand.numbers, indices.numbers, numbers, dims, sizes, eqn.outvars[0].aval.shape)
+        found = _gathered(operand.numbers, indices.numbers, numbers, dims, sizes, eqn.outvars[0].aval.shape, self.nodes)
         return _Value(found, tuple(axes), frozenset(loose))
 
     def _slice(self, eqn: Any, operand: _Value, starts: Sequence[_Value]) -> _Value:
@@ -289,7 +347,7 @@ class _Reader:
             if start.numbers is None or not (start.numbers[SOURCE] >= 0).all():
                 loose |= {label[:2] for label in operand.axes[axis]}
         indices = None if any(s.numbers is None for s in starts) else _stacked([s.numbers for s in starts])
-        found = _gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape)
+        found = _gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape, self.nodes)
         return _Value(found, tuple(axes), frozenset(loose))
 
     def _scatter(self, eqn: Any, operand: _Value, indices: _Value, updates: _Value) -> None:
@@ -351,7 +409,7 @@ def _unknown(eqn: Any, values: Iterable[_Value]) -> list[_Value]:
 # Elementwise arithmetic
 
 
-def _elementwise(name: str, eqn: Any, values: list[_Value]) -> _Value:
+def _elementwise(name: str, eqn: Any, values: list[_Value], nodes: list[Node]) -> _Value:
     shape = eqn.outvars[0].aval.shape
     same = [v for v in values if len(v.axes) == len(shape)]
     axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
@@ -399,7 +457,57 @@ def _elementwise(name: str, eqn: Any, values: list[_Value]) -> _Value:
             numbers = _known(np.trunc(folded) if whole else folded)
         case _:
             numbers = _opaque(parts)
+    _write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating), eqn.params.get("y"))
     return _Value(numbers, axes, loose, negative)
+
+
+def _write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool, more: Any) -> None:
+    """Keep the formulas of numbers that are no affine function."""
+    flat = numbers.reshape(6, -1)
+    at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
+    if name not in OPERATIONS or not 0 < len(at) <= WRITTEN:
+        return
+    operands = [part.reshape(6, -1) for part in parts]
+    for i in at:
+        own = tuple(tuple(part[:, i].tolist()) for part in operands)
+        if all(number[SOURCE] == KNOWN or math.isfinite(number[SCALE]) or number[NODE] for number in own):
+            nodes.append(Node(name, own, whole, more))
+            numbers[(NODE, *np.unravel_index(i, numbers.shape[1:]))] = len(nodes)
+
+
+def _sources(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
+    """The cells of inputs that enter a number."""
+    if not number[NODE]:
+        return [int(number[SOURCE])] if number[SOURCE] >= 0 else []
+    seen, stack, out = set(), [number], set()
+    while stack:
+        *_, node = top = stack.pop()
+        if node and node not in seen:
+            seen.add(node)
+            stack += nodes[int(node) - 1].numbers
+        elif not node and top[SOURCE] >= 0:
+            out.add(int(top[SOURCE]))
+    return sorted(out)
+
+
+def _evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray], known: dict[int, Any]) -> Any:
+    """A number's value for given codes."""
+    if not number[NODE]:
+        if number[SOURCE] == KNOWN:
+            return number[OFFSET]
+        return np.clip(number[SCALE] * codes[int(number[SOURCE])] + number[OFFSET], number[LOW], number[HIGH])
+    place = int(number[NODE])
+    if place not in known:
+        node = nodes[place - 1]
+        operands = [_evaluated(nodes, each, codes, known) for each in node.numbers]
+        if node.name == "table":
+            value = node.more[np.clip(operands[0], 0, len(node.more) - 1).astype(int)]
+        elif node.name == "integer_pow":
+            value = np.asarray(operands[0], float) ** node.more
+        else:
+            value = np.asarray(OPERATIONS[node.name](*operands), float)
+        known[place] = np.trunc(value) if node.whole else value
+    return known[place]
 
 
 def _alike(parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray] | None:
@@ -464,14 +572,14 @@ def _clipped(a: np.ndarray, bound: Any, value: np.ndarray) -> np.ndarray:
 def _wrapped(predicate: _Value, index: _Value, shifted: _Value) -> np.ndarray | None:
     """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no such thing."""
     no, yes, tested = index.numbers, shifted.numbers, predicate.negative
-    if tested is None or not (tested.shape == no.shape == yes.shape and np.array_equal(tested[:WRAPPED], no[:WRAPPED], True)):
+    if tested is None or not (tested.shape == no.shape == yes.shape and np.array_equal(tested, no, True)):
         return None
     with np.errstate(invalid="ignore"):
         shift = yes[OFFSET] - no[OFFSET]
     same = (yes[SOURCE] == no[SOURCE]) & ((yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE]))
     if not same.all() or not ((shift > 0) | np.isnan(shift)).all():
         return None
-    return np.concatenate([no[:WRAPPED], np.ones_like(no[:1])])
+    return no
 
 
 def _selected(which: np.ndarray, no: np.ndarray, yes: np.ndarray) -> np.ndarray:
@@ -490,7 +598,7 @@ def _stacked(parts: list[np.ndarray]) -> np.ndarray | None:
     return np.stack(parts, -1)
 
 
-def _gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple, shape: tuple) -> np.ndarray | None:
+def _gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple, shape: tuple, nodes: list) -> np.ndarray | None:
     """The numbers that a gather finds in an array of numbers."""
     if operand is None or indices is None or indices.shape[1] > 1 or math.prod(shape) > LARGEST:
         return None
@@ -504,6 +612,9 @@ def _gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tupl
         single = np.unique(source)
         found = _numbers(np.full(shape, single[0] if len(single) == 1 else UNKNOWN), np.nan, np.nan)
         found[LOW], found[HIGH] = operand[OFFSET].min(), operand[OFFSET].max()
+        if len(dims) == 1 and sizes == (1,) and operand.shape[1] == 1:
+            starts = np.broadcast_to(flat[..., 0].reshape(6, -1), (6, math.prod(shape)))[:, None]
+            _write(nodes, found, [starts.reshape(6, 1, *shape)], "table", True, operand[OFFSET].ravel())
         return found
     count = math.prod(dims[components[k]] - sizes[components[k]] + 1 for k in varying)
     if count * operand.shape[1] > ALTERNATIVES:

@@ -74,7 +74,7 @@ def _groups(fit: "Fit", held: Data) -> list[list[str]]:
         what = f"a new member of '{index.name}', which is an index of {index.words}"
         if index.table:
             raise Refusal(f"{what}, has no entry in the settings that it is looked up in too: pass what these hold as inputs instead")
-        if index.rigid or index.low is None or index.high is None:
+        if index.rigid or index.low is None or index.high is None or index.cells and index.input in structure.timed:
             raise Refusal(
                 f"{what}, has no effect of its own: model '{structure.model.name}' also uses {index.words} as a whole, or by arithmetic of "
                 "the index that is no shift"

@@ -228,6 +228,28 @@ def test_a_number_that_is_clipped_filled_or_taken_modulo_has_no_range():
     assert (index.low, index.high) == (None, None) and index.parameters == (("a", 0),)
 
 
+def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
+    def crossed(g, h):
+        a = sample("a", dist.Normal(0, 1).expand([12]).to_event(1))
+        b = sample("b", dist.Normal(0, 1).expand([3]).to_event(1))
+        with probml.rows():
+            loc = a[g * 3 + h] + b[g // 2] + b[h % 3] + b[jnp.where(h > 2, 0, h)] + a[jnp.array([0, 5, 11, 2, 7])[h]]
+            sample("y", dist.Normal(loc, 1.0))
+
+    known = probml.model(crossed)().at({"a": np.zeros(12), "b": np.zeros(3)})
+    for g in range(-3, 9):
+        for h in range(-3, 9):
+            fine = 0 <= g * 3 + h < 12 and 0 <= g // 2 < 3 and h >= 0 and h < 5
+            try:
+                found = bool(chunks.read(known.model, {"g": [0, g], "h": [0, h]}))
+            except DataError as error:
+                found = False
+                assert "in row 1" in str(error)
+            assert found == fine, (g, h)
+    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 in row 0 make the index 12 of a \(axis 0\); expected 0 … 11"):
+        chunks.read(known.model, {"g": [3], "h": [3]})
+
+
 def test_an_index_into_a_row_of_indices_checks_both():
     def nested(region, county):
         a = sample("a", dist.Normal(0, 1).expand([5]).to_event(1))
@@ -344,6 +366,21 @@ def test_text_that_is_no_index_is_refused_by_name():
 
     with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Text can only be an index"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
+
+
+def test_an_index_along_the_steps_of_a_chain_is_checked_and_padding_is_not():
+    def steps(group):
+        a = sample("a", dist.Normal(0, 1).expand([2]).to_event(1))
+        with probml.rows():
+            z = sample("z", probml.MarkovChain(jnp.full(2, 0.5), jnp.full((2, 2), 0.5)))
+            sample("x", dist.Normal(a[group - 1] + z, 1.0).to_event(1))
+
+    known = probml.model(steps)().at({"a": np.array([0.0, 9.0])}, labels={"group": ("day", "night")})
+    x = [np.zeros(3), np.zeros(2)]
+    read = chunks.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]}, known.names)
+    assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 1]]
+    with pytest.raises(DataError, match="'group' has 3 in row 1, cell 1; its axis has 2 entries, 1 … 2"):
+        chunks.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})
 
 
 # Labels
