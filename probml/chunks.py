@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml import codes as coding
 from probml import plan as planning
 from probml import ragged, tables
 from probml.factors import Known, Rows
@@ -18,7 +19,7 @@ from probml.families.unseen import Unseen, locate
 from probml.lanes import Lanes, fitting_rows
 from probml.language import Model, ModelError, Refusal
 from probml.plan import Plan, bucket
-from probml.structure import Site, Structure, structure_of
+from probml.structure import Site, Structure
 
 FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
 HELD = 2**23  # numbers that the evidence of such a question may take
@@ -35,6 +36,7 @@ class Data(NamedTuple):
     steps: int | None = None  # of sites along chains
     lengths: np.ndarray | None = None  # (rows,) how many of them count; None: all
     given: np.ndarray | None = None  # (rows,) how many each sequence of a list had
+    new: Mapping[str, np.ndarray] = {}  # index input → the number of its new member, (rows, ...); −1 where the fit knows it
 
     @property
     def pattern(self) -> dict[str, str]:
@@ -96,7 +98,8 @@ class Data(NamedTuple):
             raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, {shape}, got {got}")
         out: dict[str, Any] = dict(table.values)
         at = last[:, None] + np.arange(more)
-        for name, array in table.inputs.items():
+        for name, codes in table.inputs.items():
+            array = coding.shown(self.structure, table.labels, name, codes)
             if name in timed:
                 array = np.concatenate([array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1)
                 array[np.arange(table.rows)[:, None], at] = inputs[name]
@@ -147,7 +150,8 @@ class Data(NamedTuple):
         }
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
         table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
-        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given))
+        new = {name: array[index] for name, array in self.new.items()}
+        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new)
 
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern of evidence, the same program."""
@@ -224,6 +228,7 @@ def read(
     rows: int | None = None,
     shapes: Mapping | None = None,
     steps: int | None = None,
+    unknown: str = coding.REFUSE,
 ) -> Data:
     """Check data against a model, before any compile.
 
@@ -231,34 +236,42 @@ def read(
         labels: site → labels of its states, from a fit.
         shapes: input → (trailing shape, dtype kind) that a fit had.
         steps: the length of chains, where the data do not tell it.
+        unknown: what becomes of a label or code of an index input that the fit does not know: "refuse", or "new".
 
     Raises:
-        DataError: see tables.read.
+        DataError: see tables.read and codes.read.
     """
     known = {} if data is None else data
     done = next((name for name, _ in model.interventions if name in getattr(known, "column_names", known)), None)
     if done is not None:
         raise tables.DataError(f"'{done}' is set by do() in every row: leave it out of the data")
-    specs = {}
+    raws, specs, beyond = {}, {}, {}
     for name in model.inputs:
         if name in getattr(known, "column_names", known if hasattr(known, "__contains__") else ()):
-            array = np.asarray(ragged.padded(name, known[name], unseen=False))
-            if not array.ndim:
+            value = known[name]
+            full = ragged.padded(name, value, unseen=False)
+            if not np.ndim(full):
                 raise tables.DataError(
-                    f"{model.name}: the input '{name}' is one value, {known[name]!r}, but an input has one a row, (n, ...): bind what is "
-                    f"the same in all rows, {model.name}({name}={known[name]!r})"
+                    f"{model.name}: the input '{name}' is one value, {value!r}, but an input has one a row, (n, ...): bind what is "
+                    f"the same in all rows, {model.name}({name}={value!r})"
                 )
-            specs[name] = (array.shape[1:], array.dtype.kind)
-            if shapes and shapes[name][0][:1] == (None,) and array.ndim > 1:
-                specs[name] = ((None, *array.shape[2:]), array.dtype.kind)
+            padded = full is not value
+            full = ragged.padded(name, value) if padded and full.dtype.hasobject else full  # text is padded by None
+            raws[name] = raw = tables.as_raw(f"the input '{name}'", full, True)
+            if padded:
+                beyond[name] = np.arange(raw.values.shape[1]) >= np.array([len(part) for part in value])[:, None]
+            shape = raw.values.shape
+            specs[name] = (shape[1:], raw.values.dtype.kind)
+            if shapes and shapes[name][0][:1] == (None,) and len(shape) > 1:
+                specs[name] = ((None, *shape[2:]), raw.values.dtype.kind)
             if shapes and specs[name][0] != tuple(shapes[name][0]):
                 wanted = ("n", *shapes[name][0])
                 raise tables.DataError(
-                    f"input '{name}' has shape {array.shape}, but the fit had {wanted}: pass the same columns in the same order"
+                    f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same columns in the same order"
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = structure_of(model, specs)
+    structure = coding.settled(model, raws, shapes or {}, specs)
     shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
     computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:
@@ -266,6 +279,7 @@ def read(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a reparametrised site), so it cannot be data: "
             f"leave '{computed}' out; to see it, sample it without reparametrisation"
         )
+    codes = coding.read(structure, raws, labels or {}, beyond, unknown)
     length = given = None
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):
@@ -275,7 +289,9 @@ def read(
         raise tables.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a mapping name -> array (rows, steps, ...)")
     expected = {site.name: _expected(site, structure, length) for site in structure.sites.values() if not site.factor}
     labels = {**structure.labels, **(labels or {})}
-    return Data(model, structure, tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows), length, given=given)
+    table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows, codes=codes.values)
+    table = replace(table, labels={**table.labels, **codes.labels})
+    return Data(model, structure, table, length, given=given, new=codes.new)
 
 
 def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Expected:

@@ -20,7 +20,7 @@ POSTERIORS = (Laplace(), SVI())
 
 @dataclass(frozen=True)
 class Explanation:
-    """Four small tables and a line per engine; print it, or read the records."""
+    """A few small tables and a line per engine; print it, or read the records."""
 
     model: str
     sites: tuple[dict[str, str], ...]
@@ -28,11 +28,13 @@ class Explanation:
     updates: tuple[dict[str, str], ...]
     penalties: tuple[dict[str, str], ...]
     engines: tuple[dict[str, str], ...]
+    indices: tuple[dict[str, str], ...] = ()
 
     def __str__(self) -> str:
         parts = [f"model {self.model}"]
         for title, records in (
             ("sites", self.sites),
+            ("indices", self.indices),
             ("summing out", self.elimination),
             ("updates", self.updates),
             ("priors as penalties", self.penalties),
@@ -47,7 +49,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        tables = (self.sites, self.elimination, self.updates, self.penalties, self.engines)
+        tables = (self.sites, self.indices, self.elimination, self.updates, self.penalties, self.engines)
         frames = [pd.DataFrame(r).to_html(index=False) for r in tables if r]
         return f"<p>model {self.model}</p>" + "".join(frames)
 
@@ -70,7 +72,7 @@ def explain(model: Model, data: Any = None) -> Explanation:
         plan = held.plan()
     except Refusal as refusal:
         engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(repr(model), sites, (), (), (), engines)
+        return Explanation(repr(model), sites, (), (), (), engines, _indices(held))
     chosen, reasons = choose(held, plan)
     engines = []
     for engine in LADDER:
@@ -87,7 +89,20 @@ def explain(model: Model, data: Any = None) -> Explanation:
             why = f"refuses: {refusal}"
         engines.append({"engine": type(engine).__name__, "": why})
     penalties = _penalties(plan, held.table.values)
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), penalties, tuple(engines))
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), penalties, tuple(engines), _indices(held))
+
+
+def _indices(held: chunks.Data) -> tuple[dict[str, str], ...]:
+    """Which inputs pick entries of which parameters."""
+    out, sites = [], held.structure.sites
+    for index in held.structure.indexed.values():
+        axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)" for name, axis in index.parameters]
+        bounds = ["…" if bound is None else str(bound) for bound in (index.low, index.high)]
+        codes = "any" if index.low is None and index.high is None else " … ".join(bounds)
+        labels = held.labels.get(index.input, ())
+        shown = ", ".join(map(str, labels[:6])) + ", …" * (len(labels) > 6)
+        out.append({"input": index.name, "index of": ", ".join(axes) or "a setting", "codes": codes, "labels": shown})
+    return tuple(out)
 
 
 def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:

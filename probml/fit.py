@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, decisions, deterministics, queries, reports, tables
+from probml import asking, chunks, decisions, deterministics, members, queries, reports, tables
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
 from probml.calibration import Calibration, judge
+from probml.codes import REFUSE, bounds
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
@@ -133,9 +134,21 @@ class Fit:
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
-        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none."""
+        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none. Of an input that is an index,
+        those of the entries that it picks from."""
+        if site in self.model.inputs:
+            return self._index_labels(site)
         self._site(site, discrete=True)
         return self.names.get(site, tuple(range(self.structure.sites[site].states)))
+
+    def _index_labels(self, name: str) -> tuple:
+        if name in self.names:
+            return self.names[name]
+        index = self.structure.indexed.get(name) if self.shapes else None
+        if index is None or index.high is None or index.low is None:
+            indexed = [found.name for found in self.structure.indexed.values()] if self.shapes else []
+            raise ModelError(f"labels('{name}'): it is no index of known range; those of model '{self.model.name}' are {indexed}")
+        return tuple(range(index.low, index.high + 1))
 
     @property
     def _plan(self) -> planning.Plan:
@@ -236,38 +249,50 @@ class Fit:
             )
         return sites[name]
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None) -> chunks.Data:
-        return chunks.read(self.model, data, self.names, rows, self.shapes, steps)
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None, unknown: str = REFUSE) -> chunks.Data:
+        return chunks.read(self.model, data, self.names, rows, self.shapes, steps, unknown)
 
-    def log_prob(self, data: Any, plug_in: bool = False) -> np.ndarray:
+    def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
 
         Args:
             plug_in: at the point `params`; by default averaged over the posterior, where the engine has one.
+            unknown: what becomes of a row whose label of an index input the fit does not know: "refuse" it, or take it for a "new"
+                member of the plate, whose effect is drawn from its prior given each draw of the other parameters; with a point it is
+                the prior's mean.
         """
-        held = self._read(data)
+        held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
-        return asking.answer(self, held, (), plug_in)[0]
+        return members.answer(self, held, plug_in, lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
-    def score(self, data: Any, plug_in: bool = False) -> float:
+    def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob."""
-        return float(self.log_prob(data, plug_in).mean())
+        return float(self.log_prob(data, plug_in, unknown).mean())
 
-    def predict_proba(self, data: Any, site: str | Sequence[str] | None = None, plug_in: bool = False, given: str = queries.ALL) -> Any:
+    def predict_proba(
+        self,
+        data: Any,
+        site: str | Sequence[str] | None = None,
+        plug_in: bool = False,
+        given: str = queries.ALL,
+        unknown: str = REFUSE,
+    ) -> Any:
         """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is one-hot.
 
         Args:
             site: by default the one discrete site that is not seen; several names give a dict.
             given: what of the row an answer about a step of a chain looks at: "all" of it (smoothing), "filtered" (the steps up to
                 that step) or "predicted" (the steps before it).
+            unknown: as in log_prob.
         """
-        held = self._read(data)
+        held = self._read(data, unknown=unknown)
         wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(site)
         for name in wanted:
             lossy = [child for child in self.structure.children.get(name, ()) if child in self.structure.losses]
             if any(set(self.structure.sites[child].parents) & set(self.structure.parameters) for child in lossy):
                 self.structure.need_likelihood(f"predict_proba of '{name}'")
-        return self._probabilities(held, site, plug_in, given)
+        site = wanted if site is not None and not isinstance(site, str) else wanted[0]
+        return members.answer(self, held, plug_in, lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
     def _probabilities(self, held: chunks.Data, site: str | Sequence[str] | None, plug_in: bool, given: str) -> Any:
         if site is not None and not isinstance(site, str):
@@ -363,7 +388,13 @@ class Fit:
         return (wholly or candidates)[0]
 
     def predict(
-        self, data: Any, site: str | None = None, plug_in: bool = False, given: str = queries.ALL, interval: float | None = None
+        self,
+        data: Any,
+        site: str | None = None,
+        plug_in: bool = False,
+        given: str = queries.ALL,
+        interval: float | None = None,
+        unknown: str = REFUSE,
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one, or of what the model computes in
         rows (numpyro.deterministic), for every row: (n, *cells).
@@ -372,12 +403,16 @@ class Fit:
             given: as in predict_proba; "predicted" is the forecast of each step from those before it.
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the bounds of which leave half of the
                 rest on either side of a new value of a continuous site or a count, its parameters unknown as they are.
+            unknown: as in log_prob.
 
         Raises:
             ModelError: the site is unknown or not said; an interval of a site with states (ask predict_proba).
         """
-        held = self._read(data)
+        held = self._read(data, unknown=unknown)
         name = site or self._unseen(held, continuous=True)
+        return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(held, name, plug_in, given, interval))
+
+    def _predicted(self, held: chunks.Data, name: str, plug_in: bool, given: str, interval: float | None) -> Any:
         if interval is not None:
             return reports.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
@@ -452,10 +487,11 @@ class Fit:
                 f"along time; decode them together, sites={[*wanted, *lacking]}, or ask predict_proba for each step's own"
             )
 
-    def impute(self, data: Any, plug_in: bool = False) -> dict[str, np.ndarray]:
+    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str, np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the most probable state, continuous
-        by the conditional mean given the row's seen cells; and what the model computes there, as predict has it."""
-        return self._imputed(self._read(data), plug_in)
+        by the conditional mean given the row's seen cells; and what the model computes there, as predict has it. `unknown` as in
+        log_prob."""
+        return members.answer(self, self._read(data, unknown=unknown), plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
     def _imputed(self, held: chunks.Data, plug_in: bool) -> dict[str, np.ndarray]:
         out, ask = {}, []
@@ -551,6 +587,7 @@ class Fit:
         given: Any = None,
         plug_in: bool = False,
         steps: int | None = None,
+        unknown: str = REFUSE,
         **inputs: Any,
     ) -> dict[str, np.ndarray]:
         """New rows from what was fitted, name → (rows, ...), each row with its own draw of the parameters where there is a posterior.
@@ -559,15 +596,16 @@ class Fit:
             rows: how many; by default as many as `given` or the inputs have.
             given: data; its seen cells stay, its unseen cells are drawn jointly given them.
             steps: the length of chains, where neither the model nor the data tell it.
+            unknown: as in log_prob; rows of one new member have its effect in common where they have the draw of the parameters so.
         """
         steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
-            held = self._read(dict(inputs), rows, steps)
+            held = self._read(dict(inputs), rows, steps, unknown)
         else:
-            held = self._read(given)
+            held = self._read(given, unknown=unknown)
         key = jax.random.key(seed)
-        return self._simulated(held, key, seed, plug_in)
+        return members.answer(self, held, plug_in, lambda fit, held: fit._simulated(held, key, seed, plug_in))
 
     def _simulated(self, held: chunks.Data, key, seed: int, plug_in: bool) -> dict[str, np.ndarray]:
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the first again after asking.GROUPS."""
@@ -662,8 +700,8 @@ class _Deferred(Fit):
         """As far as it can be told without data."""
         return trace(self.model)
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None) -> chunks.Data:
-        return chunks.read(self.model, data, self.names, rows, None, steps)
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None, unknown: str = REFUSE) -> chunks.Data:
+        return chunks.read(self.model, data, self.names, rows, None, steps, unknown)
 
     def _of(self, held: chunks.Data) -> Fit:
         return _told(held.structure, replace(self, shapes=held.shapes))
@@ -677,12 +715,12 @@ def _resolved(verb: str):
     @functools.wraps(method)
     def ask(self, *args: Any, **kwargs: Any):
         bound = signature.bind(self, *args, **kwargs).arguments
-        data = bound.get("data", bound.get("given"))
+        data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
             inputs = bound.get("inputs", {})
-            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1], bound.get("steps"))
+            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1], bound.get("steps"), unknown)
         else:
-            held = self._read(data)
+            held = self._read(data, unknown=unknown)
         return getattr(self._of(held), verb)(*args, **kwargs)
 
     return ask
@@ -722,10 +760,19 @@ def _check_rows(name: str, table: np.ndarray) -> None:
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
     for name, given in labels.items():
+        if name in structure.indexed:
+            index = structure.indexed[name]
+            low, high = bounds([index])
+            if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
+                raise ModelError(
+                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; expected different labels, at most one an "
+                    f"entry, got {list(given)}"
+                )
+            continue
         site = structure.sites.get(name)
         if site is None or not site.states:
-            finite = [s.name for s in structure.sites.values() if s.states]
-            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states; those are {finite}")
+            finite = [s.name for s in structure.sites.values() if s.states] + list(structure.indexed)
+            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states, nor an index; those are {finite}")
         if len(given) != site.states or len(set(given)) < len(given):
             raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many different labels, got {list(given)}")
 

@@ -300,7 +300,8 @@ class Model:
         """Infer everything that `data` does not show.
 
         Args:
-            data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and absent sites are unseen.
+            data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and absent sites are unseen. An input
+                that the function uses as an index, as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
             seed: seeds every random choice.
@@ -324,7 +325,7 @@ class Model:
         Args:
             params: every parameter site, name -> value in its own coordinate; what the model computes (numpyro.deterministic) may be
                 among them and is computed anew.
-            labels: site -> labels of its states, in code order.
+            labels: site -> labels of its states, in code order; or input that is an index -> labels of its entries.
         """
         from probml.fit import known
 

@@ -169,11 +169,6 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
     return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars), [*closed_jaxpr.consts, *zeros])
 
 
-def _interpret(jaxpr: Any, consts: Iterable, inputs: Iterable, constant: Any, rule: Any) -> list:
-    """walk.interpret by its former name."""
-    return interpret(ClosedJaxpr(jaxpr, list(consts)), inputs, constant, rule)
-
-
 def _constant(value: Any) -> _Value:
     """What is known of a literal or a constant of the jaxpr."""
     if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from probml.codes import bounds, together
 from probml.compiling import jit
 from probml.levels import Level
 from probml.structure import Structure
@@ -36,6 +37,7 @@ class Dimensions:
         plain = index is not None and getattr(index, "nlevels", 1) == 1
         self.coords[self.rows] = np.asarray(index) if plain else np.arange(held.table.rows)
         self.picked = _picked(self.structure, self.labels)
+        self.entries = entries(self.structure, self.labels)
 
     def _name(self, name: str, meaning: tuple, size: int) -> str:
         """A name that no site has (xarray would take the site for the dimension's coordinates) and no other dimension."""
@@ -66,6 +68,8 @@ class Dimensions:
             found = self._states(name, axis)
             if found is not None:
                 self.coords[dim] = self._coordinates(found)
+            elif (name, axis) in self.entries:
+                self.coords[dim] = _array(self.entries[name, axis])
         return tuple(dims)
 
     def inside(self, name: str) -> tuple[str, ...]:
@@ -91,9 +95,7 @@ class Dimensions:
         return {"states": self._coordinates(name).tolist()} if name in self.labels else {}
 
     def _coordinates(self, site: str) -> np.ndarray:
-        labels = self.labels[site]
-        plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
-        return np.array(labels if plain else [str(label) for label in labels])
+        return _array(self.labels[site])
 
     def _states(self, name: str, axis: int) -> str | None:
         """The labelled site whose states number an axis of a parameter."""
@@ -108,6 +110,27 @@ class Dimensions:
             if (name, axis) in self.picked.get(z, ()):
                 return z
         return None
+
+
+def _array(labels: tuple) -> np.ndarray:
+    plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
+    return np.array(labels if plain else [str(label) for label in labels])
+
+
+def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the names of the entries along it, where labels of index inputs tell them; others are numbers."""
+    out: dict[tuple[str, int], tuple] = {}
+    if not any(name in structure.model.inputs for name in labels):
+        return out
+    for names in together({name: index for name, index in structure.indexed.items() if not index.cells}):
+        base, _ = bounds(structure.indexed[name] for name in names)
+        for name in (name for name in names if name in labels):
+            codes = {base + k: label for k, label in enumerate(labels[name])}
+            for axis in structure.indexed[name].axes:
+                at = {axis.scale * code + axis.offset: label for code, label in codes.items()}
+                size = structure.sites[axis.parameter].shape[axis.axis]
+                out[axis[:2]] = tuple(at.get(position, position) for position in range(size))
+    return out
 
 
 def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]]:

@@ -35,13 +35,14 @@ def summary(fit: "Fit"):
     """See Fit.summary."""
     import pandas as pd
 
-    records = []
+    records, entries = [], naming.entries(fit.structure, fit.names)
     computed = {} if fit.closed is None and fit.drawn is None else deterministics.chains(fit, posterior_draws(fit))
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
+        along = [entries.get((name, axis), range(size)) for axis, size in enumerate(value.shape)]
         for index in np.ndindex(value.shape):
-            label = f"{name}[{', '.join(map(str, index))}]" if index else name
+            label = f"{name}[{', '.join(str(names[i]) for names, i in zip(along, index, strict=True))}]" if index else name
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index] for c, v in columns.items()})
     return pd.DataFrame(records, columns=list(records[0]) if records else ["parameter", "value"]).set_index("parameter")
 

@@ -11,11 +11,12 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml import codes as coding
 from probml import deterministics, families, ragged
 from probml.compiling import jit
 from probml.language import Model, ModelError, Refusal, chains_of, whole_steps
-from probml.structure import peel, structure_of
-from probml.tables import to_labels
+from probml.structure import peel
+from probml.tables import as_raw, to_labels
 
 
 class _Fill(Messenger):
@@ -84,7 +85,9 @@ def input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tup
 def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
-    structure = structure_of(model, {name: (a.shape[1:], a.dtype.kind) for name, a in arrays.items()})
+    raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
+    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind) for name, raw in raws.items()})
+    arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
     if structure.penalties:
         raise Refusal(

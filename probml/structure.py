@@ -25,7 +25,7 @@ from jax.extend import core
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml import deterministics, exchange, families, levels
+from probml import deterministics, exchange, families, indices, levels
 from probml.language import Model, ModelError, Refusal, chains_of, freeze
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
@@ -313,6 +313,20 @@ class Structure:
     def timed(self) -> tuple[str, ...]:
         """The inputs with an axis of time, which comes first in a row."""
         return tuple(name for name, shape, _ in self.specs if shape[:1] == (None,))
+
+    @property
+    def indexed(self) -> dict[str, indices.Index]:
+        """The inputs, or their cells, that are indices: which axes of which parameters they pick from, and the codes that are allowed."""
+        return self._indices.indexed
+
+    @property
+    def formulas(self) -> tuple[indices.Formula, ...]:
+        """The indices that are computed from inputs by more than a shift, to be evaluated on data."""
+        return self._indices.formulas
+
+    @functools.cached_property
+    def _indices(self) -> indices.Facts:
+        return indices.facts(self)
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """The sites of rows with so many steps, for running the function itself."""

@@ -67,29 +67,39 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class _Raw:
+class Raw:
+    """A column as it was given."""
+
     values: np.ndarray  # numbers, NaN unseen; with labels codes, -1 unseen
     labels: tuple | None = None
     categorical: bool = False
 
 
 def read(
-    data, expected: Mapping[str, Expected], inputs: Sequence[str] = (), labels: Mapping = {}, *, model: str, rows: int | None = None
+    data,
+    expected: Mapping[str, Expected],
+    inputs: Sequence[str] = (),
+    labels: Mapping = {},
+    *,
+    model: str,
+    rows: int | None = None,
+    codes: Mapping[str, np.ndarray] = {},
 ) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
     Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an earlier fit; rows, the number
-    of rows where the data does not tell it. Returns: Table. Raises: DataError.
+    of rows where the data does not tell it; codes, what inputs that are indices were read as. Returns: Table. Raises: DataError.
     Cost: one or two passes over each column; a complete contiguous float array is not copied.
     """
     items, frame, index, height = _items(data, expected, model)
+    items |= {name: value for name, value in codes.items() if name in items}
     for name in (name for name in inputs if name not in items):
         hint = f" A matrix travels in a mapping: {{'{name}': table[['a', 'b']]}}." if frame else ""
         raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), or give it in the data.{hint}")
     for name in (name for name in items if name not in inputs):
         _check_name(name, frame, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
-    raws = {name: _raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
+    raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}
     raws |= {name: _shaped(expected[name], raw) for name, raw in raws.items() if name not in inputs}
     n = _agreed(counts, rows, height, [name for name, e in expected.items() if e.rows] + list(inputs), model)
@@ -108,11 +118,11 @@ def read_weights(weights, rows: int) -> np.ndarray | None:
     """Row weights as float64 (n,), finite, not negative, not all zero; None stays None."""
     if weights is None:
         return None
-    raw = _raw("weights", weights, True)
+    raw = as_raw("weights", weights, True)
     if raw.values.shape != (rows,):
         raise DataError(f"weights must have the shape ({rows},), one per row, got {raw.values.shape}.")
     out = _complete("weights", raw).astype(np.float64)
-    _deny(out < 0, "weights", out, ">= 0", hint="Weight 0 leaves a row out.")
+    deny(out < 0, "weights", out, ">= 0", hint="Weight 0 leaves a row out.")
     if not out.any():
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
     return out
@@ -124,7 +134,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"codes must lie in 0..{len(labels) - 1}, the labels {_list(labels)}, got {codes.min()}..{codes.max()}.")
+        raise DataError(f"codes must lie in 0..{len(labels) - 1}, the labels {listed(labels)}, got {codes.min()}..{codes.max()}.")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]
@@ -156,7 +166,7 @@ def _check_name(name, frame, expected, inputs, model):
             hint = f"Did you mean '{near[0]}'?"
         elif frame and vectors:
             hint = f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': table[['a', 'b']]}}."
-        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: {_list(known)}. {hint}")
+        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: {listed(known)}. {hint}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
         hint = f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors else "pass a mapping"
@@ -172,7 +182,7 @@ def _agreed(counts, rows, height, known, model):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n), f"expected {n}")
         raise DataError(f"'{odd}' has {counts[odd]} rows, {base}: every column needs the same rows in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"{model}: the data is empty, so the number of rows is unknown: give one of {_list(known)}, or rows=n.")
+        raise DataError(f"{model}: the data is empty, so the number of rows is unknown: give one of {listed(known)}, or rows=n.")
     return n or 1
 
 
@@ -213,7 +223,7 @@ def _site(e, raw, known):
             return _checked(e, _whole(e, a) if e.discrete else _floats(e, a, seen), seen), None
         if any(isinstance(label, str) for label in known):
             look = np.ones(a.shape, bool) if seen is None else seen
-            _deny(look, what, a, f"one of its labels, {_list(known)}, not a code", e.rows)
+            deny(look, what, a, f"one of its labels, {listed(known)}, not a code", e.rows)
         raw = _coded(a, np.zeros(a.shape, bool) if seen is None else ~seen)
     codes, own = _codes(e, raw, known)
     hidden = codes < 0
@@ -226,15 +236,15 @@ def _codes(e, raw, known):
     if known is not None:
         lookup = {label: code for code, label in enumerate(known)}
         codes = np.array([*(lookup.get(label, -2) for label in given), -1], np.int32)[raw.values]  # index -1 is the last
-        _deny(codes == -2, what, raw, f"a known category, one of {_list(known)}", e.rows)
+        deny(codes == -2, what, raw, f"a known category, one of {listed(known)}", e.rows)
         return codes, tuple(known)
     text = [isinstance(label, str) for label in given]
     if any(text) and not all(text) and not raw.categorical:
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-        _deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical", e.rows)
+        deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical", e.rows)
     if len(given) > e.states:
         hint = " Unused categories go with .cat.remove_unused_categories()." if raw.categorical else ""
-        raise DataError(f"{what} has {len(given)} labels, {_list(given)}, but only {e.states} states.{hint}")
+        raise DataError(f"{what} has {len(given)} labels, {listed(given)}, but only {e.states} states.{hint}")
     rest = [code if code not in given else f"state {code}" for code in range(len(given), e.states)]
     return raw.values.astype(np.int32, copy=False), (*given, *rest)
 
@@ -244,12 +254,12 @@ def _finite(what, raw, rows):
     a = raw.values
     if raw.labels is not None:
         text = [not isinstance(label, NUMBERS) for label in raw.labels]
-        _deny(np.array([*text, False])[a], what, raw, "a number", rows)
+        deny(np.array([*text, False])[a], what, raw, "a number", rows)
         a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)), np.nan])[a]
     with np.errstate(all="ignore"):
         if a.dtype.kind != "f" or np.isfinite(a.sum()):  # one pass, no temporary
             return a, None
-    _deny(np.isinf(a), what, a, "finite", rows)
+    deny(np.isinf(a), what, a, "finite", rows)
     hidden = np.isnan(a)
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
@@ -257,7 +267,7 @@ def _finite(what, raw, rows):
 def _complete(what, raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
-        _deny(~seen, what, None, "complete", hint="It is never inferred: fill the cell or drop the row.")
+        deny(~seen, what, None, "complete", hint="It is never inferred: fill the cell or drop the row.")
     return a
 
 
@@ -279,11 +289,11 @@ def _whole(e, a):
     high = LARGEST_COUNT if e.states is None else e.states - 1
     want = "a count, a whole number >= 0" if e.states is None else f"a whole number in 0..{high} ({e.states} states)"
     if a.size and (a.min() < 0 or a.max() > high):
-        _deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
+        deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
     small = e.states is not None or not a.size or a.max() < 2**31
     out = np.asarray(a, np.int32 if small else np.int64, order="C")
     if a.dtype.kind == "f":
-        _deny(out != a, f"'{e.name}'", a, want, e.rows)
+        deny(out != a, f"'{e.name}'", a, want, e.rows)
     return out
 
 
@@ -292,7 +302,7 @@ def _checked(e, values, seen):
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
-        _deny(~seen, f"'{e.name}'", None, "given whole or left out, as it stands outside rows", False)
+        deny(~seen, f"'{e.name}'", None, "given whole or left out, as it stands outside rows", False)
     if e.valid is not None:
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))
@@ -300,7 +310,7 @@ def _checked(e, values, seen):
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):  # one answer per event: judge those seen whole
             ok, look = ok.reshape(batch), None if seen is None else seen.all(tuple(range(len(batch), values.ndim)))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
-        _deny(bad if look is None else bad & look, f"'{e.name}'", values, e.support, e.rows)
+        deny(bad if look is None else bad & look, f"'{e.name}'", values, e.support, e.rows)
     whole = None if seen is None or not e.event else seen.reshape(*values.shape[: values.ndim - e.event], -1)
     return Column(values, seen, torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 
@@ -309,14 +319,14 @@ def _likelihood(what, raw):
     w, nan = raw.values, np.isnan(raw.values)
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
-    _deny(bad, f"{what} as likelihood evidence", w, "finite weights >= 0, not all zero (nor inf)", hint="An unseen row is all NaN.")
+    deny(bad, f"{what} as likelihood evidence", w, "finite weights >= 0, not all zero (nor inf)", hint="An unseen row is all NaN.")
     if unseen.all():
         return None
     w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w
     return Column(np.zeros(len(w), np.int32), np.zeros(len(w), bool), w)
 
 
-def _raw(what, value, rows):
+def as_raw(what, value, rows):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "to_pandas"):
@@ -338,12 +348,12 @@ def _from_pandas(what, value, rows):
     kind = getattr(columns[0], "dtype", None) if columns else None
     if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
         codes = np.stack([column.cat.set_categories(kind.categories).cat.codes for column in columns], 1).astype(np.int32)
-        return _Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
+        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
     if isinstance(kind, pd.StringDtype) and value.ndim == 1:
         codes, seen = pd.factorize(value)  # −1 unseen
         order = np.argsort(np.asarray(seen, object).astype(str))
         place = np.append(np.argsort(order), -1).astype(np.int32)
-        return _Raw(place[codes], tuple(str(label) for label in seen[order]))
+        return Raw(place[codes], tuple(str(label) for label in seen[order]))
     return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
 
 
@@ -361,9 +371,9 @@ def _from_numpy(what, value, rows):
     if a.dtype.kind in "UTO":
         return _from_objects(what, a.astype(object, copy=False), rows)
     if a.dtype.kind in "biu" or a.dtype.kind == "f" and a.dtype.itemsize in (4, 8):
-        return _Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
+        return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
-        return _Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
+        return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
     raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: convert it first.")
 
 
@@ -377,13 +387,13 @@ def _from_objects(what, a, rows):
     odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]
     if all(issubclass(kind, NUMBERS) for kind in kinds):
         out = np.array(seen) if len(seen) == flat.size else np.where(hidden, np.nan, flat).astype(np.float64)
-        return _Raw((out if out.dtype.kind in "biuf" else out.astype(np.float64)).reshape(a.shape))
+        return Raw((out if out.dtype.kind in "biuf" else out.astype(np.float64)).reshape(a.shape))
     if not odd:
         return _coded(a, hidden.reshape(a.shape))
     if a.ndim == 1 and kinds <= {list, tuple, np.ndarray}:
         return _from_numpy(what, flat.tolist(), rows)
     bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
-    _deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows, f"Convert the {odd[0].__name__} first.")
+    deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows, f"Convert the {odd[0].__name__} first.")
 
 
 def _coded(a, hidden):
@@ -393,19 +403,19 @@ def _coded(a, hidden):
     lookup = {label: code for code, label in enumerate(labels)}
     codes = np.full(a.shape, -1, np.int32)
     codes[~hidden] = [lookup[v] for v in seen]
-    return _Raw(codes, tuple(str(v) if isinstance(v, str) else v for v in labels))
+    return Raw(codes, tuple(str(v) if isinstance(v, str) else v for v in labels))
 
 
-def _deny(bad, what, values, must, rows=True, hint=UNSEEN):
+def deny(bad, what, values, must, rows=True, hint=UNSEEN):
     """Refuse the first bad cell: which it is, what it must be, what it holds."""
     if bad.any():
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
-        got = "an unseen cell" if values is None else values.labels[values.values[i]] if isinstance(values, _Raw) else values[i]
+        got = "an unseen cell" if values is None else values.labels[values.values[i]] if isinstance(values, Raw) else values[i]
         got = got.tolist() if isinstance(got, np.ndarray) else repr(str(got)) if isinstance(got, str) and values is not None else got
         cell = i[1:] if rows else i
         where = [f"row {j}" for j in i[:rows]] + [f"cell {cell[0] if len(cell) == 1 else cell}"] * bool(cell)
         raise DataError(f"{what} must be {must}, got {got}{' in ' * bool(where)}{', '.join(where)}. {hint}")
 
 
-def _list(names):
+def listed(names):
     return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
