@@ -343,6 +343,12 @@ class Fit:
         sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen" and not s.factor]
         candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous or s.finite]
         wholly = [name for name in candidates if name not in held.pattern]
+        if not candidates and sites and not continuous:
+            found = sites[0]
+            raise ModelError(
+                f"no unseen site of model '{self.model.name}' has a finite list of values: '{found.name}' ({found.kind}) has none; ask "
+                f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
+            )
         if len(wholly or candidates) != 1:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
         return (wholly or candidates)[0]
@@ -369,7 +375,7 @@ class Fit:
         if not self.structure.has_mean(name):
             return reports.median(self, held, name, plug_in, given)
         mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
-        return reports.median(self, held, name, plug_in, given) if np.isnan(mean).any() else mean
+        return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
 
     def decide(
         self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None, plug_in: bool = False
@@ -449,6 +455,9 @@ class Fit:
                     continue
                 ask.append(("probability" if site.states else "mean", site.name))
         answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
+        endless = [name for (question, name), answer in answers.items() if question == "mean" and not np.isfinite(answer).all()]
+        medians += [name for name in endless if not self.structure.sites[name].event]
+        answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
         answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL) for name in medians}
         for site in self.structure.sites.values():
             if not site.rows:

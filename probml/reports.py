@@ -80,7 +80,7 @@ def interval(fit: "Fit", held: chunks.Data, site: str, probability: float, plug_
         return Interval(middle, lower, upper)
     value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
     lower, upper = _quantiles(fit, held, site, tails, plug_in)
-    if np.isnan(value).any() and not found.event:
+    if not np.isfinite(value).all() and not found.event:
         _without_mean(fit, site)
         value = _quantiles(fit, held, site, (0.5,), plug_in)[0]
     return Interval(value, lower, upper)
@@ -106,9 +106,9 @@ def _without_mean(fit: "Fit", site: str) -> None:
     """
     found = fit.structure.sites[site]
     if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) has no mean that NumPyro knows, and a vector has no median: take simulate(given=data)")
+        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean that NumPyro knows, and a vector no median: take simulate(given=data)")
     warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no mean that NumPyro knows; the answer is its median, of "
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro knows; its median is given, of "
         f"{REPLICATES} simulated values a row",
         RuntimeWarning,
         stacklevel=4,

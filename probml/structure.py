@@ -288,7 +288,9 @@ class Structure:
         return jax.tree.unflatten(site.treedef, list(arguments.values()))
 
     def has_mean(self, name: str) -> bool:
-        """Whether the distribution of a site knows its mean."""
+        """Whether the distribution of a site knows its mean; true of what `distribution` refuses in words of its own."""
+        if hasattr(self.sites[name].family, "ancillary"):
+            return True
         if name not in self._means:
             site, (program, _) = self.sites[name], self.programs[name]
 
