@@ -65,7 +65,8 @@ class Shifted(dist.CategoricalProbs):
         return self.low + super().sample(key, sample_shape)
 
     def log_prob(self, value):
-        return super().log_prob(jnp.asarray(value) - self.low)
+        here = jnp.asarray(value)[..., None] == self.low + jnp.arange(self.probs.shape[-1])
+        return jnp.log(jnp.where(here, self.probs, 0.0).sum(-1))
 
     @property
     def mean(self) -> jax.Array:

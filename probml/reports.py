@@ -106,7 +106,7 @@ def _without_mean(fit: "Fit", site: str) -> None:
     """
     found = fit.structure.sites[site]
     if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a vector no median: take simulate(given=data)")
+        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a vector no median: take simulate(given=...)")
     warnings.warn(
         f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro knows; its median is given, of "
         f"{REPLICATES} simulated values a row",

@@ -8,6 +8,7 @@ A model with chains is traced for chains of one step: the program of a site alon
 every step. Two more traces find the axis of time and prove that a step looks at no other.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -103,6 +104,9 @@ def _failed(model: Model, inputs: Mapping, error: Exception, more: str = "") -> 
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
     given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})" for name, spec in inputs.items())
     hint = f" Check the shapes and dtypes of the inputs {given}." if given else ""
+    held = {name: value for name, value in _arrays(model).items() if name not in dict(model.context)}
+    if hint == "" and held:
+        hint = f" {_as_input(model, next(iter(held)))}."
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{more.format(rows=rows)}{hint}")
 
@@ -171,11 +175,29 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
     return site, arguments
 
 
+def _arrays(model: Model) -> dict[str, np.ndarray]:
+    """The arrays of numbers that a model holds: those around its function, and its settings."""
+    held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
+    lists = {name: value for name, value in held.items() if isinstance(value, list | tuple | np.ndarray | jax.Array)}
+    arrays = {}
+    for name, value in lists.items():
+        with contextlib.suppress(ValueError):  # ragged
+            arrays[name] = np.asarray(value)
+    return {name: value for name, value in arrays.items() if value.ndim and value.dtype.kind in "biuf"}
+
+
+def _as_input(model: Model, name: str) -> str:
+    """What to do with an array that has rows and is no input."""
+    kind = "setting" if name in dict(model.settings) else "value from around the function"
+    return (
+        f"The {kind} '{name}' has the shape {_arrays(model)[name].shape}: if it has one entry a row it is an input, an argument without "
+        f"default that stays unbound, def {model.name}({name}): …, and is given with the data, fit({{'{name}': {name}, …}})"
+    )
+
+
 def _loose(model: Model, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
     """What to do about an axis of that size in a single row that is neither rows() nor a plate."""
-    held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
-    arrays = {name: value for name, value in held.items() if isinstance(value, list | tuple | np.ndarray | jax.Array) and np.ndim(value)}
-    long = next((name for name, value in arrays.items() if len(value) == size), None)
+    long = next((name for name, value in _arrays(model).items() if len(value) == size), None)
     plate = next((frame for frame in frames if in_rows and frame.name != "rows" and frame.size == size), None)
     if plate is not None:
         return (
@@ -183,13 +205,7 @@ def _loose(model: Model, name: str, size: int, in_rows: bool, frames: list, fact
             f"'{plate.name}' needs the shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
-        kind = "setting" if long in dict(model.settings) else "value from around the function"
-        shape = np.shape(held[long])
-        return (
-            f"The {kind} '{long}' has the shape {shape}: if it has one entry a row it is an input, an argument without default that "
-            f"stays unbound, def {model.name}({long}): …, and is given with the data, fit({{'{long}': {long}, …}}). Else declare a "
-            "vector with .to_event(1)"
-        )
+        return f"{_as_input(model, long)}. Else declare a vector with .to_event(1)"
     if factor:
         return f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate inside rows()'
     return (
