@@ -349,7 +349,7 @@ class Model:
         """The model after an intervention (Pearl 2009): the named sites no longer depend on anything, they are these values in every row.
 
         Args:
-            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do` takes labels).
+            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do`: as labels).
 
         Raises:
             ModelError: a site is unknown or lies outside rows(), a value has another shape or lies outside the site's support.

@@ -65,7 +65,7 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
-        fill = _Fill(held, seen, key, sites)
+        fill = _Fill(held, seen, key, structure.sites)
         with validation_enabled(False), fill, chains_of(steps):
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         return {k: sites[k].collect(v, 1)[0] for k, v in fill.values.items() if sites[k].rows}

@@ -521,10 +521,11 @@ def _listed(model: Model, found: Mapping[str, Site], closed, depends: list, ende
         at = [first + 2 * i, first + 2 * i + 1]
         if any(depends[k] for k in at):
             continue
-        low, high = core.jaxpr_as_fun(levels.restrict(closed, at)[0])()
+        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+            low, high = core.jaxpr_as_fun(levels.restrict(closed, at)[0])()
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
-            states = None if found[name].count or values[1] < 1 else values[1]
+            states = None if found[name].count else values[1]
             out[name] = dataclasses.replace(found[name], states=states, low=values[0], finite=values[1])
     return {name: dataclasses.replace(site, labels=_labels(model, site)) for name, site in out.items()}
 
