@@ -294,7 +294,7 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
         def valid(values):
             return values <= most
 
-    elif support is not None and checkable and site.states is None and site.event == ():
+    elif support is not None and checkable and (site.states is None or any(map(np.ndim, bounds))) and site.event == ():
         words = _words(support, site)
         held = copy.copy(support)
         for end, bound in vars(support).items():
@@ -302,10 +302,11 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
                 setattr(held, end, np.asarray(site.layout(jnp.asarray(bound), 0)).reshape(site.cells))
 
         def valid(values):
-            return np.asarray(held(values))
+            return np.asarray(held(site.valued(values)))
 
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
-    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates)
+    low = site.low
+    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates, low)
 
 
 def _words(support: Any, site: Site) -> str:

@@ -540,6 +540,8 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
         site = plan.structure.sites[name]
         if site.factor:
             return log_weight(plan.structure, name, env)
+        if site.discrete and site.family is not None:  # of counts, a total that is theirs
+            return _log_density(plan.structure, site, env, env[name], None)
         distribution = plan.structure.distribution(name, env)
         role = families.prior(site.kind)
         value = site.valued(env[name])

@@ -350,10 +350,11 @@ def _countable(structure: Structure, site: Site) -> bool:
 
 def _variable(structure: Structure, site: Site) -> Variable:
     if site.finite is None:
+        end = "" if site.event else f", or end it: Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))"
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but its values have no "
             "finite list that the model states (a total_count, or the bounds of a DiscreteUniform, that depend on an input or on another "
-            f"site, are none). Give '{site.name}' in the data, or end it: Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))"
+            f"site, are none). Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:  # of one cell the states are the table, which has its own budget

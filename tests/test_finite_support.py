@@ -138,9 +138,7 @@ def test_a_change_point_outside_rows_has_its_years_in_every_answer():
     at, model = {"rate": jnp.array([1.0, 6.0])}, change()
 
     def joint(tau):
-        return log_density(
-            lambda: model(t=jnp.asarray(data["t"])), (), {}, {**at, "tau": jnp.asarray(tau), "c": jnp.asarray(data["c"])}
-        )[0]
+        return log_density(lambda: model(t=jnp.asarray(data["t"])), (), {}, {**at, "tau": jnp.asarray(tau), "c": jnp.asarray(data["c"])})[0]
 
     logs = np.array([joint(tau) for tau in range(3, 9)])
     np.testing.assert_allclose(model.log_density(data, at), logsumexp(logs), rtol=1e-5)
@@ -185,3 +183,35 @@ def test_a_total_that_is_no_constant_is_refused_in_words():
 
     with pytest.raises(probml.ModelError, match="'z' .Binomial.*total_count.*input"):
         binomials().fit({"n": np.array([3, 4, 5]), "y": Y[:3]})
+
+
+def test_each_cell_has_its_own_bounds():
+    @probml.model
+    def uneven():
+        step = sample("step", dist.LogNormal(0.0, 1.0))
+        with probml.rows(), plate("g", 2):
+            z = sample("z", dist.DiscreteUniform(1, np.array([[2], [4]])))
+            sample("y", dist.Normal(z * step, 1.0))
+
+    y = np.array([[0.4, 2.1], [1.5, 0.3]])
+    want = PRIOR
+    for j, last in enumerate((2, 4)):
+        values = 0.8 * np.arange(1, last + 1)
+        want += logsumexp(-0.5 * (y[:, j, None] - values) ** 2 - 0.5 * np.log(2 * np.pi) - np.log(last), 1).sum()
+    np.testing.assert_allclose(uneven().log_density({"y": y}, AT), want, rtol=1e-5)
+    with pytest.raises(probml.DataError, match="'z'.*got 3 in row 1, cell 0"):
+        uneven().fit({"y": y, "z": [[1, 3], [3, 1]]})
+
+
+def test_counts_outside_rows_may_have_a_total_each():
+    @probml.model
+    def votes():
+        p = sample("p", dist.Dirichlet(jnp.ones(2)))
+        with plate("g", 3):
+            sample("c", dist.Multinomial(np.array([10, 5, 3]), p))
+        with probml.rows():
+            sample("y", dist.Categorical(p))
+
+    data, at = {"y": np.array([0, 1]), "c": np.array([[4, 6], [2, 3], [3, 0]])}, {"p": jnp.array([0.3, 0.7])}
+    want = log_density(lambda: votes()(rows=2), (), {}, {**at, **{name: jnp.asarray(value) for name, value in data.items()}})[0]
+    np.testing.assert_allclose(votes().log_density(data, at), want, rtol=1e-5)
