@@ -1,5 +1,6 @@
 """Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
 
+import copy
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -316,18 +317,26 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
         def valid(values):
             return values <= most
 
-    elif support is not None and checkable and site.states is None and site.event == ():
+    elif support is not None and checkable and (site.states is None or any(map(np.ndim, bounds))) and site.event == ():
         words = _words(support, site)
+        held = copy.copy(support)
+        for end, bound in vars(support).items():
+            if site.rows and np.ndim(bound):  # of cells, in NumPyro's axes
+                setattr(held, end, np.asarray(site.layout(jnp.asarray(bound), 0)).reshape(site.cells))
 
         def valid(values):
-            return np.asarray(support(values))
+            return np.asarray(held(site.valued(values)))
 
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
-    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event)
+    low = site.low
+    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates, low)
 
 
 def _words(support: Any, site: Site) -> str:
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if np.ndim(low) or np.ndim(high):
+        ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
+        return f"{'a whole number ' if site.discrete else ''}in {ends[0]} … {'∞' if high is None else ends[1]}, cell by cell"
     if low is None and high is None:
         return type(support).__name__.strip("_").lower()
     if low == 0 and high is None:

@@ -125,6 +125,8 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             role = "part-seen, unseen cells drop out"
         elif state == "seen":
             role = "seen"
+        elif (below := _dependents(held, site.name)) is not None:
+            role = f"unseen, to be summed out: '{below}' depends on it" if site.finite else f"unseen, and '{below}' depends on it"
         else:
             role = "unseen, nothing seen depends on it"
         how = (
@@ -165,6 +167,18 @@ def _tied(held: chunks.Data, plan: Plan | None, name: str) -> str:
         if tie.kind != "incidental" and name in tie.others:
             return f" of a hierarchy: the spread of {tie.name}"
     return ""
+
+
+def _dependents(held: chunks.Data, name: str) -> str | None:
+    """A site that is seen, or a factor, and looks at this one: directly, or through others that are unseen."""
+    pattern, structure, stack = held.pattern, held.structure, [name]
+    for above in stack:
+        for child in structure.children[above]:
+            if child in pattern or structure.sites[child].factor:
+                return child
+            if child not in stack:
+                stack.append(child)
+    return None
 
 
 def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from jax import lax
 from numpyro.distributions import constraints
 
-from probml import elimination, families, sequences
+from probml import elimination, families, finite, sequences
 from probml.elimination import Factor
 from probml.families import chain
 from probml.families.unseen import Unseen
@@ -96,6 +96,20 @@ def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: K
         return natural["log"][..., 0, :]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(lead) :]), natural)
     return site.family.log_density(flat, jnp.asarray(values), None).T.reshape(*lead, -1)
+
+
+def log_masses(structure, name: str, env: Mapping) -> jax.Array:
+    """log p of every value of a site with finitely many, for one row: (lattice cells, values)."""
+    site = structure.sites[name]
+    if site.family is not None and site.states is not None:
+        return site.family.natural(structure.cells(name, env), 0.0)["log"]
+    return site.layout(finite.log_masses(structure.distribution(name, env), site.low, site.finite, site.shape), 1)
+
+
+def _state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:
+    """log p of a variable's joint states, for one row or outside rows: (states,)."""
+    log, values = log_masses(plan.structure, name, env), plan.variables[name].values
+    return log[0] if len(log) == 1 else jnp.take_along_axis(log, jnp.asarray(values.reshape(len(values), -1)).T, 1).sum(0)
 
 
 def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
@@ -293,7 +307,7 @@ def _rowwise_factor(
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             if is_variable:
-                return _natural(plan, name, plan.structure.cells(name, env), known)
+                return _state_logs(plan, name, env)
             if predictive is not None:
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
             if touching is not None:
@@ -305,7 +319,7 @@ def _rowwise_factor(
         return over_states(plan, at, parents)
 
     x = None if is_variable or site.factor else rows.values[name]
-    size = len(rows.weights) if site.factor else None
+    size = None if rows.weights is None else len(rows.weights)  # of a factor, or a variable, that looks at nothing of a row
     log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
 
@@ -323,7 +337,7 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
         x, seen = (_cells(site, leaf[None])[0] for leaf in (x, seen))
         loc, covariance = site.layout(distribution.loc, 1), site.layout(distribution.covariance_matrix, 2)
         return unseen_density(loc, covariance, x, seen).sum()
-    log = site.layout(supported(distribution, site.place(x)), 0)
+    log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
     if seen is not None:
         log = jnp.where(_cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
     return log.sum()
@@ -469,14 +483,18 @@ def level_factors(
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
     """Log tables of the discrete sites outside rows."""
-    out = []
+    out, env = [], _env(plan, params, known)
     for name in plan.globals:
-        log, scope = _natural(plan, name, argument_table(plan, params, known, name), known), plan.scope(name)
+        parents, scope = plan.discrete_parents(name), plan.scope(name)
+
+        def states(*values, name=name, parents=parents):
+            return _state_logs(plan, name, {**env, **dict(zip(parents, values, strict=True))})
+
+        log = over_states(plan, states, parents)
         if name in known.allowed:
             mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
             log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
         out.append(Factor(log[None], scope))
-    env = _env(plan, params, known)
     for name in plan.penalties:
         parents = plan.scope(name)
 
@@ -528,9 +546,12 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
         site = plan.structure.sites[name]
         if site.factor:
             return log_weight(plan.structure, name, env)
+        if site.discrete and site.family is not None:  # of counts, a total that is theirs
+            return _log_density(plan.structure, site, env, env[name], None)
         distribution = plan.structure.distribution(name, env)
         role = families.prior(site.kind)
-        log = role.log_density(distribution, env[name], mode) if hasattr(role, "log_density") else supported(distribution, env[name])
+        value = site.valued(env[name])
+        log = role.log_density(distribution, value, mode) if hasattr(role, "log_density") else supported(distribution, value)
         return jnp.broadcast_to(log, site.lattice).sum()
 
     for twins in plan.twins:

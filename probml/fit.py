@@ -24,6 +24,7 @@ from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_prior
+from probml.finite import Shifted
 from probml.language import Model, ModelError, Refusal, freeze, thaw, whole_steps
 from probml.merging import Kept
 from probml.passes import log_evidence
@@ -139,7 +140,7 @@ class Fit:
         if site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
-        return self.names.get(site, tuple(range(self.structure.sites[site].states)))
+        return self.names.get(site, tuple(range(self.structure.sites[site].finite)))
 
     def _index_labels(self, name: str) -> tuple:
         if name in self.names:
@@ -180,9 +181,10 @@ class Fit:
             plan = self._plan
             axis = plan.globals.index(site)
             joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
-            cells = jax.nn.one_hot(plan.variables[site].values, found.states)  # (joint states, *cells, states)
+            cells = jax.nn.one_hot(plan.variables[site].values, found.finite)  # (joint states, *cells, states)
             probs = jnp.tensordot(joint, cells, 1)
-            return dist.Categorical(probs=probs / probs.sum(-1, keepdims=True))
+            probs = probs / probs.sum(-1, keepdims=True)
+            return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         if self.closed is not None and site in self.closed.mean:
             return self._marginals.distribution(site)
         found = self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None and site in self.point else None
@@ -201,8 +203,9 @@ class Fit:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() or probml.NUTS(), or take fit.params")
         if n < 1:
             raise ModelError(f"draws(n={n}): expected at least 1")
-        draws = self._draws(n, seed)
-        return {name: np.asarray(value) for name, value in (*draws.items(), *deterministics.drawn(self, draws).items())}
+        draws, sites = self._draws(n, seed), self.structure.sites
+        found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
+        return found | {name: np.asarray(value) for name, value in deterministics.drawn(self, draws).items()}
 
     @functools.cached_property
     def _shell(self) -> "_Shell":
@@ -214,6 +217,7 @@ class Fit:
         return self.closed is None and self.drawn is None and self.states is None
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
+        """Of the sites outside rows alone, discrete ones as codes."""
         if self.drawn is not None:
             return self.drawn.draw(self._plan, self._known(), n, seed)
         return draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
@@ -243,7 +247,7 @@ class Fit:
             raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to ask of it")
         if name not in sites:
             raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are {list(sites)}")
-        if discrete and sites[name].states is None:
+        if discrete and sites[name].finite is None:
             raise ModelError(
                 f"site '{name}' ({sites[name].kind}) has no finite list of states: use impute(data) or simulate(..., given=data)"
             )
@@ -381,8 +385,14 @@ class Fit:
 
     def _unseen(self, held: chunks.Data, continuous: bool = False) -> str:
         sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen" and not s.factor]
-        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous]
+        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous or s.finite]
         wholly = [name for name in candidates if name not in held.pattern]
+        if not candidates and sites and not continuous:
+            found = sites[0]
+            raise ModelError(
+                f"no unseen site of model '{self.model.name}' has a finite list of values: '{found.name}' ({found.kind}) has none; ask "
+                f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
+            )
         if len(wholly or candidates) != 1:
             raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
         return (wholly or candidates)[0]
@@ -421,7 +431,10 @@ class Fit:
             return self._computed(held, [name], plug_in, given)[name]
         if found.states is not None:
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1), self.names.get(name))
-        return asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
+        if not self.structure.has_mean(name):
+            return reports.median(self, held, name, plug_in, given)
+        mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
+        return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
 
     def decide(
         self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None, plug_in: bool = False
@@ -441,7 +454,7 @@ class Fit:
     def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
         held = self._read(data)
-        every = [s.name for s in self.structure.sites.values() if s.rows and s.states and held.pattern.get(s.name) != "seen"]
+        every = [s.name for s in self.structure.sites.values() if s.rows and s.finite and held.pattern.get(s.name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
@@ -494,11 +507,18 @@ class Fit:
         return members.answer(self, self._read(data, unknown=unknown), plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
     def _imputed(self, held: chunks.Data, plug_in: bool) -> dict[str, np.ndarray]:
-        out, ask = {}, []
+        out, ask, medians = {}, [], []
         for site in self.structure.sites.values():
             if site.rows and held.pattern.get(site.name) != "seen" and not hasattr(site.family, "ancillary") and not site.factor:
+                if not site.states and not self.structure.has_mean(site.name):
+                    medians.append(site.name)
+                    continue
                 ask.append(("probability" if site.states else "mean", site.name))
         answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
+        endless = [name for (question, name), answer in answers.items() if question == "mean" and not np.isfinite(answer).all()]
+        medians += [name for name in endless if not self.structure.sites[name].event]
+        answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
+        answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL) for name in medians}
         for site in self.structure.sites.values():
             if not site.rows:
                 continue
@@ -553,7 +573,7 @@ class Fit:
             labels = self.names.get(name)
             if labels is not None and value not in labels:
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, {list(labels)}")
-            codes[name] = value if labels is None else labels.index(value)
+            codes[name] = value if labels is None else labels.index(value) + self._low(name)
         return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model, kept=None)
 
     def table(self, site: str):
@@ -564,6 +584,8 @@ class Fit:
         from probml.factors import argument_table
 
         found = self._site(site, discrete=True)
+        if found.states is None or found.family is None:
+            raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask predict_proba(data, '{site}')")
         sites, parents = self.structure.sites, [p for p in found.parents if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = planning.make(self.structure, pattern, tuple(self.given))
@@ -624,9 +646,15 @@ class Fit:
             values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n, held.steps)
         values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in named if name in values}
         for name, value in self.model.interventions:
-            done = np.asarray(thaw(value))
-            values[name] = tables.to_labels(np.broadcast_to(done, (n, *done.shape)), self.names.get(name))
+            done, labels = np.asarray(thaw(value)), self.names.get(name)
+            done = np.broadcast_to(done, (n, *done.shape))
+            values[name] = done if labels is None else tables.to_labels(done - self._low(name), labels)
         return values
+
+    def _low(self, name: str) -> int:
+        """The least value of a site that do() may have set."""
+        found = trace(Model(self.model.generative, self.model.settings), self.shapes).sites.get(name)
+        return 0 if found is None else found.low
 
     # Keeping
 

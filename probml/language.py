@@ -32,6 +32,17 @@ class Refusal(ModelError):
     """An engine cannot treat a model with these data: the site, the reason, and what to type instead."""
 
 
+ROWS = "probml.rows"  # the mark that rows() leaves on the messages of the sites inside it: its batch axis
+
+
+class _Rows(numpyro.plate):
+    """A plate that is known by a mark and not by its name, which handlers such as scope change."""
+
+    def process_message(self, msg: dict) -> None:
+        super().process_message(msg)
+        msg[ROWS] = self.dim
+
+
 def rows() -> numpyro.plate:
     """The plate of exchangeable rows; its size comes from the data (or from `rows=` when simulating).
 
@@ -47,7 +58,7 @@ def rows() -> numpyro.plate:
             "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; "
             "fit and simulate do so"
         )
-    return numpyro.plate("rows", size)
+    return _Rows("rows", size)
 
 
 def whole_steps(steps: Any, where: str) -> int | None:
@@ -342,7 +353,7 @@ class Model:
         """The model after an intervention (Pearl 2009): the named sites no longer depend on anything, they are these values in every row.
 
         Args:
-            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do` takes labels).
+            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do`: as labels).
 
         Raises:
             ModelError: a site is unknown or lies outside rows(), a value has another shape or lies outside the site's support.

@@ -267,8 +267,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         summed = not site.rows or clamped or (state != "seen" and hidden)
         if summed and site.rows and site.name in targets and not has_children and state is None and math.prod(site.cells) > 1:
             summed = False  # a vector leaf is predicted from its parents, cell by cell
-        if summed and site.rows and site.states is None and not has_children:
-            summed = False  # a count asked for its mean
+        if summed and site.rows and site.states is None and not has_children and not any(site.name in joint for joint in joints):
+            summed = False  # a count, asked for its mean or its probabilities cell by cell
         if summed:
             variables[site.name] = _variable(structure, site)
         elif state is not None:
@@ -353,26 +353,29 @@ def _countable(structure: Structure, site: Site) -> bool:
 
 
 def _variable(structure: Structure, site: Site) -> Variable:
-    if site.states is None:
+    if site.finite is None:
+        end = "" if site.event else f", or end it: Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))"
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but "
-            "only Categorical and "
-            f"Bernoulli sites have a finite list of states here. Give '{site.name}' in the data or write it as a Categorical"
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but its values have no "
+            "finite list that the model states (a total_count, or the bounds of a DiscreteUniform, that depend on an input or on another "
+            f"site, are none). Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
-    if cells > 1 and cells * math.log2(max(site.states, 2)) > 16:  # of one cell the states are the table, which has its own budget
+    if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:  # of one cell the states are the table, which has its own budget
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.states} states that "
+            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.finite} states that "
             "are not independent given the "
-            f"rest: {site.states}^{cells} joint states. Give '{site.name}' in the data or use fewer cells"
+            f"rest: {site.finite}^{cells} joint states. Give '{site.name}' in the data or use fewer cells"
         )
-    grid = np.indices((site.states,) * cells).reshape(cells, -1).T
+    grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))
 
 
 def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str], variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for every row."""
     if site.family is None or hasattr(site.family, "rowwise") or site.inputs:
+        return False
+    if site.name in variables and site.states is None:  # a count that is summed out, by its own log_prob
         return False
     entries = math.prod(site.lattice) * max(math.prod(site.event), site.states or 1)
     for parent in site.parents:

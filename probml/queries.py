@@ -22,6 +22,7 @@ from probml.factors import (
     global_factors,
     in_pieces,
     level_factors,
+    log_masses,
     naturals,
     over_states,
     row_environment,
@@ -123,6 +124,9 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
             answer = q[site]
         elif question == "probability":
             answer = _probability(plan, belief, known, at, site, q[site], count)
+        elif question == "mean" and site in plan.variables:  # a count that others depend on
+            found = plan.structure.sites[site]
+            answer = jnp.tensordot(q[site], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
             answer = _average(q[site], conditional(plan, belief.params, known, at, site, "mean", count))
         elif question == "pairs":
@@ -202,12 +206,12 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
     if name in plan.variables:
         values = jnp.asarray(plan.variables[name].values)
         if math.prod(site.cells) == 1:
-            return q.reshape(len(q), *site.cells, site.states)
-        hot = jax.nn.one_hot(values, site.states)  # (joint states, *cells, states)
+            return q.reshape(len(q), *site.cells, site.finite)
+        hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
     p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
     if name in rows.values:
-        hot = jax.nn.one_hot(rows.values[name], site.states)
+        hot = jax.nn.one_hot(rows.values[name], site.finite)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
     return p
 
@@ -227,6 +231,8 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
             if name in plan.structure.deterministics:
                 return site.collect(plan.structure.computed(name, env), 1)[0].astype(jnp.result_type(float))
             if what == "probabilities":
+                if site.family is None or site.states is None:
+                    return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
                 return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells, site.states)
             distribution = plan.structure.distribution(name, env)
             mean = distribution.mean

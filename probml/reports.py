@@ -77,21 +77,62 @@ def interval(fit: "Fit", held: chunks.Data, site: str, probability: float, plug_
         raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask predict_proba(data, '{site}')")
     if given != queries.ALL:
         raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that is seen of the row, given='all'")
+    tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
-        value = fit._computed(held, [site], plug_in)[site]
-    else:
-        value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
+        return Interval(fit._computed(held, [site], plug_in)[site], *_quantiles(fit, held, site, tails, plug_in))
+    if not fit.structure.has_mean(site):
+        _without_mean(fit, site)
+        lower, middle, upper = _quantiles(fit, held, site, (tails[0], 0.5, tails[1]), plug_in)
+        return Interval(middle, lower, upper)
+    value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
+    lower, upper = _quantiles(fit, held, site, tails, plug_in)
+    if not np.isfinite(value).all() and not found.event:
+        _without_mean(fit, site)
+        value = _quantiles(fit, held, site, (0.5,), plug_in)[0]
+    return Interval(value, lower, upper)
+
+
+def median(fit: "Fit", held: chunks.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
+    """The median of a new value of a site without mean, in every row, (n, *cells): of simulated values; warns that it is one.
+
+    Raises:
+        Refusal: it is a vector, or cannot be drawn from.
+    """
+    if given != queries.ALL:
+        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is given all that is seen: given='all'")
+    _without_mean(fit, site)
+    return _quantiles(fit, held, site, (0.5,), plug_in)[0]
+
+
+def _without_mean(fit: "Fit", site: str) -> None:
+    """Say that a site has no mean and is answered by its median.
+
+    Raises:
+        Refusal: a vector has no median.
+    """
+    found = fit.structure.sites[site]
+    if found.event:
+        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a vector no median: take simulate(given=...)")
+    warnings.warn(
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro knows; its median is given, of "
+        f"{REPLICATES} simulated values a row",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _quantiles(fit: "Fit", held: chunks.Data, site: str, at: tuple[float, ...], plug_in: bool) -> np.ndarray:
+    """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
     new = {name: column for name, column in held.table.columns.items() if name != site}  # a new value of it, also where one was seen
     held = held._replace(table=replace(held.table, columns=new))
-    n, tails = held.table.rows, (0.5 - probability / 2, 0.5 + probability / 2)
-    lower, upper = np.empty(value.shape), np.empty(value.shape)
+    n, out = held.table.rows, []
     size = max(TOGETHER // REPLICATES, 1)
     for begin in range(0, n, size):
         rows = np.arange(begin, min(begin + size, n))
         many = held.taken(np.repeat(rows, REPLICATES))
         drawn = fit._simulated(many, jax.random.key(begin), begin, plug_in)[site]
-        lower[rows], upper[rows] = np.quantile(drawn.reshape(len(rows), REPLICATES, *value.shape[1:]).astype(float), tails, 1)
-    return Interval(value, lower, upper)
+        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float), at, 1))
+    return np.concatenate(out, 1)
 
 
 def simulated_mean(fit: "Fit", held: chunks.Data, name: str, plug_in: bool) -> np.ndarray:
@@ -105,7 +146,7 @@ def simulated_mean(fit: "Fit", held: chunks.Data, name: str, plug_in: bool) -> n
 
 
 def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
-    """Draws of the sites outside rows, (chains, draws, ...); of a closed form or a normal, one chain of KEPT.
+    """Draws of the sites outside rows, discrete ones as codes, (chains, draws, ...); of a closed form or a normal, one chain of KEPT.
 
     Raises:
         Refusal: the engine found a point.
@@ -190,7 +231,7 @@ def own_data(fit: "Fit", data: Any, verb: str) -> chunks.Data:
     if data is None and fit.data is None:
         raise ModelError(f"{verb}: this Fit of {fit.engine} does not hold its data: pass those that were fitted, as the mapping or table")
     held = fit.data if data is None else fit._read(data)
-    if not held.table.columns:
+    if not held.table.columns and not (held.structure.losses and held.table.inputs):
         raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model '{fit.model.name}' was fitted to")
     return held
 
@@ -231,7 +272,10 @@ def to_arviz(fit: "Fit", data: Any = None):
     names, lead = naming.Dimensions(fit, held), ("chain", "draw")
 
     def group(values, layout, front=lead):
-        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=names.states(name)) for name, v in values.items()}
+        low = {name: sites[name].low for name in values if name in sites}
+        values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
+        attrs = {name: {} if low.get(name) else names.states(name) for name in values}
+        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name]) for name, v in values.items()}
         used = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
         coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True) if dim in used}

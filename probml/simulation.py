@@ -22,9 +22,9 @@ from probml.tables import as_raw, to_labels
 class _Fill(Messenger):
     """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is computed."""
 
-    def __init__(self, fixed: Mapping, seen: Mapping, key):
+    def __init__(self, fixed: Mapping, seen: Mapping, key, sites: Mapping):
         super().__init__()
-        self.fixed, self.seen, self.key, self.values, self.computed = fixed, seen, key, {}, {}
+        self.fixed, self.seen, self.key, self.sites, self.values, self.computed = fixed, seen, key, sites, {}, {}
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
@@ -35,14 +35,20 @@ class _Fill(Messenger):
         if isinstance(msg["fn"], dist.Unit):  # a factor outside rows: what it weighs is known here
             return
         if name in self.fixed:
-            msg["value"] = self.fixed[name]
+            value = self.fixed[name]
         else:
-            value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values)))
+            try:
+                value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
+            except NotImplementedError as error:
+                raise Refusal(
+                    f"site '{name}' ({self.sites[name].kind}) cannot be drawn from: NumPyro has no sample of it. Give it in the data, or "
+                    "write it as a distribution that has"
+                ) from error
             if name in self.seen:
                 data, mask = self.seen[name]
                 value = _completed(msg["fn"], value, data, mask)
-            msg["value"] = value
-        self.values[name] = msg["value"]
+        self.values[name] = value
+        msg["value"] = self.sites[name].valued(value)
 
 
 def _completed(distribution, value, data, mask):
@@ -62,7 +68,7 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
-        fill = _Fill(held, seen, key)
+        fill = _Fill(held, seen, key, structure.sites)
         with validation_enabled(False), fill, chains_of(steps):
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         values = fill.values | {k: v for k, v in fill.computed.items() if k in structure.deterministics}
@@ -111,7 +117,7 @@ def _simulate_whole(structure, inputs, key, n, steps):
 
 def _whole(structure, held, inputs, key, n, steps):
     """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's layout."""
-    fill = _Fill(held, {}, key)
+    fill = _Fill(held, {}, key, structure.sites)
     with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items() if name in structure.deterministics}

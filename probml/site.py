@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from probml import levels
 
@@ -40,6 +41,9 @@ class Site:
     locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
     labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
     chain: bool = False  # a MarkovChain
+    finite: int | None = None  # the number of its values: its states, or of a count of known total, 0 … total
+    low: int = 0  # the least of them; within this package a value is its code, value − low
+    count: bool = False  # it counts among a total: answered by a mean, and not by the most probable value
     time: int | None = None  # the axis of `cells` that runs along a chain; such a site is traced for one step
 
     def along(self, steps: Any) -> tuple:
@@ -66,7 +70,7 @@ class Site:
         while hasattr(support, "base_constraint"):
             support = support.base_constraint
         bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-        if any(isinstance(bound, jax.Array) for bound in bounds):
+        if any(isinstance(bound, jax.Array) or np.ndim(bound) for bound in bounds if bound is not None):
             return "other"
         if bounds[0] == 0 and bounds[1] is None:
             return "positive"
@@ -92,6 +96,10 @@ class Site:
             rest = [axis for axis in range(rank) if axis not in used]
             array = jnp.transpose(array, (*rest, *used, *range(rank, rank + tail)))
         return array.reshape((math.prod(self.lattice), *inner))
+
+    def valued(self, codes: jax.Array) -> jax.Array:
+        """Codes as the values that the distribution and the user's function know."""
+        return codes + self.low if self.low else codes
 
     def place(self, cells: jax.Array) -> jax.Array:
         """One row in the user's layout (cells) → NumPyro's layout for a single row."""

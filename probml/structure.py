@@ -8,6 +8,7 @@ A model with chains is traced for chains of one step: the program of a site alon
 every step. Two more traces find the axis of time and prove that a step looks at no other.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -25,8 +26,8 @@ from jax.extend import core
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml import deterministics, exchange, families, indices, levels
-from probml.language import Model, ModelError, Refusal, chains_of, freeze
+from probml import deterministics, exchange, families, finite, indices, levels
+from probml.language import ROWS, Model, ModelError, Refusal, chains_of, freeze, thaw
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
 
@@ -45,11 +46,14 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
 
 
 class _Recorder(Messenger):
-    """Gives every site its value from `values` (or zeros) and keeps the messages, those of deterministics apart."""
+    """Gives every site its value from `values` (or zeros), codes moved by `lows` (finite.py), and keeps the messages, those of
+    deterministics apart."""
 
-    def __init__(self, model: Model, values: Mapping[str, jax.Array], index: jax.Array | None = None):
+    def __init__(
+        self, model: Model, values: Mapping[str, jax.Array], index: jax.Array | None = None, lows: Mapping[str, int] | None = None
+    ):
         super().__init__()
-        self.model, self.values, self.index, self.messages, self.computed = model, values, index, {}, {}
+        self.model, self.values, self.index, self.lows, self.messages, self.computed = model, values, index, lows or {}, {}, {}
 
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
@@ -61,7 +65,7 @@ class _Recorder(Messenger):
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", dist.ImproperUniform(...)) or any prior')
         if msg["type"] == "control_flow":
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
-        if msg["type"] == "plate" and name == "rows" and self.index is not None:
+        if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):  # whatever a scope has named it
             msg["value"] = self.index
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
         if not computed and msg["type"] != "sample":
@@ -90,23 +94,36 @@ class _Recorder(Messenger):
         dtype = int if fn.support is not None and fn.support.is_discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
+        if name in self.lows:
+            msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg
 
 
-def _failed(model: Model, inputs: Mapping, error: Exception) -> ModelError:
+SEVERAL = (
+    "It works for one row, and not for {rows} (a number tried instead of the data's). rows() is the last batch axis, so an input of one "
+    "value a row has the shape (rows,). A vector in each row needs an axis of its own, loc = mu + x[:, None], and .to_event(1); "
+    ".expand([3]) of a distribution with rows names their axis, and .expand([n, 3]) their number, which nobody knows here: leave it out."
+)
+
+
+def _failed(model: Model, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """The user's own function failed under the trace: say where, and with which inputs."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == model.generative.__name__]
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
     given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})" for name, spec in inputs.items())
     hint = f" Check the shapes and dtypes of the inputs {given}." if given else ""
-    return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{hint}")
+    held = {name: value for name, value in _arrays(model).items() if name not in dict(model.context)}
+    if hint == "" and held:
+        hint = f" {_as_input(model, next(iter(held)))}."
+    rows = next((spec.shape[0] for spec in inputs.values()), "several")
+    return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{more.format(rows=rows)}{hint}")
 
 
 def _run(
-    model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1
+    model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1, lows=None
 ) -> tuple[dict[str, dict], dict[str, dict]]:
     """The messages of the sites, and those of the deterministics."""
-    recorder = _Recorder(model, values, index)
+    recorder = _Recorder(model, values, index, lows)
     with validation_enabled(False), recorder, chains_of(steps, True):  # NumPyro's validation runs eagerly: dozens of small compilations
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
@@ -120,7 +137,9 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
     own = () if factor else tuple(fn.event_shape)
     event = len(own) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
-    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows"), None)
+    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows" or frame.dim == msg.get(ROWS)), None)
+    if inside is not None:
+        frames[inside] = frames[inside]._replace(name="rows")  # a scope names plates too
     where = f"model '{model.name}', site '{name}'"
     row_axis, axes = None, ()
     if inside is not None:
@@ -128,10 +147,10 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
         loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes) and batch[axis] != 1]
         if batch[row_axis] != 1 or loose:
-            advice = f'Sum it, factor("{name}", value.sum(-1)),' if factor else "Declare a vector with .to_event(1),"
+            wide = batch[row_axis] if batch[row_axis] != 1 else batch[loose[0]]
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for a single row, so an axis of it is "
-                f"neither rows() nor a plate. {advice} or put the site in a numpyro.plate inside rows()"
+                f"neither rows() nor a plate. {_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
             )
     discrete = fn.support is not None and bool(fn.support.is_discrete)
     family = families.likelihood(base)
@@ -160,19 +179,60 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
         tuple((frame.name, frame.size) for frame in frames),
         states,
         fn.support,
-        labels=_labels(where, msg, states),
         locations=locations,
+        finite=states,
+        count=discrete and not factor and finite.counts(base),
+        labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None else tuple(labels),
         chain=isinstance(base, MarkovChain),
     )
     return site, arguments
 
 
-def _labels(where: str, msg: dict, states: int | None) -> tuple | None:
-    """The labels of the states that the model declares in NumPyro's slot for such things."""
-    labels = (msg.get("infer") or {}).get("labels")
-    if labels is not None and len(labels) != states:
-        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(labels)} labels for {states or 'no'} states")
-    return None if labels is None else tuple(labels)
+def _arrays(model: Model) -> dict[str, np.ndarray]:
+    """The arrays of numbers that a model holds: those around its function, and its settings."""
+    held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
+    lists = {name: value for name, value in held.items() if isinstance(value, list | tuple | np.ndarray | jax.Array)}
+    arrays = {}
+    for name, value in lists.items():
+        with contextlib.suppress(ValueError):  # ragged
+            arrays[name] = np.asarray(value)
+    return {name: value for name, value in arrays.items() if value.ndim and value.dtype.kind in "biuf"}
+
+
+def _as_input(model: Model, name: str) -> str:
+    """What to do with an array that has rows and is no input."""
+    kind = "setting" if name in dict(model.settings) else "value from around the function"
+    return (
+        f"The {kind} '{name}' has the shape {_arrays(model)[name].shape}: if it has one entry a row it is an input, an argument without "
+        f"default that stays unbound, def {model.name}({name}): …, and is given with the data, fit({{'{name}': {name}, …}})"
+    )
+
+
+def _loose(model: Model, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
+    """What to do about an axis of that size in a single row that is neither rows() nor a plate."""
+    long = next((name for name, value in _arrays(model).items() if len(value) == size), None)
+    plate = next((frame for frame in frames if in_rows and frame.name != "rows" and frame.size == size), None)
+    if plate is not None:
+        return (
+            f"rows() has the batch axis −1 and the plate '{plate.name}' inside it −{-plate.dim}: an array of one value a member of "
+            f"'{plate.name}' needs the shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
+        )
+    if in_rows and long is not None:
+        return f"{_as_input(model, long)}. Else declare a vector with .to_event(1)"
+    if factor:
+        return f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate inside rows()'
+    return (
+        "Declare a vector with .to_event(1), an array of one value a row made wider first, x[:, None], or put the site in a "
+        "numpyro.plate inside rows(). If it is one value a row, pass the array as an input, an argument that stays unbound"
+    )
+
+
+def _labels(model: Model, site: Site) -> tuple | None:
+    """The labels of the states: those that the model declares in NumPyro's slot for such things, or the values themselves."""
+    if site.labels is not None and len(site.labels) != site.states:
+        where = f"model '{model.name}', site '{site.name}'"
+        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for {site.states or 'no'} states")
+    return tuple(range(site.low, site.low + site.finite)) if site.low and site.labels is None else site.labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +332,30 @@ class Structure:
         if site.family is not None:
             return site.family.distribution(arguments)
         return jax.tree.unflatten(site.treedef, list(arguments.values()))
+
+    def has_mean(self, name: str) -> bool:
+        """Whether the distribution of a site knows its mean; true of what `distribution` refuses in words of its own."""
+        if hasattr(self.sites[name].family, "ancillary"):
+            return True
+        if name not in self._means:
+            site, (program, _) = self.sites[name], self.programs[name]
+
+            def mean(*arguments):
+                held = dict(zip(site.arguments, arguments, strict=True))
+                fn = jax.tree.unflatten(site.treedef, list(arguments)) if site.family is None else site.family.distribution(held)
+                return fn.mean
+
+            try:
+                jax.eval_shape(mean, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.out_avals))
+            except (NotImplementedError, AttributeError):
+                self._means[name] = False
+            else:
+                self._means[name] = True
+        return self._means[name]
+
+    @functools.cached_property
+    def _means(self) -> dict[str, bool]:
+        return {}
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -420,23 +504,35 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
         found, computed = _timed(model, found, some), _timed(model, computed, longer)
     values = {name: jax.ShapeDtypeStruct(site.shape, _dtype(site)) for name, site in found.items()}
     layout: list[tuple[str, str]] = []
+    ended: list[str] = []
 
-    def outputs(values, inputs):
-        flat = []
-        messages, made = _run(model, inputs, values)
+    def outputs(values, inputs, lows):
+        layout.clear()
+        ended.clear()
+        flat, tail = [], []
+        messages, made = _run(model, inputs, values, lows=lows)
         for name, msg in messages.items():
             for key, value in _site(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
+            ends = finite.ends(peel(msg["fn"])[0]) if found[name].discrete and found[name].states is None else None
+            if ends is not None:
+                ended.append(name)
+                tail += map(jnp.asarray, ends)
         for name, msg in made.items():
             layout.append((name, "value"))
             flat.append(jnp.asarray(msg["value"]))
-        return flat
+        return flat + tail
 
-    closed = jax.make_jaxpr(outputs)(values, inputs)
+    closed = jax.make_jaxpr(functools.partial(outputs, lows={}))(values, inputs)
+    depends = levels.dependencies(closed)
+    found = _listed(model, found, closed, depends, ended)
+    lows = {name: site.low for name, site in found.items() if site.low}
+    if lows:  # once more: from here on the function is given codes
+        closed = jax.make_jaxpr(functools.partial(outputs, lows=lows))(values, inputs)
+        depends = levels.dependencies(closed)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]
-    depends = levels.dependencies(closed)
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows and not found[name].discrete}
     uses = levels.classify(closed, tracked)
     sites, programs = {}, {}
@@ -466,6 +562,22 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
     found.check_chains({})
     return found
+
+
+def _listed(model: Model, found: Mapping[str, Site], closed, depends: list, ended: list[str]) -> dict[str, Site]:
+    """The sites, told how many values their supports have, as far as these depend on nothing: bounds are the last outputs of `closed`."""
+    out, first = dict(found), len(closed.out_avals) - 2 * len(ended)
+    for i, name in enumerate(ended):
+        at = [first + 2 * i, first + 2 * i + 1]
+        if any(depends[k] for k in at):
+            continue
+        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+            low, high = core.jaxpr_as_fun(levels.restrict(closed, at)[0])()
+        values = finite.listed(np.asarray(low), np.asarray(high))
+        if values is not None:
+            states = None if found[name].count else values[1]
+            out[name] = dataclasses.replace(found[name], states=states, low=values[0], finite=values[1])
+    return {name: dataclasses.replace(site, labels=_labels(model, site)) for name, site in out.items()}
 
 
 SOME = 3  # steps of the trace that tells which axis is time
@@ -545,8 +657,9 @@ def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):
             raise ModelError(f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}")
-        if site.discrete and (array != np.floor(array)).any() or site.states and not ((array >= 0) & (array < site.states)).all():
-            raise ModelError(f"{where}: expected a state, a whole number in 0..{(site.states or 0) - 1}, got {value!r}")
+        last = site.low + (site.states or 0) - 1
+        if site.discrete and (array != np.floor(array)).any() or site.states and not ((array >= site.low) & (array <= last)).all():
+            raise ModelError(f"{where}: expected a state, a whole number in {site.low}..{last}, got {value!r}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)
@@ -630,7 +743,12 @@ def _check_rows(
         values = {n: jax.ShapeDtypeStruct(shapes[n], _dtype(s)) for n, s in found.items()}
         given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
         index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
-        return jax.make_jaxpr(functools.partial(_leaves, model, owners, rows=rows))(values, given, index)
+        try:
+            return jax.make_jaxpr(functools.partial(_leaves, model, owners, rows=rows))(values, given, index)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise _failed(model, given, error, SEVERAL) from error
 
     axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
     for mixed, owner in zip(exchange.looks(single, many, axes, numbers=[len(axes) - 1]), owners, strict=True):

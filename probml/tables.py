@@ -37,6 +37,8 @@ class Expected:
     support: str = "real"  # words for messages: "'x' must be {support}"
     valid: Callable[[np.ndarray], np.ndarray] | None = None  # True where a seen value is in the support, per cell or per event
     event: int = 0  # trailing axes of `cells` that belong to one inseparable value
+    plates: tuple[tuple[str, int], ...] = ()  # those around the site
+    low: int = 0  # the value of code 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +204,26 @@ def _shaped(e, raw):
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" codes or labels, or float (n, {e.states}) likelihoods of its states"
-    hint = "rows come first, then its cells" if e.rows else "it stands outside rows and has no row axis"
+    hint = "rows come first, then its cells" if e.rows else outside(e.name, e.plates, shape[0] if shape else None)
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
         hint = f"rows come first: pass {e.name}.T"
     elif e.cells == () and behind == (1,):
         hint = f"pass {e.name}[:, 0]" if e.rows else f"pass {e.name}[0]"
     raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}: {hint}.")
+
+
+def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> str:
+    """What to do about values of rows for a site that is outside rows()."""
+    own = next((plate for plate, size in plates if size in (rows, 1)), None)
+    if own is not None:
+        return (
+            f"its plate '{own}' is not the rows of the data. If '{name}' has one value a row, write `with probml.rows():` in the place of "
+            f"plate('{own}', ...): the number of rows comes from the data"
+        )
+    return (
+        f"it stands outside rows and has no row axis. If it has one value a row, sample it inside `with probml.rows():`, the plate of "
+        f"the rows: with probml.rows(): sample('{name}', ...)"
+    )
 
 
 def _site(e, raw, known):
@@ -310,7 +326,7 @@ def _checked(e, values, seen):
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):  # one answer per event: judge those seen whole
             ok, look = ok.reshape(batch), None if seen is None else seen.all(tuple(range(len(batch), values.ndim)))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
-        deny(bad if look is None else bad & look, f"'{e.name}'", values, e.support, e.rows)
+        deny(bad if look is None else bad & look, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows)
     whole = None if seen is None or not e.event else seen.reshape(*values.shape[: values.ndim - e.event], -1)
     return Column(values, seen, torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 

@@ -52,13 +52,13 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), probml.Exact() or probml.NUTS(), or None")
     held = chunks.read(model, data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
-    if not held.table.columns:
+    if not held.table.columns and not (held.structure.losses and held.table.inputs):  # a loss may look at inputs alone
         outside = next(iter(held.table.values), None)
-        raise tables.DataError(
-            f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from"
-            if outside is None
-            else f"model '{model.name}': site '{outside}' lies outside rows(); data need a site inside `with probml.rows():`"
-        )
+        if outside is None:
+            raise tables.DataError(f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from")
+        size = np.shape(held.table.values[outside])[:1]
+        advice = tables.outside(outside, held.structure.sites[outside].plates, size[0] if size else None)
+        raise tables.DataError(f"model '{model.name}': nothing inside rows() is seen, and '{outside}' is no site of rows: {advice}")
     plan = held.plan()
     if engine is None:
         engine, _ = choose(held, plan)

@@ -200,7 +200,8 @@ def check_distinct(data: Data, plan: Plan) -> None:
     for variable in hidden:
         states = plan.variables[variable].states
         children = [c for c in plan.structure.children[variable] if c in plan.observed]
-        if not children or any(plan.structure.sites[c].discrete for c in children):
+        numbers = plan.structure.sites[variable].family is None or plan.structure.sites[variable].states is None  # and no components
+        if numbers or not children or any(plan.structure.sites[c].discrete for c in children):
             continue
         distinct = len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
         if distinct < states:

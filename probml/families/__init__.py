@@ -47,6 +47,7 @@ LIKELIHOODS = (
     bernoulli.Bernoulli(),
     normal.Normal(),
     multivariate_normal.MultivariateNormal(),
+    multivariate_normal.LowRank(),
     poisson.Poisson(),
     exponential.Exponential(),
     gamma.Gamma(),

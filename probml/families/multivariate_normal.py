@@ -140,3 +140,25 @@ class MultivariateNormal:
             integrals.evidence(precision[:, c], linear[:, c], x[:, c], unseen._replace(order=unseen.order[:, c], count=unseen.count[:, c]))
             for c in cells
         )
+
+
+class LowRank:
+    """MultivariateNormal of covariance W Wᵀ + diag(cov_diag), W = cov_factor: row by row, as its statistics would have d² numbers."""
+
+    types = (dist.LowRankMultivariateNormal,)
+    name = "LowRankMultivariateNormal"
+    event = 1
+    argument_event = {"loc": 1, "cov_factor": 2, "cov_diag": 1}
+    canonical = {}
+    rowwise = True
+
+    def arguments(self, base):
+        return {name: getattr(base, name) for name in self.argument_event}
+
+    def states(self, arguments):
+        return None
+
+    def distribution(self, arguments):
+        return dist.LowRankMultivariateNormal(**arguments)
+
+    fill = MultivariateNormal.fill

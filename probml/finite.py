@@ -1,0 +1,81 @@
+"""Supports with finitely many values: which they are, and their probabilities by the distribution's own log_prob.
+
+A value travels through this package as its code, 0 … k − 1, and the function that the user wrote gets low + code: `DiscreteUniform(1, 6)`
+has the codes 0 … 5 and the labels 1 … 6, by which data are read and answers given.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+LONGEST = 2**20  # values of a support that are listed; of more, a site is a count without end
+CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution, dist.IntervalCensoredDistribution)
+
+
+def ends(base: dist.Distribution) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a support of whole numbers, None where it has no end, or is no support of a distribution."""
+    support = base.support
+    if isinstance(base, CENSORED) or support is None or not support.is_discrete or base.event_shape:
+        return None
+    if type(support) is type(constraints.boolean):
+        return 0, 1
+    return (support.lower_bound, support.upper_bound) if type(support) is type(constraints.integer_interval(0, 1)) else None
+
+
+def counts(base: dist.Distribution) -> bool:
+    """Whether a distribution counts among a total: its answer is then a number, and not a state."""
+    within = (part for part in vars(base).values() if isinstance(part, dist.Distribution))
+    return hasattr(base, "total_count") or any(map(counts, within))
+
+
+def listed(low: np.ndarray, high: np.ndarray) -> tuple[int, int] | None:
+    """The least value of all cells and how many there are up to the greatest; None for more than LONGEST."""
+    least, count = int(np.min(low)), int(np.max(high)) - int(np.min(low)) + 1
+    return (least, count) if 0 < count <= LONGEST else None
+
+
+def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, ...]) -> jax.Array:
+    """log p of the values low … low + count − 1, (*shape, count); −∞ outside a cell's own support, with finite gradients."""
+    first, last = ends(base)
+
+    def at(value):
+        value = jnp.full(shape, value)
+        held = jnp.clip(value, first, last)
+        return jnp.where(value == held, base.log_prob(held), -jnp.inf)
+
+    return jnp.moveaxis(jax.vmap(at)(low + jnp.arange(count)), 0, -1)
+
+
+class Shifted(dist.CategoricalProbs):
+    """A Categorical of the values low, low + 1, …"""
+
+    def __init__(self, probs: jax.Array, low: int):
+        super().__init__(probs)
+        self.low = low
+
+    @property
+    def support(self) -> Any:
+        return constraints.integer_interval(self.low, self.low + self.probs.shape[-1] - 1)
+
+    def sample(self, key, sample_shape=()):
+        return self.low + super().sample(key, sample_shape)
+
+    def log_prob(self, value):
+        here = jnp.asarray(value)[..., None] == self.low + jnp.arange(self.probs.shape[-1])
+        return jnp.log(jnp.where(here, self.probs, 0.0).sum(-1))
+
+    @property
+    def mean(self) -> jax.Array:
+        return self.low + self.probs @ jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+
+    @property
+    def variance(self) -> jax.Array:
+        values = self.low + jnp.arange(self.probs.shape[-1], dtype=self.probs.dtype)
+        return (self.probs * (values - self.mean[..., None]) ** 2).sum(-1)
+
+    def enumerate_support(self, expand: bool = True):
+        return self.low + super().enumerate_support(expand)
