@@ -263,7 +263,8 @@ def test_an_index_within_a_loop_of_known_length_is_found():
     def looped(w):
         a = sample("a", dist.Normal(0, 1).expand([5]).to_event(1))
         with probml.rows():
-            sample("y", dist.Normal(jax.lax.scan(lambda total, k: (total + a[k - 1], a[k]), 0.0, w[0])[0], 1.0))
+            total = jax.vmap(lambda own: jax.lax.scan(lambda total, k: (total + a[k - 1], a[k]), 0.0, own)[0])(w)
+            sample("y", dist.Normal(total, 1.0))
 
     index = one(looped, w=((3,), "i"))["w"]
     assert (index.low, index.high) == (1, 4)  # of both readings
@@ -611,4 +612,5 @@ def test_the_structure_is_traced_with_whole_numbers_only_where_they_index():
 
     known = probml.model(mixed)().at({"a": np.arange(3.0)})
     assert known.predict({"g": [1.0, 2.0], "x": [0.5, 0.25]}).tolist() == [0.5, 0.5]
-    assert trace(known.model, known.shapes).indexed["g"].parameters == (("a", 0),)
+    read = chunks.read(known.model, {"g": [1.0, 2.0], "x": [0.5, 0.25]})
+    assert read.structure.indexed["g"].parameters == (("a", 0),)
