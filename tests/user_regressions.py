@@ -339,12 +339,40 @@ def integer_city(data):
     return {**{name: data[name].to_numpy() for name in data}, "city": data["city"].to_numpy().astype(int)}
 
 
+@probml.model
+def folded():
+    a, s = sample("a", dist.Normal(0, 1)), sample("s", dist.Gamma(3.0, 2.0))
+    with probml.rows():
+        sample("y", dist.FoldedDistribution(dist.Normal(a, s)))
+
+
+@probml.model
+def squared_slope(x):
+    a, s = sample("a", dist.Normal(0, 2)), sample("s", dist.InverseGamma(3.0, 2.0))
+    with probml.rows():
+        sample("y", dist.Normal(jnp.square(a) * x, s))
+
+
+@probml.model
+def german_tank():
+    """The support of what is seen ends at a parameter."""
+    n = sample("n", dist.Gamma(3.0, 0.1))
+    with probml.rows():
+        sample("y", dist.Uniform(0.0, n))
+
+
+CODES = "issue 14 (2): group codes that are whole numbers held as floats"
+OBJECTS = "an input of dtype object is cut to whole numbers: chunks.read asks its dtype before it is read"
+KINK = "MAP stops at a kink of some parameters and leaves the others where they are"
+SYMMETRIC = "MAP stays at a symmetric saddle of a continuous parameter, its prior mean"
+SUPPORT = "the start lies outside the support of what is seen; MAP says that a component collapsed"
+
 CASES = [
     Case(simplex_regression(), blends, quick=True),
     Case(dirichlet_regression(), compositions),
     Case(seemingly_unrelated(), outcomes),
     Case(measurement_error(), measured),
-    Case(lasso_by_factor(), three_columns),
+    Case(lasso_by_factor(), three_columns, wrong=KINK),
     Case(ridge_by_factor(), three_columns),
     Case(multinomial_logistic(), choices),
     Case(heteroscedastic(), widening),
@@ -357,12 +385,14 @@ CASES = [
         lambda rng: {name: value.astype(object) for name, value in switches(rng).items()},
         plain=lambda d: {"x": d["x"].astype(float), "y": d["y"].astype(int)},
         name="logistic_of_objects",
+        wrong=OBJECTS,
+        wrong_density=OBJECTS,
     ),
     Case(probit(), switches),
     Case(far_away(), numbers(mean=1e6)),
     Case(by_year(), years),
     Case(year_poisson(), lambda rng: {"year": np.arange(1980, 2020), "y": rng.poisson(np.exp(1 + 0.03 * np.arange(40)))}, width=1e-3),
-    Case(quantile_regression(), line),
+    Case(quantile_regression(), line, wrong=KINK),
     Case(beta_binomial(), hits),
     Case(von_mises(), angles),
     Case(joint_outcomes(), joined),
@@ -371,5 +401,8 @@ CASES = [
     Case(splines(), line),
     Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid),
     Case(curve_as_a_row(), one_curve),
-    Case(dict_of_coefficients(), frame, plain=integer_city),
+    Case(dict_of_coefficients(), frame, plain=integer_city, wrong=CODES, wrong_density=CODES),
+    Case(folded(), lambda rng: {"y": np.abs(rng.normal(2, 1, 30))}, wrong=SYMMETRIC),
+    Case(squared_slope(), line, wrong=SYMMETRIC),
+    Case(german_tank(), lambda rng: {"y": [1.5, 7.2, 3.3, 9.1]}, truth="refused", says="[Ss]upport|start", wrong=SUPPORT),
 ]
