@@ -209,7 +209,8 @@ class Case:
 
     def posterior(self) -> dict[str, Any]:
         """Means and their Monte Carlo standard errors, of NumPyro's NUTS on the plain function."""
-        kernel = NUTS(handlers.condition(self.model, self.seen), target_accept_prob=0.95)
+        seen = {name: jnp.asarray(value) for name, value in self.seen.items()}
+        kernel = NUTS(handlers.condition(self.model, seen), target_accept_prob=0.95)
         sampler = MCMC(kernel, num_warmup=DRAWS, num_samples=DRAWS, num_chains=CHAINS, chain_method="vectorized", progress_bar=False)
         sampler.run(jax.random.key(14), self.rows, **self.inputs)
         draws = {name: np.asarray(value, float) for name, value in sampler.get_samples(group_by_chain=True).items() if name in self.free}
