@@ -15,7 +15,7 @@ from probml import chunks
 from probml.belief import Draws
 from probml.fit import Fit
 from probml.indices import Axis
-from probml.structure import structure_of, trace
+from probml.structure import structure_of
 from probml.tables import DataError
 
 # Facts of the structure: random programs against NumPy with strict bounds
