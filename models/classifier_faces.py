@@ -11,7 +11,8 @@ from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import far_rows, precision_near
-from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, whole
+from probml.models.units import InUnits
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, whole
 
 # names of discriminant analysis, and those of gaussian_mixture
 COVARIANCES = {
@@ -25,13 +26,13 @@ COVARIANCES = {
 _SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "engine": ENGINE}
 _NORMAL = {
     "concentration": numbers(0.0),
-    "centre": numbers(-np.inf),
+    "centre": optional(numbers(-np.inf)),
     "mean_scale": number(0.0, above=True),
-    "scale": numbers(0.0),
+    "scale": optional(numbers(0.0)),
 }
 
 
-class NaiveBayes(Additive, Classifier):
+class NaiveBayes(InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
     The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is exact and predictions are
@@ -49,8 +50,10 @@ class NaiveBayes(Additive, Classifier):
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
-        centre, mean_scale, scale: prior of the normal columns, see naive_bayes.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes.
+        centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by default (None) about each column's
+            mean and a tenth of its standard deviation within the classes, so that no unit of measurement matters.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
+            column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.
         random_state: seed of EM's start; None is 0.
         engine: an engine's value; by default Exact() where it can, else EM.
@@ -61,6 +64,7 @@ class NaiveBayes(Additive, Classifier):
     """
 
     _target = "class"
+    _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
     _rules = {
         "categorical": ANY,
         "kinds": ANY,
@@ -70,7 +74,7 @@ class NaiveBayes(Additive, Classifier):
         "plug_in": FLAG,
         **_NORMAL,
         "shape": number(0.0, above=True),
-        "rate": number(0.0, above=True),
+        "rate": optional(number(0.0, above=True)),
         **_SEARCH,
     }
 
@@ -85,11 +89,11 @@ class NaiveBayes(Additive, Classifier):
         unknown="refuse",
         prior=True,
         plug_in=False,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=1.0,
-        rate=0.01,
+        rate=None,
         tol=1e-7,
         max_iter=1000,
         random_state=None,
@@ -123,7 +127,7 @@ class NaiveBayes(Additive, Classifier):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in (*_NORMAL, "alpha", "shape", "rate")}
+        given = {name: getattr(self, name) for name in (*_NORMAL, "alpha", "shape", "rate")} | self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, **given)
 
     def _judge(self, X, codes):
@@ -181,7 +185,7 @@ class NaiveBayes(Additive, Classifier):
         return 1 / self.fit_.params["normal_precision"]
 
 
-class GaussianDiscriminant(Additive, Classifier):
+class GaussianDiscriminant(InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared" linear (LDA).
 
     The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum likelihood; scikit-learn's
@@ -191,7 +195,8 @@ class GaussianDiscriminant(Additive, Classifier):
         covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all.
         prior, plug_in, tol, max_iter, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
-        centre, mean_scale, scale: prior of means and covariances in the data's units, see gaussian_mixture.
+        centre, mean_scale, scale: prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by default
+            (None) each column's mean and a tenth of its standard deviation within the classes: no unit of measurement matters.
 
     Attributes:
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or (), fit_.
@@ -206,9 +211,9 @@ class GaussianDiscriminant(Additive, Classifier):
         prior=True,
         plug_in=False,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         tol=1e-7,
         max_iter=1000,
         random_state=None,
@@ -227,7 +232,7 @@ class GaussianDiscriminant(Additive, Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL}
+        given = {name: getattr(self, name) for name in _NORMAL} | self._prior()
         return gaussian_mixture(k=k, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
 
     def _judge(self, X, codes):
@@ -267,7 +272,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
             )
 
 
-class MixtureDiscriminant(Classifier):
+class MixtureDiscriminant(InUnits, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM with the labels seen.
 
     The model is probml.models.mixture_of_mixtures.
@@ -294,9 +299,9 @@ class MixtureDiscriminant(Classifier):
         n_init=1,
         prior=True,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         tol=1e-7,
         max_iter=1000,
         random_state=None,
@@ -316,7 +321,7 @@ class MixtureDiscriminant(Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL}
+        given = {name: getattr(self, name) for name in _NORMAL} | self._prior()
         return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
 
     def _judge(self, X, codes):

@@ -9,6 +9,7 @@ from probml import EM, DataError, ModelError
 from probml.estimator import Face, check_is_fitted, check_random_state, n_parameters
 from probml.models.hidden_markov import EMISSIONS, hidden_markov
 from probml.models.sequences import Steps, read, together
+from probml.models.units import SHARE, moments
 from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, one_of, optional, whole
 
 
@@ -37,7 +38,8 @@ class HiddenMarkov(Face):
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         centre: prior centre of the means, in the data's units; None is the mean of each column.
-        concentration, sticky, alpha, mean_scale, scale, shape, rate: the prior, see hidden_markov.
+        scale: below which standard deviations are held, in the data's units; None is a tenth of each column's.
+        concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -65,7 +67,7 @@ class HiddenMarkov(Face):
         "alpha": number(0.0, above=True),
         "centre": optional(numbers(-np.inf)),
         "mean_scale": number(0.0, above=True),
-        "scale": numbers(0.0),
+        "scale": optional(numbers(0.0)),
         "shape": number(0.0, above=True),
         "rate": number(0.0, above=True),
         "engine": ENGINE,
@@ -91,7 +93,7 @@ class HiddenMarkov(Face):
         alpha=1.0,
         centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=2.0,
         rate=0.01,
         engine=None,
@@ -138,7 +140,7 @@ class HiddenMarkov(Face):
             raise DataError(
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: use at most {len(steps.values)} states"
             )
-        data = self._padded(steps)
+        data = self._padded(steps) | self._hyper(steps, sample_weight)
         if y is not None:
             data["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
@@ -165,12 +167,20 @@ class HiddenMarkov(Face):
             concentration=self.concentration,
             sticky=self.sticky,
             alpha=self.alpha,
-            centre=0.0 if symbolic else tuple(map(float, self._centre)) if self.centre is None else self.centre,
+            centre="each" if self.centre is None else self.centre,
             mean_scale=self.mean_scale,
-            scale=self.scale,
+            scale="each" if self.scale is None else self.scale,
             shape=self.shape,
             rate=self.rate,
         )
+
+    def _hyper(self, steps, weights):
+        """The prior's centre and scale in units of the columns, as data."""
+        if self.emission in ("categorical", "bernoulli", "poisson"):
+            return {}
+        found = moments(steps.values, None if weights is None else np.repeat(np.asarray(weights, float), steps.lengths))
+        measured = {"prior_centre": (self.centre, found.centre), "prior_scale": (self.scale, SHARE * found.spread)}
+        return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions
 
@@ -309,7 +319,6 @@ class HiddenMarkov(Face):
         if reset:
             self.n_features_in_ = d
             self._refuse_missing(np.isnan(values).all(0))
-            self._centre = np.nanmean(values, 0)
         elif d != self.n_features_in_:
             raise DataError(f"X has {d} features, but HiddenMarkov is expecting {self.n_features_in_} features as input")
 

@@ -10,7 +10,8 @@ from probml.models import columns
 from probml.models.gaussian_mixture import gaussian_mixture
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import precision_near
-from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, sizes, whole
+from probml.models.units import InUnits
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, sizes, whole
 
 # scikit-learn's names, and those of gaussian_mixture
 COVARIANCES = {
@@ -32,10 +33,10 @@ _SEARCH = {
     "accelerate": FLAG,
     "engine": ENGINE,
 }
-_NORMAL = {"centre": numbers(-np.inf), "mean_scale": number(0.0, above=True), "scale": numbers(0.0)}
+_NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True), "scale": optional(numbers(0.0))}
 
 
-class GaussianMixture(Mixture):
+class GaussianMixture(InUnits, Mixture):
     """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
 
     The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior that no component can
@@ -57,7 +58,8 @@ class GaussianMixture(Mixture):
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
         concentration: pseudo-rows of every component's weight; 1/k or less lets components that are not needed empty themselves.
-        centre, mean_scale, scale: the prior of means and covariances in the data's units, see gaussian_mixture.
+        centre, mean_scale, scale: the prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by
+            default (None) each column's mean and a tenth of its standard deviation: no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -95,9 +97,9 @@ class GaussianMixture(Mixture):
         accelerate=True,
         hard=False,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         engine=None,
     ):
         self.n_components = n_components
@@ -125,9 +127,8 @@ class GaussianMixture(Mixture):
             d=self.n_features_in_,
             covariance=COVARIANCES[self.covariance_type],
             concentration=self.concentration,
-            centre=self.centre,
             mean_scale=self.mean_scale,
-            scale=self.scale,
+            **self._prior(),
         )
 
     def _start(self, X, labels):
@@ -184,8 +185,10 @@ def _matrix(covariance_type: str, d: int) -> tuple[int, ...]:
     return (d,) if covariance_type.endswith("diag") else (d, d)
 
 
-class _Columns(Mixture):
+class _Columns(InUnits, Mixture):
     """A mixture whose columns are independent given the component: naive Bayes with its classes unseen."""
+
+    _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
 
     def _settings(self):
         """(categorical, kinds) of the columns."""
@@ -201,8 +204,8 @@ class _Columns(Mixture):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", *_NORMAL, "shape", "rate") if hasattr(self, name)}
-        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape") if hasattr(self, name)}
+        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given, **self._prior())
 
     def _judge(self, X, codes):
         columns.refuse_constant(self.columns_, self._data(X))
@@ -232,7 +235,8 @@ class MixedMixture(_Columns):
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre, mean_scale, scale: as in
             GaussianMixture.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
+            column's mean waiting time.
 
     Attributes:
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
@@ -248,7 +252,7 @@ class MixedMixture(_Columns):
         "alpha": number(0.0, above=True),
         **_NORMAL,
         "shape": number(0.0, above=True),
-        "rate": number(0.0, above=True),
+        "rate": optional(number(0.0, above=True)),
     }
 
     def __init__(
@@ -268,11 +272,11 @@ class MixedMixture(_Columns):
         prior=True,
         accelerate=True,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=2.0,
-        rate=0.01,
+        rate=None,
         engine=None,
     ):
         self.n_components = n_components
@@ -370,7 +374,7 @@ class PoissonMixture(_Columns):
         accelerate=True,
         concentration=1.0,
         shape=2.0,
-        rate=0.01,
+        rate=None,
         engine=None,
     ):
         self.n_components = n_components
