@@ -7,22 +7,17 @@ import numpy as np
 from probml import EM, DataError, Refusal
 from probml.estimator import Additive, Classifier, Face, flat
 from probml.models import columns
-from probml.models.gaussian_mixture import gaussian_mixture
+from probml.models.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import far_rows, precision_near
 from probml.models.units import InUnits
 from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, whole
 
-# names of discriminant analysis, and those of gaussian_mixture
-COVARIANCES = {
-    "own": "full",
-    "shared": "tied",
-    "diagonal": "diagonal",
-    "spherical": "spherical",
-    "shared diagonal": "tied diagonal",
-    "shared spherical": "tied spherical",
-}
+COVARIANCE = (
+    "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or scikit-learn's 'full', 'tied', 'diag'",
+    lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
+)
 _SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "engine": ENGINE}
 _NORMAL = {
     "concentration": numbers(0.0),
@@ -40,10 +35,10 @@ class NaiveBayes(InUnits, Additive, Classifier):
     is maximum likelihood.
 
     Args:
-        categorical: None, "all", or the categorical columns by name or index. Of a DataFrame the columns of text, booleans and
-            categories are categorical by themselves.
-        kinds: a kind for all columns, or column → kind: "normal" (the default), "categorical", "bernoulli", "poisson",
-            "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
+            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
+            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
         categories: None (those that are seen), or column → categories, or one list for all: with partial_fit, those to come.
         alpha: pseudo-rows of every category; 1 is Laplace's rule.
         concentration: pseudo-rows of every class.
@@ -127,8 +122,11 @@ class NaiveBayes(InUnits, Additive, Classifier):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in (*_NORMAL, "alpha", "shape", "rate")} | self._prior()
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape")} | self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, **given)
+
+    def _doubt(self, X):
+        return [self.columns_.status] if self.columns_.status else []
 
     def _judge(self, X, codes):
         data = self._data(X)
@@ -192,7 +190,8 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
     QDA divides by n − 1 instead, and its LDA by n.
 
     Args:
-        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all.
+        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all;
+            scikit-learn's words "full", "tied" and "diag" are taken as well.
         prior, plug_in, tol, max_iter, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
         centre, mean_scale, scale: prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by default
@@ -202,7 +201,7 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or (), fit_.
     """
 
-    _rules = {"covariance": one_of(*COVARIANCES), "plug_in": FLAG, **_NORMAL, **_SEARCH}
+    _rules = {"covariance": COVARIANCE, "plug_in": FLAG, **_NORMAL, **_SEARCH}
 
     def __init__(
         self,
@@ -232,8 +231,8 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL} | self._prior()
-        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
+        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
+        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -249,7 +248,7 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance in ("own", "shared") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision
 
 
 def _refuse_flat(face: Face, X, codes) -> None:
@@ -257,7 +256,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
     if face.covariance.endswith("spherical"):
         return
     groups = {f" in class {label!r}": X[codes == code] for code, label in enumerate(face.classes_.tolist())}
-    if face.covariance.startswith("shared"):  # what is left after the classes' means, of all classes together
+    if canonical(face.covariance).startswith("tied"):  # what is left after the classes' means, of all classes together
         groups = {" in every class": np.concatenate([mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1])}
     for where, mine in groups.items():
         if len(mine) < 2:
@@ -289,7 +288,7 @@ class MixtureDiscriminant(InUnits, Classifier):
     """
 
     _target = "class"
-    _rules = {"n_components": whole(1), "covariance": one_of(*COVARIANCES), "n_init": whole(1), **_NORMAL, **_SEARCH}
+    _rules = {"n_components": whole(1), "covariance": COVARIANCE, "n_init": whole(1), **_NORMAL, **_SEARCH}
 
     def __init__(
         self,
@@ -321,8 +320,8 @@ class MixtureDiscriminant(InUnits, Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL} | self._prior()
-        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
+        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
+        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -350,7 +349,7 @@ class MixtureDiscriminant(InUnits, Classifier):
     def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
         """Every class begins at equal shares, at rows of its own that lie far from each other, and at their spread."""
         classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
-        event = {"own": (d, d), "shared": (d, d)}.get(self.covariance, () if self.covariance.endswith("spherical") else (d,))
+        event = {"full": (d, d), "tied": (d, d)}.get(canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,))
         X = np.where(np.isnan(X), np.nanmean(X, 0), X)
         means, precisions = [], []
         for code, label in enumerate(classes):
@@ -359,7 +358,7 @@ class MixtureDiscriminant(InUnits, Classifier):
                 raise DataError(f"class {label!r} has {len(mine)} rows, fewer than n_components={k} components: use at most {len(mine)}")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
-        precision = np.stack([precisions] * k, 1) if not self.covariance.startswith("shared") else np.mean(precisions, 0)
+        precision = np.stack([precisions] * k, 1) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
         weights, shares = np.full(len(classes), 1 / len(classes)), np.full((len(classes), k), 1 / k)
         return {"weights": weights, "shares": shares, "mean": np.stack(means), "precision": precision}
 
@@ -378,4 +377,4 @@ class MixtureDiscriminant(InUnits, Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance in ("own", "shared") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision

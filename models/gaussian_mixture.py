@@ -46,17 +46,28 @@ _SHAPES = {
 }
 
 
+# other words for the same: those of discriminant analysis, and scikit-learn's
+_WORDS = {"own": "full", "shared": "tied", "diag": "diagonal"}
+COVARIANCES = ("full", "diagonal", "spherical", "tied", "tied diagonal", "tied spherical")
+
+
+def canonical(covariance: str) -> str:
+    """The name here of a covariance that may be named in others' words: "own" is "full", "shared diag" is "tied diagonal"."""
+    return " ".join(_WORDS.get(word, word) for word in covariance.split())
+
+
 def shapes(covariance: str, model: str):
     """(one matrix for all components?, the prior of a precision given scales (d,), the distribution of a row) of a shape by name.
 
     Raises:
         ModelError: an unknown shape.
     """
-    tied, shape = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
+    name = canonical(covariance)
+    tied, shape = name.startswith("tied"), name.removeprefix("tied").strip() or "full"
     if shape not in _SHAPES:
         raise probml.ModelError(
             f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
-            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical'"
+            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical' ('diag', 'own' and 'shared' are understood)"
         )
     return tied, *_SHAPES[shape]
 

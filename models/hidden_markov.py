@@ -28,11 +28,17 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
-from probml.models.gaussian_mixture import from_data, shapes
+from probml.models.gaussian_mixture import canonical, from_data, shapes
 
 # emission -> covariance of gaussian_mixture
 _COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal", "tied spherical")}
 EMISSIONS = ("normal", *_COVARIANCES, "categorical", "bernoulli", "poisson")
+
+
+def named(emission: str) -> str:
+    """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied diagonal"."""
+    name = canonical(emission) if isinstance(emission, str) else emission
+    return "normal" if name == "diagonal" else name
 
 
 @probml.model
@@ -85,6 +91,7 @@ def hidden_markov(
     Raises:
         ModelError: an unknown emission or initial, or several columns of symbols.
     """
+    emission = named(emission)
     _check(k, d, emission, initial)
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale, alpha=alpha, shape=shape, rate=rate)
     if np.any(np.asarray(sticky, float) < 0):

@@ -7,7 +7,7 @@ import numpy as np
 
 from probml import EM, DataError, ModelError
 from probml.estimator import Face, check_is_fitted, check_random_state, n_parameters
-from probml.models.hidden_markov import EMISSIONS, hidden_markov
+from probml.models.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.sequences import Steps, read, together
 from probml.models.units import SHARE, moments
 from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, one_of, optional, whole
@@ -26,7 +26,7 @@ class HiddenMarkov(Face):
     Args:
         n_states: states, k.
         emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied diagonal" or "tied spherical" (other
-            covariances), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
+            covariances; hmmlearn's "diag" is "normal"), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
         n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that is seen, plus 1.
         n_init: starts, run as one program; the best is kept.
@@ -51,7 +51,7 @@ class HiddenMarkov(Face):
 
     _rules = {
         "n_states": whole(1),
-        "emission": one_of(*EMISSIONS),
+        "emission": (one_of(*EMISSIONS)[0], lambda value: isinstance(value, str) and named(value) in EMISSIONS),
         "initial": one_of("free", "stationary"),
         "n_symbols": ("None or a whole number of at least 1", lambda value: value is None or whole(1)[1](value)),
         "n_init": whole(1),
@@ -161,7 +161,7 @@ class HiddenMarkov(Face):
         return hidden_markov(
             k=k,
             d=1 if symbolic else self.n_features_in_,
-            emission=self.emission,
+            emission=named(self.emission),
             initial=self.initial,
             symbols=self.n_symbols_ if symbolic else 2,
             concentration=self.concentration,
@@ -281,7 +281,7 @@ class HiddenMarkov(Face):
         params = self._learnt("mean")
         if "scale" in params:
             return params["scale"] ** 2
-        return np.linalg.inv(params["precision"]) if self.emission in ("full", "tied") else 1 / params["precision"]
+        return np.linalg.inv(params["precision"]) if named(self.emission) in ("full", "tied") else 1 / params["precision"]
 
     @property
     def emissionprob_(self):

@@ -7,21 +7,17 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimator import Mixture, flat
 from probml.models import columns
-from probml.models.gaussian_mixture import gaussian_mixture
+from probml.models.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
+from probml.models.kinds import tied
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import precision_near
 from probml.models.units import InUnits
 from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, sizes, whole
 
-# scikit-learn's names, and those of gaussian_mixture
-COVARIANCES = {
-    "full": "full",
-    "tied": "tied",
-    "diag": "diagonal",
-    "spherical": "spherical",
-    "tied diag": "tied diagonal",
-    "tied spherical": "tied spherical",
-}
+COVARIANCE = (
+    "one of 'full', 'tied', 'diag', 'spherical', 'tied diag', 'tied spherical'",
+    lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
+)
 _SEARCH = {
     "n_components": sizes(1),
     "criterion": one_of("bic", "icl", "aic"),
@@ -71,7 +67,7 @@ class GaussianMixture(InUnits, Mixture):
 
     _rules = {
         **_SEARCH,
-        "covariance_type": one_of(*COVARIANCES),
+        "covariance_type": COVARIANCE,
         "hard": FLAG,
         "concentration": numbers(0.0),
         **_NORMAL,
@@ -125,7 +121,7 @@ class GaussianMixture(InUnits, Mixture):
         return gaussian_mixture(
             k=k,
             d=self.n_features_in_,
-            covariance=COVARIANCES[self.covariance_type],
+            covariance=canonical(self.covariance_type),
             concentration=self.concentration,
             mean_scale=self.mean_scale,
             **self._prior(),
@@ -138,7 +134,7 @@ class GaussianMixture(InUnits, Mixture):
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
             raise ModelError(f"weights_init, means_init and precisions_init need one n_components, got n_components={k!r}")
-        tied = self.covariance_type.startswith("tied")
+        tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)), "precision": ("precisions_init", shape)}
         start = {}
@@ -164,6 +160,12 @@ class GaussianMixture(InUnits, Mixture):
                 "of the likelihood. Drop it, or keep prior=True"
             )
 
+    def _doubt(self, X):
+        for j in range(X.shape[1]):
+            if tied(X[:, j]):
+                columns.say_ties(self._column(j), X[:, j], "Drop it, or take MixedMixture, which treats it as categories")
+        return []
+
     @property
     def means_(self):
         return self.fit_.params["mean"]
@@ -175,14 +177,13 @@ class GaussianMixture(InUnits, Mixture):
     @property
     def covariances_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance_type in ("full", "tied") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied") else 1 / precision
 
 
 def _matrix(covariance_type: str, d: int) -> tuple[int, ...]:
     """The shape of one precision."""
-    if covariance_type.endswith("spherical"):
-        return ()
-    return (d,) if covariance_type.endswith("diag") else (d, d)
+    name = canonical(covariance_type)
+    return () if name.endswith("spherical") else (d,) if name.endswith("diagonal") else (d, d)
 
 
 class _Columns(InUnits, Mixture):
@@ -205,10 +206,15 @@ class _Columns(InUnits, Mixture):
 
     def _model(self, k):
         given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape") if hasattr(self, name)}
-        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given, **self._prior())
+        given |= self._prior()
+        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
     def _judge(self, X, codes):
         columns.refuse_constant(self.columns_, self._data(X))
+
+    def _doubt(self, X):
+        columns.warn_of_ties(self.columns_, self._data(X))
+        return [self.columns_.status] if self.columns_.status else []
 
     def _rows_of(self, data):
         return self.columns_.rows(data)
@@ -226,10 +232,10 @@ class MixedMixture(_Columns):
 
     Args:
         n_components: components, k; or several to choose among, as in GaussianMixture.
-        categorical: None, "all", or the categorical columns by name or index. Of a DataFrame the columns of text, booleans and
-            categories are categorical by themselves.
-        kinds: a kind for all columns, or column → kind: "normal" (the default), "categorical", "bernoulli", "poisson",
-            "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
+            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
+            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
         categories: None (those that are seen), or column → categories, or one list for all.
         alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.

@@ -79,9 +79,10 @@ class InUnits:
     _named: ClassVar[dict[str, str]] = {"x": "prior"}  # site of the columns → what the names of the prior's sites begin with
 
     def _prior(self) -> dict[str, Any]:
-        """The settings of the model: "each" for what is measured."""
+        """The settings of the model: "each" for what is measured; before there are rows, the function's own defaults."""
         names = [name for name in ("centre", "scale", "rate") if hasattr(self, name)]
-        return {name: "each" if getattr(self, name) is None else getattr(self, name) for name in names}
+        found = {name: "each" if getattr(self, name) is None else getattr(self, name) for name in names}
+        return found if hasattr(self, "_moments") else {name: value for name, value in found.items() if not isinstance(value, str)}
 
     def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
         groups = 0 if codes is None else len(self.classes_)

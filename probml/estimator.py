@@ -8,6 +8,7 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
@@ -66,6 +67,10 @@ class Face(BaseEstimator):
     def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
         """Values of the prior's own sites, measured on the rows; `further`: these come beside those before."""
         return {}
+
+    def _doubt(self, X) -> list[str]:
+        """What a user should know of these rows: notes for `status`; what is wrong more likely than not is a warning as well."""
+        return []
 
     def _together(self, others) -> dict[str, Any]:
         """As `_hyper`, of the rows of this face and of others."""
@@ -145,6 +150,12 @@ class Face(BaseEstimator):
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
         self.lower_bound_ = float(self.lower_bounds_[-1])
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, and what was guessed or is in doubt."""
+        check_is_fitted(self, "fit_")
+        return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
 
     # Answers
 
@@ -230,6 +241,7 @@ class Classifier(ClassifierMixin, Face):
         if not self.prior:
             self._judge(X, codes)
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
+        self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights)
         fit = self._infer(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
         fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
@@ -342,6 +354,7 @@ class Mixture(DensityMixin, Face):
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._judge(X, None)
+        self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights)
         if isinstance(self.n_components, Integral):
             self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None), False), total)
@@ -367,6 +380,16 @@ class Mixture(DensityMixin, Face):
         self.table_ = pd.DataFrame(records)
         self.fits_, self.n_components_ = fits, int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"])
         self._keep(fits[self.n_components_], total)
+        if len(components) > 1 and self.n_components_ in (components[0], components[-1]) and self.n_components_ > 1:
+            end = "largest" if self.n_components_ == components[-1] else "smallest"
+            self.notes_.append(f"n_components={self.n_components_} is the {end} of the range: others beyond it may be better")
+            if end == "largest":
+                warnings.warn(
+                    f"{type(self).__name__}: the best n_components by {self.criterion} is {self.n_components_}, the largest tried: "
+                    "more may be better still. Give a longer range; if it never ends, the components do not suit the columns",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
     def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
         """Components → Fit: one program for all restarts of all, where a model with fewer is one with some impossible."""
