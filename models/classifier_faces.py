@@ -12,13 +12,14 @@ from probml.models.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import far_rows, precision_near
 from probml.models.units import InUnits
+from probml.models.unlabelled import WEIGHT, PartlyLabelled
 from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, whole
 
 COVARIANCE = (
     "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or scikit-learn's 'full', 'tied', 'diag'",
     lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
 )
-_SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "engine": ENGINE}
+_SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "unlabelled_weight": WEIGHT, "engine": ENGINE}
 _NORMAL = {
     "concentration": numbers(0.0),
     "centre": optional(numbers(-np.inf)),
@@ -27,7 +28,7 @@ _NORMAL = {
 }
 
 
-class NaiveBayes(InUnits, Additive, Classifier):
+class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
     The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is exact and predictions are
@@ -50,6 +51,8 @@ class NaiveBayes(InUnits, Additive, Classifier):
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
             column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.
+        unlabelled_weight: how much a row without a label counts, beside 1 of one with a label; "auto": chosen by the log score of held-out
+            labels. A warning says where such rows make held-out labels less probable, and which weight helps (Nigam et al. 2000).
         random_state: seed of EM's start; None is 0.
         engine: an engine's value; by default Exact() where it can, else EM.
 
@@ -91,6 +94,7 @@ class NaiveBayes(InUnits, Additive, Classifier):
         rate=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -109,6 +113,7 @@ class NaiveBayes(InUnits, Additive, Classifier):
         self.rate = rate
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 
@@ -183,7 +188,7 @@ class NaiveBayes(InUnits, Additive, Classifier):
         return 1 / self.fit_.params["normal_precision"]
 
 
-class GaussianDiscriminant(InUnits, Additive, Classifier):
+class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared" linear (LDA).
 
     The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum likelihood; scikit-learn's
@@ -192,7 +197,7 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
     Args:
         covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all;
             scikit-learn's words "full", "tied" and "diag" are taken as well.
-        prior, plug_in, tol, max_iter, random_state, engine: as in NaiveBayes.
+        prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
         centre, mean_scale, scale: prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by default
             (None) each column's mean and a tenth of its standard deviation within the classes: no unit of measurement matters.
@@ -215,6 +220,7 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
         scale=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -227,6 +233,7 @@ class GaussianDiscriminant(InUnits, Additive, Classifier):
         self.scale = scale
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 
@@ -271,7 +278,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
             )
 
 
-class MixtureDiscriminant(InUnits, Classifier):
+class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM with the labels seen.
 
     The model is probml.models.mixture_of_mixtures.
@@ -280,7 +287,7 @@ class MixtureDiscriminant(InUnits, Classifier):
         n_components: components of each class, k.
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
-        prior, tol, max_iter, random_state, engine, concentration, centre, mean_scale, scale: as in GaussianDiscriminant.
+        prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre, mean_scale, scale: as in GaussianDiscriminant.
 
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_ (classes, k, d), covariance_,
@@ -303,6 +310,7 @@ class MixtureDiscriminant(InUnits, Classifier):
         scale=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -316,6 +324,7 @@ class MixtureDiscriminant(InUnits, Classifier):
         self.scale = scale
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 

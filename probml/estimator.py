@@ -243,10 +243,13 @@ class Classifier(ClassifierMixin, Face):
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
         self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights)
-        fit = self._infer(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
+        fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
         fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
         return self
+
+    def _solve(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+        return self._infer(model, data, weights, start, complete)
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from it."""
