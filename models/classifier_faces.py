@@ -7,31 +7,28 @@ import numpy as np
 from probml import EM, DataError, Refusal
 from probml.estimator import Additive, Classifier, Face, flat
 from probml.models import columns
-from probml.models.gaussian_mixture import gaussian_mixture
+from probml.models.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import far_rows, precision_near
-from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, whole
+from probml.models.units import InUnits
+from probml.models.unlabelled import WEIGHT, PartlyLabelled
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, whole
 
-# names of discriminant analysis, and those of gaussian_mixture
-COVARIANCES = {
-    "own": "full",
-    "shared": "tied",
-    "diagonal": "diagonal",
-    "spherical": "spherical",
-    "shared diagonal": "tied diagonal",
-    "shared spherical": "tied spherical",
-}
-_SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "engine": ENGINE}
+COVARIANCE = (
+    "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or scikit-learn's 'full', 'tied', 'diag'",
+    lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
+)
+_SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "unlabelled_weight": WEIGHT, "engine": ENGINE}
 _NORMAL = {
     "concentration": numbers(0.0),
-    "centre": numbers(-np.inf),
+    "centre": optional(numbers(-np.inf)),
     "mean_scale": number(0.0, above=True),
-    "scale": numbers(0.0),
+    "scale": optional(numbers(0.0)),
 }
 
 
-class NaiveBayes(Additive, Classifier):
+class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
     The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is exact and predictions are
@@ -39,19 +36,23 @@ class NaiveBayes(Additive, Classifier):
     is maximum likelihood.
 
     Args:
-        categorical: None, "all", or the categorical columns by name or index. Of a DataFrame the columns of text, booleans and
-            categories are categorical by themselves.
-        kinds: a kind for all columns, or column → kind: "normal" (the default), "categorical", "bernoulli", "poisson",
-            "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
+            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
+            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
         categories: None (those that are seen), or column → categories, or one list for all: with partial_fit, those to come.
         alpha: pseudo-rows of every category; 1 is Laplace's rule.
         concentration: pseudo-rows of every class.
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
-        centre, mean_scale, scale: prior of the normal columns, see naive_bayes.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes.
+        centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by default (None) about each column's
+            mean and a tenth of its standard deviation within the classes, so that no unit of measurement matters.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
+            column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.
+        unlabelled_weight: how much a row without a label counts, beside 1 of one with a label; "auto": chosen by the log score of held-out
+            labels. A warning says where such rows make held-out labels less probable, and which weight helps (Nigam et al. 2000).
         random_state: seed of EM's start; None is 0.
         engine: an engine's value; by default Exact() where it can, else EM.
 
@@ -61,6 +62,7 @@ class NaiveBayes(Additive, Classifier):
     """
 
     _target = "class"
+    _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
     _rules = {
         "categorical": ANY,
         "kinds": ANY,
@@ -70,7 +72,7 @@ class NaiveBayes(Additive, Classifier):
         "plug_in": FLAG,
         **_NORMAL,
         "shape": number(0.0, above=True),
-        "rate": number(0.0, above=True),
+        "rate": optional(number(0.0, above=True)),
         **_SEARCH,
     }
 
@@ -85,13 +87,14 @@ class NaiveBayes(Additive, Classifier):
         unknown="refuse",
         prior=True,
         plug_in=False,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=1.0,
-        rate=0.01,
+        rate=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -110,6 +113,7 @@ class NaiveBayes(Additive, Classifier):
         self.rate = rate
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 
@@ -123,8 +127,11 @@ class NaiveBayes(Additive, Classifier):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in (*_NORMAL, "alpha", "shape", "rate")}
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape")} | self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, **given)
+
+    def _doubt(self, X):
+        return [self.columns_.status] if self.columns_.status else []
 
     def _judge(self, X, codes):
         data = self._data(X)
@@ -181,23 +188,25 @@ class NaiveBayes(Additive, Classifier):
         return 1 / self.fit_.params["normal_precision"]
 
 
-class GaussianDiscriminant(Additive, Classifier):
+class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared" linear (LDA).
 
     The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum likelihood; scikit-learn's
     QDA divides by n − 1 instead, and its LDA by n.
 
     Args:
-        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all.
-        prior, plug_in, tol, max_iter, random_state, engine: as in NaiveBayes.
+        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all;
+            scikit-learn's words "full", "tied" and "diag" are taken as well.
+        prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
-        centre, mean_scale, scale: prior of means and covariances in the data's units, see gaussian_mixture.
+        centre, mean_scale, scale: prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by default
+            (None) each column's mean and a tenth of its standard deviation within the classes: no unit of measurement matters.
 
     Attributes:
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or (), fit_.
     """
 
-    _rules = {"covariance": one_of(*COVARIANCES), "plug_in": FLAG, **_NORMAL, **_SEARCH}
+    _rules = {"covariance": COVARIANCE, "plug_in": FLAG, **_NORMAL, **_SEARCH}
 
     def __init__(
         self,
@@ -206,11 +215,12 @@ class GaussianDiscriminant(Additive, Classifier):
         prior=True,
         plug_in=False,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -223,12 +233,13 @@ class GaussianDiscriminant(Additive, Classifier):
         self.scale = scale
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL}
-        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
+        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
+        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -244,7 +255,7 @@ class GaussianDiscriminant(Additive, Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance in ("own", "shared") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision
 
 
 def _refuse_flat(face: Face, X, codes) -> None:
@@ -252,7 +263,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
     if face.covariance.endswith("spherical"):
         return
     groups = {f" in class {label!r}": X[codes == code] for code, label in enumerate(face.classes_.tolist())}
-    if face.covariance.startswith("shared"):  # what is left after the classes' means, of all classes together
+    if canonical(face.covariance).startswith("tied"):  # what is left after the classes' means, of all classes together
         groups = {" in every class": np.concatenate([mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1])}
     for where, mine in groups.items():
         if len(mine) < 2:
@@ -267,7 +278,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
             )
 
 
-class MixtureDiscriminant(Classifier):
+class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM with the labels seen.
 
     The model is probml.models.mixture_of_mixtures.
@@ -276,7 +287,7 @@ class MixtureDiscriminant(Classifier):
         n_components: components of each class, k.
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
-        prior, tol, max_iter, random_state, engine, concentration, centre, mean_scale, scale: as in GaussianDiscriminant.
+        prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre, mean_scale, scale: as in GaussianDiscriminant.
 
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_ (classes, k, d), covariance_,
@@ -284,7 +295,7 @@ class MixtureDiscriminant(Classifier):
     """
 
     _target = "class"
-    _rules = {"n_components": whole(1), "covariance": one_of(*COVARIANCES), "n_init": whole(1), **_NORMAL, **_SEARCH}
+    _rules = {"n_components": whole(1), "covariance": COVARIANCE, "n_init": whole(1), **_NORMAL, **_SEARCH}
 
     def __init__(
         self,
@@ -294,11 +305,12 @@ class MixtureDiscriminant(Classifier):
         n_init=1,
         prior=True,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         tol=1e-7,
         max_iter=1000,
+        unlabelled_weight=1.0,
         random_state=None,
         engine=None,
     ):
@@ -312,12 +324,13 @@ class MixtureDiscriminant(Classifier):
         self.scale = scale
         self.tol = tol
         self.max_iter = max_iter
+        self.unlabelled_weight = unlabelled_weight
         self.random_state = random_state
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in _NORMAL}
-        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=COVARIANCES[self.covariance], **given)
+        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
+        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -345,7 +358,7 @@ class MixtureDiscriminant(Classifier):
     def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
         """Every class begins at equal shares, at rows of its own that lie far from each other, and at their spread."""
         classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
-        event = {"own": (d, d), "shared": (d, d)}.get(self.covariance, () if self.covariance.endswith("spherical") else (d,))
+        event = {"full": (d, d), "tied": (d, d)}.get(canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,))
         X = np.where(np.isnan(X), np.nanmean(X, 0), X)
         means, precisions = [], []
         for code, label in enumerate(classes):
@@ -354,7 +367,7 @@ class MixtureDiscriminant(Classifier):
                 raise DataError(f"class {label!r} has {len(mine)} rows, fewer than n_components={k} components: use at most {len(mine)}")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
-        precision = np.stack([precisions] * k, 1) if not self.covariance.startswith("shared") else np.mean(precisions, 0)
+        precision = np.stack([precisions] * k, 1) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
         weights, shares = np.full(len(classes), 1 / len(classes)), np.full((len(classes), k), 1 / k)
         return {"weights": weights, "shares": shares, "mean": np.stack(means), "precision": precision}
 
@@ -373,4 +386,4 @@ class MixtureDiscriminant(Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance in ("own", "shared") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision

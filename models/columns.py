@@ -3,6 +3,7 @@
 Columns of one kind (and one number of states) are one vector site, so that thirty columns are traced and compiled as one.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from probml import DataError, ModelError
 from probml.estimator import Face, flat, missing
+from probml.models.kinds import refuse_dates, tied, usual
 
 COUNT = (lambda a: (a >= 0) & (a == np.floor(a)), "a count, a whole number >= 0")
 # kind of a numeric column -> whether a value may be, in words; None where every number may
@@ -21,7 +23,7 @@ KINDS = {
     "poisson": COUNT,
     "geometric": COUNT,
     "multinomial": COUNT,
-    "exponential": (lambda a: a > 0, "positive"),
+    "exponential": (lambda a: a >= 0, ">= 0, a waiting time"),
 }
 
 
@@ -30,13 +32,37 @@ class Columns:
     """What was learnt of the columns of X, one entry each.
 
     `names` are the columns' names, or their indices; `labels` are the categories of a categorical column, in code order;
-    `spare`: one further state for a category unseen in training.
+    `spare`: one further state for a category unseen in training; `guessed`: nobody said the kind, `probml.models.kinds` did.
     """
 
     names: tuple[Any, ...]
     kinds: tuple[str, ...]
     labels: tuple[tuple | None, ...]
     spare: bool
+    guessed: tuple[bool, ...] = ()
+
+    def __str__(self) -> str:
+        """A line a column: its name, its kind, its categories, and whether the kind was guessed."""
+        lines = []
+        for j, (name, kind, labels) in enumerate(zip(self.names, self.kinds, self.labels, strict=True)):
+            among = "" if labels is None else f" ({', '.join(map(str, labels[:6]))}{', …' if len(labels) > 6 else ''})"
+            lines.append(f"{name}: {kind}{among}{', guessed' if self._guessed(j) else ''}")
+        return "\n".join(lines)
+
+    def _guessed(self, j: int) -> bool:
+        return bool(self.guessed) and self.guessed[j]
+
+    def _number(self, j: int) -> bool:
+        """Whether numbers were taken for categories."""
+        labels = self.labels[j]
+        return self._guessed(j) and bool(labels) and not isinstance(labels[0], str | bool)
+
+    @property
+    def status(self) -> str:
+        """The numbers that were taken for categories, in words; empty where there are none."""
+        taken = [repr(self.names[j]) for j in range(len(self.names)) if self._number(j)]
+        shown = ", ".join(taken[:12]) + (", …" if len(taken) > 12 else "")
+        return f"whole numbers of few values taken as categories: {shown} (kinds={{...}} to say otherwise)" if taken else ""
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
@@ -112,6 +138,15 @@ class Columns:
             if self.spare:
                 return np.where(bad, len(labels), codes)
             i = int(np.argmax(bad))
+            if self._number(j):
+                warnings.warn(
+                    f"{self.shown(j)} has {np.asarray(column, object)[i]!r} in row {i}, which was not in training: its {len(labels)} whole "
+                    "numbers were taken as categories, so such cells count as unseen. "
+                    f"Say kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to treat it as a number",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                return np.where(bad, -1, codes)
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
                 f"{self.shown(j)} has the category {np.asarray(column, object)[i]!r} in row {i}, which was not in training; "
@@ -161,6 +196,26 @@ def learn_for(face: Face, X, categorical: Any, kinds: Any) -> Columns:
     return learn(X, categorical, kinds, getattr(face, "categories", None), spare, None if names is None else names.tolist())
 
 
+def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
+    """Say which normal columns take few values only: in a mixture a component can shrink onto one of them."""
+    if "normal" not in columns.groups:
+        return
+    for i, j in enumerate(columns.groups["normal"][1]):
+        if tied(data["normal"][:, i]):
+            say_ties(columns.shown(j), data["normal"][:, i], f"Say kinds={{{columns.names[j]!r}: 'categorical'}}, or drop it")
+
+
+def say_ties(shown: str, values, advice: str) -> None:
+    """A warning that a normal fitted to this column has a density that only the prior bounds."""
+    distinct = len(np.unique(values[~np.isnan(values)]))
+    warnings.warn(
+        f"{shown} has {distinct} distinct values in {len(values)} rows and is fitted by normals: a component that shrinks onto one value "
+        f"has a density that only the prior bounds, and more components always look better. {advice}",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
 def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any = None) -> None:
     """Normal columns that have no spread, in one class or in all rows, where the likelihood is to be maximised.
 
@@ -207,19 +262,22 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: 
             return int(key) % width
         raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of {_columns(names, width)}")
 
-    found: list[Any] = [_usual(_column(X, j)) if hasattr(X, "iloc") else "normal" for j in range(width)]
-    if isinstance(kinds, str):
-        found = [kinds] * width
+    said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
-        found[position(key, "kinds")] = kind
+        said[position(key, "kinds")] = kind
     if isinstance(categorical, str) and categorical == "all":
-        found = ["categorical"] * width
+        said = ["categorical"] * width
     elif categorical is not None:
         for key in categorical:
-            found[position(key, "categorical")] = "categorical"
+            said[position(key, "categorical")] = "categorical"
+    guessed = tuple(kind is None for kind in said)
+    found = [_usual(_column(X, j), shown[j]) if kind is None else kind for j, kind in enumerate(said)]
     for j, kind in enumerate(found):
         if kind != "categorical" and kind not in KINDS:
             raise ModelError(f"kinds: {shown[j]} is {kind!r}: expected 'categorical' or one of {', '.join(map(repr, KINDS))}")
+    for j, kind in enumerate(found):
+        if kind != "categorical":
+            refuse_dates(_column(X, j), shown[j])
     given = {}
     if isinstance(categories, Mapping):
         given = {position(key, "categories"): tuple(value) for key, value in categories.items()}
@@ -228,7 +286,7 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: 
     labels = []
     for j, kind in enumerate(found):
         labels.append((given[j] if j in given else _labels(_column(X, j), shown[j])) if kind == "categorical" else None)
-    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels), spare)
+    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels), spare, guessed)
 
 
 def _columns(names, width) -> str:
@@ -239,10 +297,14 @@ def _column(X, j: int):
     return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j]
 
 
-def _usual(column) -> str:
-    """The kind of a DataFrame's column by its dtype."""
-    kind = getattr(column.dtype, "kind", "O")
-    return "normal" if kind in "iuf" else "categorical"
+def _usual(column, name: str) -> str:
+    """The kind of a column that nobody named."""
+    if not hasattr(column, "iloc") and column.dtype.kind == "O":  # an array of objects: text in it has to be named
+        try:
+            column = column.astype(float)
+        except (TypeError, ValueError):
+            return "normal"
+    return usual(column, name)
 
 
 def _float(column, name: str) -> np.ndarray:

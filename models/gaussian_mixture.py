@@ -26,6 +26,7 @@ import contextlib
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
+from numpyro.distributions import constraints
 
 import probml
 
@@ -45,19 +46,45 @@ _SHAPES = {
 }
 
 
+# other words for the same: those of discriminant analysis, and scikit-learn's
+_WORDS = {"own": "full", "shared": "tied", "diag": "diagonal"}
+COVARIANCES = ("full", "diagonal", "spherical", "tied", "tied diagonal", "tied spherical")
+
+
+def canonical(covariance: str) -> str:
+    """The name here of a covariance that may be named in others' words: "own" is "full", "shared diag" is "tied diagonal"."""
+    return " ".join(_WORDS.get(word, word) for word in covariance.split())
+
+
 def shapes(covariance: str, model: str):
     """(one matrix for all components?, the prior of a precision given scales (d,), the distribution of a row) of a shape by name.
 
     Raises:
         ModelError: an unknown shape.
     """
-    tied, shape = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
+    name = canonical(covariance)
+    tied, shape = name.startswith("tied"), name.removeprefix("tied").strip() or "full"
     if shape not in _SHAPES:
         raise probml.ModelError(
             f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
-            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical'"
+            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical' ('diag', 'own' and 'shared' are understood)"
         )
     return tied, *_SHAPES[shape]
+
+
+def from_data(name: str, value, d: int, support=constraints.positive):
+    """A setting of a prior as (d,): one number or d of them; "each" makes it a site `name` (d,), whose value stands in the data.
+
+    A face computes it from its rows: the prior is then in units of their spread, and no value of it is compiled into the program.
+
+    Raises:
+        ModelError: another word.
+    """
+    if not isinstance(value, str):
+        return jnp.broadcast_to(jnp.asarray(value, float), (d,))
+    if value != "each":
+        raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' to give the site '{name}' in the data")
+    return sample(name, dist.ImproperUniform(support, (), (d,)))  # flat: given in the data it adds nothing to the evidence
 
 
 @probml.model
@@ -78,18 +105,20 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
         covariance: "full", "diagonal" or "spherical" for each component; "tied", "tied diagonal" or "tied spherical" for
             one shared by all (mclust's VVV, VVI, VII, EEE, EEI, EII).
         concentration: a of the Dirichlet prior of the weights, pseudo-rows; one number or (k,). 1 is uniform.
-        centre: m, prior centre of the means, in the data's units; one number or (d,).
+        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes it a site `prior_centre` (d,),
+            to be given in the data: models that differ in it alone compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its component.
         scale: s > 0, standard deviation inside a component, in the data's units; one number or (d,). It is worth one or
-            two rows, so that a guess far too low does no harm and one far too high blurs.
+            two rows, so that a guess far too low does no harm and one far too high blurs. "each": a site `prior_scale` (d,).
     """
     tied, prior, normal = shapes(covariance, "gaussian_mixture")
+    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
     weights = sample("weights", dist.Dirichlet(jnp.full(k, concentration)))
     component = plate("component", k)
     with contextlib.nullcontext() if tied else component:
-        precision = sample("precision", prior(jnp.full(d, scale)))
+        precision = sample("precision", prior(scale))
     with component:
-        mean = sample("mean", normal(jnp.full(d, centre), precision / mean_scale**2))
+        mean = sample("mean", normal(centre, precision / mean_scale**2))
     with probml.rows():
         z = sample("z", dist.Categorical(weights))
         sample("x", normal(mean[z], precision if tied else precision[z]))

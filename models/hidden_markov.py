@@ -25,13 +25,20 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import plate, sample
+from numpyro.distributions import constraints
 
 import probml
-from probml.models.gaussian_mixture import shapes
+from probml.models.gaussian_mixture import canonical, from_data, shapes
 
 # emission -> covariance of gaussian_mixture
 _COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal", "tied spherical")}
 EMISSIONS = ("normal", *_COVARIANCES, "categorical", "bernoulli", "poisson")
+
+
+def named(emission: str) -> str:
+    """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied diagonal"."""
+    name = canonical(emission) if isinstance(emission, str) else emission
+    return "normal" if name == "diagonal" else name
 
 
 @probml.model
@@ -73,32 +80,36 @@ def hidden_markov(
         concentration: a, pseudo-counts of each first state and each transition; one number or (k,). 1 is uniform.
         sticky: further pseudo-counts of staying in a state.
         alpha: pseudo-counts of each symbol, or of each outcome of a Bernoulli.
-        centre: m, prior centre of the means, in the data's units; one number or (d,).
+        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes it a site `prior_centre` (d,),
+            to be given in the data: models that differ in it alone compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its state.
         scale: s > 0, in the data's units; one number or (d,): the size below which a standard deviation is held. It is worth a
-            step or two, so that a guess far too low does no harm.
+            step or two, so that a guess far too low does no harm. "each": a site `prior_scale` (d,).
         shape: pseudo-events of the Gamma prior of a Poisson rate.
         rate: pseudo-steps in which they came; the small default says next to nothing.
 
     Raises:
         ModelError: an unknown emission or initial, or several columns of symbols.
     """
+    emission = named(emission)
     _check(k, d, emission, initial)
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale, alpha=alpha, shape=shape, rate=rate)
     if np.any(np.asarray(sticky, float) < 0):
         raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not negative")
+    if emission == "normal" or emission in _COVARIANCES:
+        centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
     first, transition = _chain(k, initial, concentration, sticky)
     state = plate("state", k)
     if emission == "normal":
         with state:
-            spread = sample("scale", dist.InverseGamma(1.0, _wide(scale, d)).to_event(1))
-            mean = sample("mean", dist.Normal(_wide(centre, d), mean_scale * spread).to_event(1))
+            spread = sample("scale", dist.InverseGamma(1.0, scale).to_event(1))
+            mean = sample("mean", dist.Normal(centre, mean_scale * spread).to_event(1))
     elif emission in _COVARIANCES:
         tied, prior, normal = shapes(_COVARIANCES[emission], "hidden_markov")
         with contextlib.nullcontext() if tied else state:
-            precision = sample("precision", prior(_wide(scale, d)))
+            precision = sample("precision", prior(scale))
         with state:
-            mean = sample("mean", normal(_wide(centre, d), precision / mean_scale**2))
+            mean = sample("mean", normal(centre, precision / mean_scale**2))
     else:
         priors = {
             "categorical": ("probs", lambda: dist.Dirichlet(jnp.full(symbols, alpha))),
@@ -154,7 +165,7 @@ def _wide(value, size: int):
 
 def _positive(model: str, **settings) -> None:
     for name, value in settings.items():
-        if not (np.asarray(value, float) > 0).all():
+        if not isinstance(value, str) and not (np.asarray(value, float) > 0).all():
             raise probml.ModelError(f"{model}({name}={value!r}): expected numbers above 0")
 
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from probml import EM, DataError, ModelError
 from probml.estimator import Face, check_is_fitted, check_random_state, n_parameters
-from probml.models.hidden_markov import EMISSIONS, hidden_markov
+from probml.models.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.sequences import Steps, read, together
+from probml.models.units import SHARE, moments
 from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, one_of, optional, whole
 
 
@@ -25,7 +26,7 @@ class HiddenMarkov(Face):
     Args:
         n_states: states, k.
         emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied diagonal" or "tied spherical" (other
-            covariances), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
+            covariances; hmmlearn's "diag" is "normal"), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
         n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that is seen, plus 1.
         n_init: starts, run as one program; the best is kept.
@@ -37,7 +38,8 @@ class HiddenMarkov(Face):
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         centre: prior centre of the means, in the data's units; None is the mean of each column.
-        concentration, sticky, alpha, mean_scale, scale, shape, rate: the prior, see hidden_markov.
+        scale: below which standard deviations are held, in the data's units; None is a tenth of each column's.
+        concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -49,7 +51,7 @@ class HiddenMarkov(Face):
 
     _rules = {
         "n_states": whole(1),
-        "emission": one_of(*EMISSIONS),
+        "emission": (one_of(*EMISSIONS)[0], lambda value: isinstance(value, str) and named(value) in EMISSIONS),
         "initial": one_of("free", "stationary"),
         "n_symbols": ("None or a whole number of at least 1", lambda value: value is None or whole(1)[1](value)),
         "n_init": whole(1),
@@ -65,7 +67,7 @@ class HiddenMarkov(Face):
         "alpha": number(0.0, above=True),
         "centre": optional(numbers(-np.inf)),
         "mean_scale": number(0.0, above=True),
-        "scale": numbers(0.0),
+        "scale": optional(numbers(0.0)),
         "shape": number(0.0, above=True),
         "rate": number(0.0, above=True),
         "engine": ENGINE,
@@ -91,7 +93,7 @@ class HiddenMarkov(Face):
         alpha=1.0,
         centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=2.0,
         rate=0.01,
         engine=None,
@@ -138,7 +140,7 @@ class HiddenMarkov(Face):
             raise DataError(
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: use at most {len(steps.values)} states"
             )
-        data = self._padded(steps)
+        data = self._padded(steps) | self._hyper(steps, sample_weight)
         if y is not None:
             data["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
@@ -159,18 +161,26 @@ class HiddenMarkov(Face):
         return hidden_markov(
             k=k,
             d=1 if symbolic else self.n_features_in_,
-            emission=self.emission,
+            emission=named(self.emission),
             initial=self.initial,
             symbols=self.n_symbols_ if symbolic else 2,
             concentration=self.concentration,
             sticky=self.sticky,
             alpha=self.alpha,
-            centre=0.0 if symbolic else tuple(map(float, self._centre)) if self.centre is None else self.centre,
+            centre="each" if self.centre is None else self.centre,
             mean_scale=self.mean_scale,
-            scale=self.scale,
+            scale="each" if self.scale is None else self.scale,
             shape=self.shape,
             rate=self.rate,
         )
+
+    def _hyper(self, steps, weights):
+        """The prior's centre and scale in units of the columns, as data."""
+        if self.emission in ("categorical", "bernoulli", "poisson"):
+            return {}
+        found = moments(steps.values, None if weights is None else np.repeat(np.asarray(weights, float), steps.lengths))
+        measured = {"prior_centre": (self.centre, found.centre), "prior_scale": (self.scale, SHARE * found.spread)}
+        return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions
 
@@ -271,7 +281,7 @@ class HiddenMarkov(Face):
         params = self._learnt("mean")
         if "scale" in params:
             return params["scale"] ** 2
-        return np.linalg.inv(params["precision"]) if self.emission in ("full", "tied") else 1 / params["precision"]
+        return np.linalg.inv(params["precision"]) if named(self.emission) in ("full", "tied") else 1 / params["precision"]
 
     @property
     def emissionprob_(self):
@@ -309,7 +319,6 @@ class HiddenMarkov(Face):
         if reset:
             self.n_features_in_ = d
             self._refuse_missing(np.isnan(values).all(0))
-            self._centre = np.nanmean(values, 0)
         elif d != self.n_features_in_:
             raise DataError(f"X has {d} features, but HiddenMarkov is expecting {self.n_features_in_} features as input")
 

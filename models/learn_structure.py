@@ -37,6 +37,7 @@ def learn_structure(
     *,
     strength: float = 1.0,
     states: Mapping | None = None,
+    kinds: Mapping | None = None,
     whitelist: Iterable[tuple[str, str]] = (),
     blacklist: Iterable[tuple[str, str]] = (),
     max_parents: int | None = None,
@@ -52,12 +53,14 @@ def learn_structure(
 
     Args:
         data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings, categoricals, booleans and
-            whole numbers are discrete; floats are continuous, each a linear regression on its continuous parents in every
-            configuration of its discrete ones. A discrete column never gets a continuous parent.
+            whole numbers are discrete, floats of at most ten distinct whole numbers as well; other floats are continuous, each a linear
+            regression on its continuous parents in every configuration of its discrete ones. A discrete column never gets a
+            continuous parent.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See `scores.py`.
         method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all discrete or all continuous.
         strength: the equivalent sample size of bdeu: how many rows the prior is worth, spread over all cells.
         states: column → labels (or their number, for 0..r−1), where the data may not show them all.
+        kinds: column → "categorical" or "normal", for those that are not as said of `data`; the states are read from the data.
         whitelist: arcs (parent, child) that must be there.
         blacklist: arcs (parent, child) that must not.
         max_parents: most parents of a node; None: no limit.
@@ -84,7 +87,7 @@ def learn_structure(
     for name, value in {"restarts": restarts, "tabu": tabu, "seed": seed, "max_parents": most}.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
             raise ModelError(f"learn_structure: {name} must be a whole number >= 0, got {value!r}")
-    variables = read(data, states)
+    variables = read(data, states, kinds)
     scores = Scores(variables, score, strength)
     white, black = (list(() if arcs is None else arcs) for arcs in (whitelist, blacklist))
     rules = _rules(variables, white, black, max_parents)
@@ -102,7 +105,15 @@ def learn_structure(
     return dag
 
 
-def structure_score(data, dag: nx.DiGraph, score: str = "bdeu", *, strength: float = 1.0, states: Mapping | None = None):
+def structure_score(
+    data,
+    dag: nx.DiGraph,
+    score: str = "bdeu",
+    *,
+    strength: float = 1.0,
+    states: Mapping | None = None,
+    kinds: Mapping | None = None,
+):
     """The score of a graph, node by node: a pandas Series in column order whose sum is the graph's score.
 
     The scores and their scale are those of the file's first lines; only scores of the same kind, on the same data, compare.
@@ -115,6 +126,7 @@ def structure_score(data, dag: nx.DiGraph, score: str = "bdeu", *, strength: flo
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three.
         strength: s of bdeu, the equivalent sample size.
         states: column → labels, where the data may not show them all.
+        kinds: column → "categorical" or "normal", as in learn_structure.
 
     Returns:
         pandas.Series; −inf where a continuous node has a configuration of discrete parents with too few rows to fit.
@@ -127,7 +139,7 @@ def structure_score(data, dag: nx.DiGraph, score: str = "bdeu", *, strength: flo
     """
     import pandas as pd
 
-    variables = read(data, states)
+    variables = read(data, states, kinds)
     scores = Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
         raise ModelError(f"structure_score: dag must be a networkx.DiGraph, got {type(dag).__name__}: nx.DiGraph([('parent', 'child')])")

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from probml import MAP, DataError, Fit
+from probml import MAP, DataError, Fit, Refusal
 from probml.models.classifier_faces import GaussianDiscriminant
 from probml.models.framed import Framed, counted
 from probml.models.generalized_linear import logistic_regression, softmax_regression
@@ -21,6 +21,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
+LOOSE = 30.0  # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
 GAP = 1e-9  # by which the conditions of the dual's maximum may be missed, in units of the decision value
 COST = ("a number above 0, inf for no penalty", lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
 _LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1), "random_state": SEED, "engine": ENGINE}
@@ -84,11 +85,23 @@ class LogisticRegression(_Planes):
         X, codes, weights = self._balanced(X, y, sample_weight)
         k = len(self.classes_)
         x = self._frame(X, weights, always=k > 2)  # too many coefficients for Newton's steps: units matter to L-BFGS
-        settings = {"weight_scale": "each", "bias_scale": None if self.fit_intercept else 0}
+        # A shift of all intercepts changes no probability: where there is to be a posterior, a prior that tells nothing else holds it.
+        posterior = self.engine is not None and not isinstance(self.engine, MAP)
+        flat = posterior and not np.isfinite(self.C)
+        loose = LOOSE if posterior and k > 2 else None
+        settings = {"weight_scale": None if flat else "each", "bias_scale": loose if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k, **settings)
         engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)), tolerance=float(self.tol))
-        data = {"x": x, "y": codes, "weight_scale": self._scale()}
-        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        data = {"x": x, "y": codes} | ({} if flat else {"weight_scale": self._scale()})
+        try:
+            fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        except Refusal as refusal:
+            if self.engine is None or np.isfinite(self.C):
+                raise
+            raise Refusal(
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights without a prior, and these rows do not "
+                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 ({refusal})"
+            ) from refusal
         self._found(_labelled(fit, self.classes_))
         beta, bias = fit.params["beta"].reshape(X.shape[1], -1), np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1)
         if k > 2 and self.fit_intercept:
@@ -170,7 +183,15 @@ class LinearSVM(_Planes):
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
-        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        try:
+            fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        except Refusal as refusal:
+            if self.engine is None or np.isfinite(self.C):
+                raise
+            raise Refusal(
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights without a prior, and these rows do not "
+                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 ({refusal})"
+            ) from refusal
         self._found(_labelled(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"], fit.params.get("bias", np.zeros(planes)))

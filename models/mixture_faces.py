@@ -7,20 +7,17 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimator import Mixture, flat
 from probml.models import columns
-from probml.models.gaussian_mixture import gaussian_mixture
+from probml.models.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
+from probml.models.kinds import tied
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import precision_near
-from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, sizes, whole
+from probml.models.units import InUnits
+from probml.parameters import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, sizes, whole
 
-# scikit-learn's names, and those of gaussian_mixture
-COVARIANCES = {
-    "full": "full",
-    "tied": "tied",
-    "diag": "diagonal",
-    "spherical": "spherical",
-    "tied diag": "tied diagonal",
-    "tied spherical": "tied spherical",
-}
+COVARIANCE = (
+    "one of 'full', 'tied', 'diag', 'spherical', 'tied diag', 'tied spherical'",
+    lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
+)
 _SEARCH = {
     "n_components": sizes(1),
     "criterion": one_of("bic", "icl", "aic"),
@@ -32,10 +29,10 @@ _SEARCH = {
     "accelerate": FLAG,
     "engine": ENGINE,
 }
-_NORMAL = {"centre": numbers(-np.inf), "mean_scale": number(0.0, above=True), "scale": numbers(0.0)}
+_NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True), "scale": optional(numbers(0.0))}
 
 
-class GaussianMixture(Mixture):
+class GaussianMixture(InUnits, Mixture):
     """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
 
     The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior that no component can
@@ -57,7 +54,8 @@ class GaussianMixture(Mixture):
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
         concentration: pseudo-rows of every component's weight; 1/k or less lets components that are not needed empty themselves.
-        centre, mean_scale, scale: the prior of means and covariances in the data's units, see gaussian_mixture.
+        centre, mean_scale, scale: the prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by
+            default (None) each column's mean and a tenth of its standard deviation: no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -69,7 +67,7 @@ class GaussianMixture(Mixture):
 
     _rules = {
         **_SEARCH,
-        "covariance_type": one_of(*COVARIANCES),
+        "covariance_type": COVARIANCE,
         "hard": FLAG,
         "concentration": numbers(0.0),
         **_NORMAL,
@@ -95,9 +93,9 @@ class GaussianMixture(Mixture):
         accelerate=True,
         hard=False,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         engine=None,
     ):
         self.n_components = n_components
@@ -123,11 +121,10 @@ class GaussianMixture(Mixture):
         return gaussian_mixture(
             k=k,
             d=self.n_features_in_,
-            covariance=COVARIANCES[self.covariance_type],
+            covariance=canonical(self.covariance_type),
             concentration=self.concentration,
-            centre=self.centre,
             mean_scale=self.mean_scale,
-            scale=self.scale,
+            **self._prior(),
         )
 
     def _start(self, X, labels):
@@ -137,7 +134,7 @@ class GaussianMixture(Mixture):
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
             raise ModelError(f"weights_init, means_init and precisions_init need one n_components, got n_components={k!r}")
-        tied = self.covariance_type.startswith("tied")
+        tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)), "precision": ("precisions_init", shape)}
         start = {}
@@ -163,6 +160,12 @@ class GaussianMixture(Mixture):
                 "of the likelihood. Drop it, or keep prior=True"
             )
 
+    def _doubt(self, X):
+        for j in range(X.shape[1]):
+            if tied(X[:, j]):
+                columns.say_ties(self._column(j), X[:, j], "Drop it, or take MixedMixture, which treats it as categories")
+        return []
+
     @property
     def means_(self):
         return self.fit_.params["mean"]
@@ -174,18 +177,19 @@ class GaussianMixture(Mixture):
     @property
     def covariances_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if self.covariance_type in ("full", "tied") else 1 / precision
+        return np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied") else 1 / precision
 
 
 def _matrix(covariance_type: str, d: int) -> tuple[int, ...]:
     """The shape of one precision."""
-    if covariance_type.endswith("spherical"):
-        return ()
-    return (d,) if covariance_type.endswith("diag") else (d, d)
+    name = canonical(covariance_type)
+    return () if name.endswith("spherical") else (d,) if name.endswith("diagonal") else (d, d)
 
 
-class _Columns(Mixture):
+class _Columns(InUnits, Mixture):
     """A mixture whose columns are independent given the component: naive Bayes with its classes unseen."""
+
+    _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
 
     def _settings(self):
         """(categorical, kinds) of the columns."""
@@ -201,11 +205,16 @@ class _Columns(Mixture):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", *_NORMAL, "shape", "rate") if hasattr(self, name)}
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape") if hasattr(self, name)}
+        given |= self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
     def _judge(self, X, codes):
         columns.refuse_constant(self.columns_, self._data(X))
+
+    def _doubt(self, X):
+        columns.warn_of_ties(self.columns_, self._data(X))
+        return [self.columns_.status] if self.columns_.status else []
 
     def _rows_of(self, data):
         return self.columns_.rows(data)
@@ -223,16 +232,17 @@ class MixedMixture(_Columns):
 
     Args:
         n_components: components, k; or several to choose among, as in GaussianMixture.
-        categorical: None, "all", or the categorical columns by name or index. Of a DataFrame the columns of text, booleans and
-            categories are categorical by themselves.
-        kinds: a kind for all columns, or column → kind: "normal" (the default), "categorical", "bernoulli", "poisson",
-            "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
+            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
+            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
         categories: None (those that are seen), or column → categories, or one list for all.
         alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre, mean_scale, scale: as in
             GaussianMixture.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
+            column's mean waiting time.
 
     Attributes:
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
@@ -248,7 +258,7 @@ class MixedMixture(_Columns):
         "alpha": number(0.0, above=True),
         **_NORMAL,
         "shape": number(0.0, above=True),
-        "rate": number(0.0, above=True),
+        "rate": optional(number(0.0, above=True)),
     }
 
     def __init__(
@@ -268,11 +278,11 @@ class MixedMixture(_Columns):
         prior=True,
         accelerate=True,
         concentration=1.0,
-        centre=0.0,
+        centre=None,
         mean_scale=1000.0,
-        scale=0.1,
+        scale=None,
         shape=2.0,
-        rate=0.01,
+        rate=None,
         engine=None,
     ):
         self.n_components = n_components
@@ -370,7 +380,7 @@ class PoissonMixture(_Columns):
         accelerate=True,
         concentration=1.0,
         shape=2.0,
-        rate=0.01,
+        rate=None,
         engine=None,
     ):
         self.n_components = n_components

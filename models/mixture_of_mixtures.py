@@ -12,9 +12,10 @@ clustering, discriminant analysis, and density estimation" (MclustDA).
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
+from numpyro.distributions import constraints
 
 import probml
-from probml.models.gaussian_mixture import shapes
+from probml.models.gaussian_mixture import from_data, shapes
 
 
 @probml.model
@@ -35,16 +36,17 @@ def mixture_of_mixtures(
             of the components in a class.
     """
     tied, prior, normal = shapes(covariance, "mixture_of_mixtures")
+    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
     weights = sample("weights", dist.Dirichlet(jnp.full(classes, concentration)))
     outer, inner = plate("class_plate", classes, dim=-2), plate("component", k, dim=-1)
     with plate("classes", classes):
         shares = sample("shares", dist.Dirichlet(jnp.full(k, concentration)))
     if tied:
-        precision = sample("precision", prior(jnp.full(d, scale)))
+        precision = sample("precision", prior(scale))
     with outer, inner:
         if not tied:
-            precision = sample("precision", prior(jnp.full(d, scale)))
-        mean = sample("mean", normal(jnp.full(d, centre), precision / mean_scale**2))
+            precision = sample("precision", prior(scale))
+        mean = sample("mean", normal(centre, precision / mean_scale**2))
     with probml.rows():
         label = sample("class", dist.Categorical(weights))
         z = sample("z", dist.Categorical(shares[label]))

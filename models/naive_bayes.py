@@ -29,8 +29,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import plate, sample
+from numpyro.distributions import constraints
 
 import probml
+from probml.models.gaussian_mixture import from_data
 
 
 class _Prior(NamedTuple):
@@ -40,6 +42,17 @@ class _Prior(NamedTuple):
     scale: Any
     shape: Any
     rate: Any
+
+    def of(self, name: str, kind: str, size: tuple[int, ...]) -> "_Prior":
+        """The prior of one feature: what is to stand in the data is a site of its own."""
+
+        def given(word, value, support=constraints.positive):
+            found = from_data(f"{name}_prior_{word}", value, *(size or (1,)), support) if isinstance(value, str) else value
+            return found if size or not isinstance(value, str) else found[0]
+
+        if kind == "normal":
+            return self._replace(centre=given("centre", self.centre, constraints.real), scale=given("scale", self.scale))
+        return self._replace(rate=given("rate", self.rate)) if kind in ("poisson", "exponential") else self
 
 
 def _vector(distribution, size):
@@ -112,14 +125,17 @@ def naive_bayes(
         mean_scale: c, prior standard deviation of such a mean, in standard deviations of the feature in its class.
         scale: s > 0, standard deviation of a normal feature in a class, in its units, worth one or two rows.
             The defaults suit spreads above about 0.03 and centres within 1000 spreads of 0: see gaussian_mixture.
+            centre, scale or rate "each" makes it sites `f_prior_centre`, `f_prior_scale` or `f_prior_rate`, (d,), (1,) of a feature
+            that is no vector, to be given in the data: models that differ in them alone compile once.
         shape: pseudo-events of the Gamma prior of a Poisson or exponential rate.
         rate: pseudo-rows (Poisson) or pseudo-time (exponential) in which they came; the small default says next to nothing.
     """
     prior = _Prior(alpha, centre, mean_scale, scale, shape, rate)
     kinds = {name: _parse(name, kind) for name, kind in features.items()}
+    priors = {name: prior.of(name, kind, size) for name, (kind, size) in kinds.items()}
     weights = sample("weights", dist.Dirichlet(jnp.full(classes, concentration)))
     with plate("classes", classes):
-        parameters = {name: _KINDS[kind][0](name, size, prior) for name, (kind, size) in kinds.items()}
+        parameters = {name: _KINDS[kind][0](name, size, priors[name]) for name, (kind, size) in kinds.items()}
     with probml.rows():
         label = sample(target, dist.Categorical(weights))
         for name, (kind, size) in kinds.items():

@@ -131,7 +131,8 @@ class BayesianLinearRegression(_Regression):
         if found.rows <= centred and self.noise is None:
             raise DataError(f"n_samples=1: one row does not tell the noise{' beside the intercept' * centred}; give more, or noise=...")
         self.moments_, self._scales = found, []
-        groups = [[j] for j in range(d)] if self.weight_scale == "each" else [np.arange(d)]
+        each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
+        groups = [[j] for j in range(d)] if each else [np.arange(d)]
         variance = None if self.noise is None else float(self.noise) ** 2
         for i in range(y.shape[1]):
             given, floor = evidence.problem(found, 0, d, i, centred), self._floor(y[:, i], centred)

@@ -32,6 +32,7 @@ from scipy.special import gammaln, xlogy
 
 from probml import DataError, ModelError
 from probml.models.bayesian_network import named
+from probml.models.kinds import discrete, refuse_dates
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 LEAST = 1e-10  # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that counts
@@ -60,10 +61,11 @@ def shown(names, wrong=None) -> str:
     return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
-def read(data, states: Mapping | None = None) -> Variables:
+def read(data, states: Mapping | None = None, kinds: Mapping | None = None) -> Variables:
     """A DataFrame, a pyarrow Table or a mapping name → column, as codes and floats.
 
-    Strings, categoricals, booleans and whole numbers are discrete, and so is what `states` names; floats are continuous.
+    Strings, categoricals, booleans and whole numbers are discrete, and so is what `states` names, and floats that are few distinct whole
+    numbers (probml.models.kinds); other floats are continuous. `kinds` says otherwise: column → "categorical" or "normal".
     Codes follow the order of `states`, else of the categorical, else the sorted values, numbers before text.
 
     Raises:
@@ -79,6 +81,14 @@ def read(data, states: Mapping | None = None) -> Variables:
     states = dict(states or {})
     if strange := [name for name in states if name not in names]:
         raise DataError(f"states names {strange[0]!r}, which is not a column; {shown(names, strange[0])}")
+    kinds = dict(kinds or {})
+    for name, kind in kinds.items():
+        if name not in names:
+            raise DataError(f"kinds names {name!r}, which is not a column; {shown(names, name)}")
+        if kind not in ("categorical", "normal"):
+            raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or 'normal'")
+        if kind == "normal" and name in states:
+            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: say one of them")
     series = {name: _series(name, value) for name, value in items}
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
@@ -86,7 +96,7 @@ def read(data, states: Mapping | None = None) -> Variables:
         raise DataError(f"the data is empty: expected at least 1 row and 1 column, got {rows} rows and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
         raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, another has {rows}: every column needs the same rows")
-    found = [_column(name, column, states.get(name)) for name, column in series.items()]
+    found = [_column(name, column, states.get(name), kinds.get(name)) for name, column in series.items()]
     return Variables(names, tuple(labels for labels, _ in found), tuple(values for _, values in found), rows)
 
 
@@ -115,15 +125,23 @@ def _series(name, value):
     return column
 
 
-def _column(name, column, given) -> tuple[tuple | None, np.ndarray]:
+def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray]:
     """(labels, codes) of a discrete column, (None, floats) of a continuous one."""
     import pandas as pd
 
     kind = column.dtype
+    if said == "normal":
+        try:
+            return None, _float(name, column.to_numpy(np.float64))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"column {name!r} is to be 'normal' and holds values that are no numbers ({error})") from None
+    refuse_dates(column, f"column {name!r}")
     floats = pd.api.types.is_float_dtype(kind) or (
         pd.api.types.is_object_dtype(kind) and pd.api.types.infer_dtype(column) in ("floating", "mixed-integer-float")
     )
-    if given is None and floats:
+    if given is None and floats and said is None and not discrete(column.to_numpy(np.float64)):
         return None, _float(name, column.to_numpy(np.float64))
     if given is None and isinstance(kind, pd.CategoricalDtype):
         return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)

@@ -72,8 +72,8 @@ def compare(
 
     Returns:
         DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out score, else the evidence, else
-        elpd_loo, each if all models have it, else bic); `attrs["missing"]` says why a number is NaN, model → column → reason;
-        `attrs["notes"]`.
+        elpd_loo, each if all models have it, else bic); `attrs["missing"]` says why a number is not there, model → column → reason: one
+        that could not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
 
     Raises:
         ModelError: no fits; no data; what is no Fit; scikit-learn absent. DataError: other rows, or another number of them.
@@ -104,6 +104,7 @@ def compare(
                 pointwise["elpd_kfold"][name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 missing[name] |= dict.fromkeys(FOLDS, str(error))
+                warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning, stacklevel=2)
     table = pd.DataFrame.from_dict(records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO, *(FOLDS if splits is not None else ())]).astype(float)
     table.index.name = "model"
@@ -236,6 +237,19 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
                 where = f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape else f": shapes {a.shape} and {b.shape}"
                 raise DataError(f"compare: '{first.name}' and '{other.name}' saw different values of '{site}'{where}")
     return first.rows
+
+
+def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any]) -> None:
+    """Warn of contestants that could not be judged at all, each with its reason; they have no row.
+
+    Raises:
+        ModelError: none could be judged.
+    """
+    if failed and len(failed) == len(contestants):
+        shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
+        raise ModelError(f"{verb}: none of the contestants could be judged: {shown}")
+    for name, reason in failed.items():
+        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=4)
 
 
 def mapping(held: chunks.Data) -> dict[str, np.ndarray]:

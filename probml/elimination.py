@@ -11,11 +11,8 @@ log-sum-exp over broadcast tables instead: no such limit, but every table is hel
 Source: Dechter 1999 (bucket elimination); Darwiche 2003 (marginals by differentiation); Eisner 2016 (the same for forward-backward).
 """
 
-import heapq
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import combinations
 from typing import NamedTuple
 
 import jax
@@ -23,6 +20,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from probml import levelwise
+from probml.orders import best_order, min_fill, widest, work  # noqa: F401  orders are part of elimination
 
 MANY = 64  # names from which all buckets of a level are worked on at once (levelwise): less compiling, somewhat slower to run
 
@@ -34,78 +32,6 @@ class Factor(NamedTuple):
     names: tuple[str, ...]
 
 
-def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], eliminate: Collection[str]) -> tuple[str, ...]:
-    """Greedy order of the names of `eliminate`: next goes the one whose removal adds the fewest edges to the interaction graph.
-
-    Ties go to the smaller clique (in entries), then to the name; names not in `eliminate` stay in the graph.
-    Cost: O(edges x degree), 1,000 names in well under a second: fill counts are updated, never recounted.
-    """
-    near = _interaction(scopes, eliminate)
-    fill = {v: sum(len(near[v] - near[u]) - 1 for u in near[v]) // 2 for v in near}  # near[v] - near[u] contains u
-    entries = {v: math.prod(sizes[u] for u in (v, *near[v])) for v in near}
-    wanted = set(eliminate)
-    heap = [(fill[v], entries[v], v) for v in wanted]
-    heapq.heapify(heap)
-    order = []
-    while heap:
-        count, size, v = heapq.heappop(heap)
-        if v not in wanted or (count, size) != (fill[v], entries[v]):
-            continue  # an entry that a later update replaced
-        order.append(v)
-        wanted.remove(v)
-        around = near.pop(v)
-        touched = set(around)
-        for u in around:
-            fill[u] -= len(near[u] - around) - 1  # pairs (v, w) that were missing; near[u] - around contains v
-            near[u].remove(v)
-            entries[u] //= sizes[v]
-        for a, b in [pair for pair in combinations(around, 2) if pair[1] not in near[pair[0]]] if count else []:
-            shared = near[a] & near[b]
-            touched |= shared
-            for w in shared:
-                fill[w] -= 1
-            for u, new in ((a, b), (b, a)):
-                fill[u] += len(near[u]) - len(shared)
-                near[u].add(new)
-                entries[u] *= sizes[new]
-        for u in touched & wanted:
-            heapq.heappush(heap, (fill[u], entries[u], u))
-    return tuple(order)
-
-
-def widest(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """The largest table that eliminating in this order creates or meets, and its number of entries per row."""
-    cliques = [*map(frozenset, scopes), *_cliques(scopes, order)]
-    size, clique = max(((math.prod(sizes[u] for u in names), sorted(names)) for names in cliques), default=(1, []))
-    return tuple(clique), size
-
-
-def work(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Sequence[str]) -> int:
-    """The entries of all tables that eliminating in this order meets, per row."""
-    return sum(math.prod(sizes[u] for u in clique) for clique in _cliques(scopes, order))
-
-
-def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
-    """The names that meet when each name of the order goes."""
-    found, near = [], _interaction(scopes, order)
-    for v in order:
-        around = near.pop(v)
-        found.append(frozenset(around | {v}))
-        near |= {u: (near[u] | around) - {u, v} for u in around}
-    return found
-
-
-def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:
-    """Neighbours of each name: two names are neighbours if some factor holds both."""
-    import networkx as nx  # late: 0.2 s that `import probml` need not take
-
-    graph = nx.Graph()
-    for scope in [*map(tuple, scopes), *((name,) for name in isolated)]:
-        graph.add_nodes_from(scope)
-        graph.add_edges_from(combinations(scope, 2))
-    return {v: set(graph[v]) for v in graph}
-
-
 def evidence(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> jax.Array:
     """log sum over all joint states of the product of the factors, per row.
 
@@ -114,7 +40,7 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool
 
     Args:
         factors: the factor graph.
-        order: every name of the factors, first to be summed out first; see `min_fill`.
+        order: every name of the factors, first to be summed out first; see `best_order`.
         log_space: no limit of range, but slower; see the top of this file.
 
     Returns: log evidence in nats, shape (n,), or (1,) if every factor has rows axis 1.

@@ -8,6 +8,7 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 
 import dataclasses
 import sys
+import warnings
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, ClassVar
@@ -61,6 +62,18 @@ class Face(BaseEstimator):
 
     def _start(self, X, labels) -> dict[str, Any]:
         """Starting values of parameters for iterative engines."""
+        return {}
+
+    def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
+        """Values of the prior's own sites, measured on the rows; `further`: these come beside those before."""
+        return {}
+
+    def _doubt(self, X) -> list[str]:
+        """What a user should know of these rows: notes for `status`; what is wrong more likely than not is a warning as well."""
+        return []
+
+    def _together(self, others) -> dict[str, Any]:
+        """As `_hyper`, of the rows of this face and of others."""
         return {}
 
     # Reading what the user gave
@@ -121,7 +134,7 @@ class Face(BaseEstimator):
     def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
-        if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= set(start):
+        if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
             ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM) else engine for engine in ladder)
         for engine in ladder:
@@ -137,6 +150,12 @@ class Face(BaseEstimator):
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
         self.lower_bound_ = float(self.lower_bounds_[-1])
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, and what was guessed or is in doubt."""
+        check_is_fitted(self, "fit_")
+        return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
 
     # Answers
 
@@ -189,10 +208,19 @@ def flat(X: np.ndarray) -> np.ndarray:
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
+def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+    """A fit whose prior's own sites have other values, to be solved again with further rows."""
+    if not values:
+        return fit
+    given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype) for name, value in values.items()}}
+    kept = None if fit.kept is None else fit.kept._replace(known=fit.kept.known._replace(given=given))
+    return dataclasses.replace(fit, given=given, kept=kept)
+
+
 def n_parameters(fit: Fit) -> int:
-    """Free parameters of a model: the unconstrained coordinates of every parameter site."""
+    """Free parameters of a model: the unconstrained coordinates of every parameter site that is not given."""
     sites = fit.structure.sites
-    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters]
+    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters if name not in fit.given]
     return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int)) for support, shape in shapes)
 
 
@@ -213,10 +241,15 @@ class Classifier(ClassifierMixin, Face):
         if not self.prior:
             self._judge(X, codes)
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
-        fit = self._infer(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
+        self.notes_ = self._doubt(X)
+        data |= self._hyper(data, weights)
+        fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
         fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
         return self
+
+    def _solve(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+        return self._infer(model, data, weights, start, complete)
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from it."""
@@ -284,7 +317,9 @@ class Additive:
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
         X, codes, weights = self._batch(X, y, sample_weight, self.classes_, False)
         data = {**self._data(X), self._target: codes}
-        kept = dataclasses.replace(self.fit_, names={k: v for k, v in self.fit_.names.items() if k != self._target})  # codes, not labels
+        before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
+        data |= values
+        kept = dataclasses.replace(before, names={k: v for k, v in before.names.items() if k != self._target})  # codes, not labels
         fit = dataclasses.replace(kept.update(data, weights=weights), names=self.fit_.names)
         self._keep(fit, self.total_weight_ + (len(codes) if weights is None else weights.sum()))
         return self
@@ -300,7 +335,8 @@ class Additive:
             check_is_fitted(other, "fit_")
             if type(other) is not type(self) or other.fit_.model != self.fit_.model or not np.array_equal(other.classes_, self.classes_):
                 raise DataError(f"merge: expected {self.fit_.model!r} with the classes {self.classes_.tolist()}, got {other.fit_.model!r}")
-            self._keep(self.fit_.merge(other.fit_), self.total_weight_ + other.total_weight_)
+            values = self._together([other])
+            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)), self.total_weight_ + other.total_weight_)
         return self
 
 
@@ -321,6 +357,8 @@ class Mixture(DensityMixin, Face):
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._judge(X, None)
+        self.notes_ = self._doubt(X)
+        data |= self._hyper(data, weights)
         if isinstance(self.n_components, Integral):
             self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None), False), total)
         else:
@@ -345,6 +383,16 @@ class Mixture(DensityMixin, Face):
         self.table_ = pd.DataFrame(records)
         self.fits_, self.n_components_ = fits, int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"])
         self._keep(fits[self.n_components_], total)
+        if len(components) > 1 and self.n_components_ in (components[0], components[-1]) and self.n_components_ > 1:
+            end = "largest" if self.n_components_ == components[-1] else "smallest"
+            self.notes_.append(f"n_components={self.n_components_} is the {end} of the range: others beyond it may be better")
+            if end == "largest":
+                warnings.warn(
+                    f"{type(self).__name__}: the best n_components by {self.criterion} is {self.n_components_}, the largest tried: "
+                    "more may be better still. Give a longer range; if it never ends, the components do not suit the columns",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
     def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
         """Components → Fit: one program for all restarts of all, where a model with fewer is one with some impossible."""

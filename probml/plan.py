@@ -287,14 +287,14 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     scopes += [draft.scope(site.name) for site in asked if site.time is None]
     inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
     inside += [draft.scope(site.name) for site in asked if site.time is not None]
-    step_order = elimination.min_fill(inside, sizes, inner)
+    step_order = elimination.best_order(inside, sizes, inner)
     if merge_globals:
         scopes += [tuple(draft.globals)] * bool(draft.globals)
-    order = elimination.min_fill(scopes, sizes, local)
+    order = elimination.best_order(scopes, sizes, local)
     clique, entries = elimination.widest(scopes, sizes, order) if scopes else ((), 1)
     outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
     outer_scopes += [draft.scope(name) for name in draft.penalties]
-    global_order = elimination.min_fill(outer_scopes, sizes, outer)
+    global_order = elimination.best_order(outer_scopes, sizes, outer)
     wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
     step, step_entries = elimination.widest(inside, sizes, step_order) if inside else ((), 1)
     joint = (*draft.along, *draft.chains)  # a chain moves between all pairs of its joint states

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml import chunks, reports
-from probml.compare import engine_of, mapping, own_rows, splits_of
+from probml.compare import engine_of, left_out, mapping, own_rows, splits_of
 from probml.fit import Fit
 from probml.language import ModelError
 from probml.tables import DataError
@@ -131,13 +131,16 @@ def predictions(
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
+    failed: dict[str, str] = {}
     missing: dict[str, dict[str, str]] = {}
     for name, contestant in contestants.items():
         try:
             terms[name], why = _terms(contestant, truth, splits, others, seed)
             missing[name] = {} if why is None else dict.fromkeys(("log_score", "brier") if discrete else ("log_score",), why)
         except (ModelError, DataError) as error:
-            terms[name], missing[name] = {}, dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
+            failed[name] = str(error)
+            missing[name] = dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
+    left_out("compare", failed, contestants)
     table = _table(terms, DISCRETE if discrete else CONTINUOUS, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()), default=0))
     alive = table.notna().any(axis=1)  # a contestant that could not be judged at all does not choose the criterion

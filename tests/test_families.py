@@ -123,7 +123,7 @@ CORNERS = {
     "a probability of 0 of success": (dist.Geometric(jnp.array([0.0, 0.5])), [[0, 0], [5, 0]], [-np.inf, -np.inf]),
     "no trial can succeed": (dist.Binomial(3, jnp.array([0.0, 1.0])), [[0, 3], [1, 3], [0, 2]], [0.0, -np.inf, -np.inf]),
     "more successes than trials": (dist.Binomial(3, jnp.array([0.5, 0.5])), [[4, 0], [3, 0]], [-np.inf, 6 * np.log(0.5)]),
-    "a waiting time of 0": (dist.Exponential(jnp.array([1.0, 2.0])), [[0.0, 1.0], [1.0, 1.0]], [-np.inf, np.log(2) - 3]),
+    "a waiting time of 0": (dist.Exponential(jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]], [np.log(2) - 2, -np.inf]),
     "an amount of 0": (dist.Gamma(2.0, jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]], [-np.inf, -np.inf]),
     "a negative LogNormal": (dist.LogNormal(0.0, jnp.array([1.0, 2.0])), [[-1.0, 1.0], [0.0, 1.0]], [-np.inf, -np.inf]),
     "shares of 0 and 1": (dist.Beta(2.0, jnp.array([1.0, 2.0])), [[0.0, 0.5], [1.0, 0.5]], [-np.inf, -np.inf]),
@@ -654,8 +654,7 @@ def single(family: str):
 BAD = {
     "a negative Poisson count": ("Poisson", [1, -2], "count.*-2.*row 1"),
     "half a Poisson count": ("Poisson", [1, 2.5], "count.*2.5.*row 1"),
-    "an Exponential of 0": ("Exponential", [1.0, 0.0], "positive.*0.0.*row 1"),
-    "a negative Exponential": ("Exponential", [1.0, -1.0], "positive.*-1.0.*row 1"),
+    "a negative Exponential": ("Exponential", [1.0, -1.0], "zero or positive.*-1.0.*row 1"),
     "a Gamma of 0": ("Gamma", [1.0, 0.0], "positive.*0.0.*row 1"),
     "a LogNormal of 0": ("LogNormal", [nan, 1.0, 0.0], "positive.*0.0.*row 2"),
     "a negative Geometric count": ("Geometric", [1, -1], "count.*-1.*row 1"),

@@ -289,3 +289,14 @@ def test_a_users_own_functions_say_what_their_priors_penalise():
     assert "C = 4" in next(record["equals"] for record in told.penalties if record["parameter"] == "beta")
     fit = softmax_regression(states=3).fit({"x": X, "y": Y})
     assert fit.converged and (fit.predict({"x": X}, "y") == Y).mean() > 0.95
+
+
+def test_three_classes_have_a_posterior_though_their_intercepts_are_flat():
+    random = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    x = random.normal(size=(60, 2)) + 2 * y[:, None] * np.array([1.0, -0.5])
+    mode, posterior = LogisticRegression().fit(x, y), LogisticRegression(engine=probml.Laplace()).fit(x, y)
+    np.testing.assert_allclose(posterior.coef_, mode.coef_, atol=1e-2)
+    np.testing.assert_allclose(posterior.predict_proba(x), mode.predict_proba(x), atol=0.1)
+    with pytest.raises(probml.Refusal, match=r"LogisticRegression\(C=inf, engine=Laplace.*finite C"):
+        LogisticRegression(C=np.inf, engine=probml.Laplace()).fit(x, y)

@@ -512,3 +512,12 @@ def test_what_cannot_be_fitted_is_refused_by_name(face, change, words):
 @parametrize_with_checks([BayesianLinearRegression()])
 def test_bayesian_linear_regression_keeps_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+def test_weight_scales_may_be_an_array():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(30, 3))
+    y = x @ [1.0, 2.0, 3.0] + 0.1 * random.normal(size=30)
+    listed, array = (BayesianLinearRegression(weight_scale=scale).fit(x, y) for scale in ([1.0, 2.0, 1e-6], np.array([1.0, 2.0, 1e-6])))
+    np.testing.assert_array_equal(array.coef_, listed.coef_)
+    assert abs(array.coef_[2]) < 1e-3 and array.lambda_.shape == (3,)

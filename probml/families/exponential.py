@@ -8,16 +8,21 @@ from probml.families.categorical import log_table
 
 
 class Exponential:
-    """log p(x) = log rate − rate x for x > 0."""
+    """log p(x) = log rate − rate x for x >= 0: no time at all is a waiting time, though NumPyro draws none."""
 
     types = (dist.Exponential,)
     name = "Exponential"
     event = 0
+    words = "zero or positive"
     argument_event = {"rate": 0}
     canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
 
     def arguments(self, base):
         return {"rate": base.rate}
+
+    @staticmethod
+    def inside(values):
+        return values >= 0
 
     def states(self, arguments):
         return None
@@ -30,7 +35,7 @@ class Exponential:
         return {"eta": -rate, "constant": log_table(rate)}
 
     def log_density(self, natural, x, seen):
-        return linear.log_density(natural, x, seen, x > 0, lambda x: ([x], jnp.zeros_like(x)))
+        return linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))
 
     def predictive(self, arguments, x, seen):
         """rate ~ Gamma(a, b): Lomax, a b^a / (b + x)^(a+1)."""

@@ -1,0 +1,70 @@
+"""Which kind a column of data is, where nobody said: one rule for every face and for learning structure.
+
+| values | kind |
+|---|---|
+| text, booleans, categories | categorical |
+| at most `FEW` distinct whole numbers, each seen `OFTEN` times on average | categorical: a normal's precision would run away on them |
+| other numbers | a number |
+| dates and times | refused |
+"""
+
+import numpy as np
+
+from probml import DataError
+
+FEW = 10  # distinct values up to which whole numbers are categories
+OFTEN = 5  # how often each of them is seen, on average
+GLANCE = 1000  # rows that are looked at first: most columns of numbers end there
+
+
+def refuse_dates(column, name: str) -> None:
+    """Refuse a column of dates, times or lengths of time.
+
+    Raises:
+        DataError: naming the column, and what to do.
+    """
+    dtype = column.dtype
+    if getattr(dtype, "kind", "O") not in "Mm" and not str(dtype).startswith(("date", "time", "duration", "period")):
+        return
+    raise DataError(
+        f"{name} holds dates or times ({dtype}), whose kind nothing says. Make a number of it, such as "
+        "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as column.dt.month.astype(str)"
+    )
+
+
+def discrete(values) -> bool:
+    """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several times."""
+    values = np.asarray(values)
+    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and _often(values)
+
+
+def tied(values) -> bool:
+    """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink onto one; NaN unseen."""
+    values = np.asarray(values, float)
+    return _few(values[:GLANCE], whole=False) and (len(values) <= GLANCE or _few(values, whole=False)) and _often(values)
+
+
+def _few(values, whole: bool = True) -> bool:
+    seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    if whole and values.dtype.kind == "f" and not (seen == np.floor(seen)).all():
+        return False
+    return len(np.unique(seen)) <= FEW
+
+
+def _often(values) -> bool:
+    seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    distinct = len(np.unique(seen))
+    return distinct > 1 and len(seen) >= OFTEN * distinct
+
+
+def usual(column, name: str) -> str:
+    """The kind of a column of a table: "categorical" or "normal".
+
+    Raises:
+        DataError: dates.
+    """
+    refuse_dates(column, name)
+    if getattr(column.dtype, "kind", "O") not in "iuf":
+        return "categorical"
+    values = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(column, "to_numpy") else column
+    return "categorical" if discrete(values) else "normal"

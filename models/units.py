@@ -1,0 +1,117 @@
+"""The data's own units: moments of columns by which a face sets its priors, so that no unit of measurement matters.
+
+They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior set by parts is that of the whole.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+SHARE = 0.1  # the default of `scale`, in spreads of a column
+TIME = 0.01  # the default of `rate`, in mean waiting times of a column, or rows of counts
+
+
+class Moments(NamedTuple):
+    """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a class, the last one without a label."""
+
+    weight: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Those of the rows of both."""
+        weight = self.weight + other.weight
+        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
+        apart = other.mean - self.mean
+        mean = np.where(self.weight > 0, self.mean + share * apart, other.mean)
+        both = np.where((self.weight > 0) & (other.weight > 0), self.weight * share * apart**2, 0.0)
+        return Moments(weight, mean, self.square + other.square + both)
+
+    def pooled(self) -> "Moments":
+        """All groups as one."""
+        total = Moments(*(value[:1] for value in self))
+        for i in range(1, len(self.weight)):
+            total = total + Moments(*(value[i : i + 1] for value in self))
+        return total
+
+    @property
+    def centre(self) -> np.ndarray:
+        """(d,)."""
+        return self.pooled().mean[0]
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Standard deviations within the classes seen, else of all rows; of a constant column the size of its value, or 1; (d,)."""
+        known, total, mean = self.weight[:-1].sum(0), self.pooled(), np.abs(self.centre)
+        least = np.finfo(np.float32).eps ** 2 * total.mean[0] ** 2  # rounding is no spread
+        within = self.square[:-1].sum(0) / np.maximum(known, np.finfo(float).tiny)
+        overall = total.square[0] / np.maximum(total.weight[0], np.finfo(float).tiny)
+        best = np.where((known > 0) & (within > 1e-12 * overall), within, overall)
+        return np.where(best > least, np.sqrt(best), np.where(mean > 0, mean, 1.0))
+
+
+def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
+    """Moments of the rows X (n, d), NaN unseen, in the groups that `codes` (n,) name; NaN there, or no codes: the last group."""
+    X = np.asarray(X, float)
+    weights = np.ones(len(X)) if weights is None else np.asarray(weights, float)
+    found = np.zeros((3, groups + 1, X.shape[1]))
+    for group in range(groups + 1):
+        if codes is not None:
+            mine = np.isnan(codes) if group == groups else codes == group
+        else:
+            mine = np.full(len(X), group == groups)
+        if not mine.any():
+            continue
+        x, w = (X, weights) if mine.all() else (X[mine], weights[mine])
+        seen = ~np.isnan(x)
+        x, w = np.where(seen, x, 0.0), w[:, None] * seen
+        total = w.sum(0)
+        safe = np.where(total > 0, total, 1.0)
+        first = x[0]  # of large numbers the differences are summed
+        mean = first + (w * (x - first)).sum(0) / safe
+        found[:, group] = total, np.where(total > 0, mean, 0.0), (w * (x - mean) ** 2).sum(0)
+    return Moments(*found)
+
+
+class InUnits:
+    """A face whose prior is in units of its columns where the settings `centre`, `scale` and `rate`, those it has, are None."""
+
+    _named: ClassVar[dict[str, str]] = {"x": "prior"}  # site of the columns → what the names of the prior's sites begin with
+
+    def _prior(self) -> dict[str, Any]:
+        """The settings of the model: "each" for what is measured; before there are rows, the function's own defaults."""
+        names = [name for name in ("centre", "scale", "rate") if hasattr(self, name)]
+        found = {name: "each" if getattr(self, name) is None else getattr(self, name) for name in names}
+        return found if hasattr(self, "_moments") else {name: value for name, value in found.items() if not isinstance(value, str)}
+
+    def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
+        groups = 0 if codes is None else len(self.classes_)
+        return {site: moments(data[site], weights, codes, groups) for site in self._named if site in data}
+
+    def _hyper(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
+        """Site → value of what is measured; `further`: these rows come beside those before."""
+        found = self._measure(data, weights, data.get(self._target))
+        old = getattr(self, "_moments", {}) if further else {}
+        return self._given({site: old[site] + value if site in old else value for site, value in found.items()})
+
+    def _given(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
+        self._moments, out = found, {}
+        for site, value in found.items():
+            prefix, prior = self._named[site], self._prior()
+            if prefix.startswith(("exponential", "poisson")):
+                if prior.get("rate") == "each":
+                    mean = value.centre
+                    out[f"{prefix}_rate"] = TIME * np.where((mean > 0) & prefix.startswith("exponential"), mean, 1.0)
+                continue
+            if isinstance(prior["centre"], str):
+                out[f"{prefix}_centre"] = value.centre
+            if isinstance(prior["scale"], str):
+                out[f"{prefix}_scale"] = SHARE * value.spread
+        return out
+
+    def _together(self, others) -> dict[str, np.ndarray]:
+        """As `_hyper`, of the rows of this face and of others."""
+        total = dict(self._moments)
+        for other in others:
+            total = {site: value + other._moments[site] for site, value in total.items()}
+        return self._given(total)
