@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.blocks import users
+from probml.blocks import blocks, users
 from probml.compiling import jit
 from probml.language import Refusal
 from probml.levels import Level
@@ -106,13 +106,15 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     return jnp.stack([same(*pair) for pair in pairs])
 
 
+@functools.lru_cache(maxsize=512)
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
-    indexed = getattr(plan.structure, "indexed", {})
-    for given, index in indexed.items():
+    normal = [set(block.names) for stage in blocks(plan, True) for block in stage if block.form == "gaussian" and block.conjugate]
+    for given, index in plan.structure.indexed.items():
         members = {name for name, _ in index.parameters if name in plan.free}
         proper = [name for name in plan.free if name in members and sites[name].kind != "ImproperUniform"]
-        shared = tuple(name for name in plan.free if name not in members)
+        beside = {n for group in normal if group & members for n in group}  # of jointly normal parameters the mode is the mean
+        shared = tuple(name for name in plan.free if name not in members | beside)
         if not proper or not shared or index.length < 2 or rows >= FEW * index.length:
             continue
         each = rows / index.length

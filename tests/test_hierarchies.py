@@ -180,3 +180,75 @@ def test_effects_that_the_data_tell_keep_their_own_coordinates():
     np.testing.assert_allclose(shares(0.0), 0.0)
     assert np.all(shares(1e4) > 0.99)
     assert np.all((shares(1.0) > 0.05) & (shares(1.0) < 0.7))
+
+
+@probml.model
+def items(student, item, students: int):
+    discrimination = sample("discrimination", dist.LogNormal(0.0, 0.5).expand([4]).to_event(1))
+    difficulty = sample("difficulty", dist.Normal(0.0, 2.0).expand([4]).to_event(1))
+    with plate("students", students):
+        ability = sample("ability", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        sample("right", dist.Bernoulli(logits=discrimination[item] * (ability[student] - difficulty[item])))
+
+
+def answers(students):
+    student, item = np.divmod(np.arange(4 * students), 4)
+    return {"student": student, "item": item, "right": (student + item) % 2}
+
+
+def test_members_of_few_rows_beside_what_all_share_are_incidental():
+    """Neyman & Scott (1948): four answers a student, two hundred an item."""
+    told = items(students=50).explain(answers(50))
+    roles = {row["site"]: row["role"] for row in told.sites}
+    assert roles["ability"] == "parameter of a hierarchy: few rows for each member"
+    assert roles["difficulty"] == roles["discrimination"] == "parameter"
+    engines = {row["engine"]: row[""] for row in told.engines}
+    assert "'ability' has 50 members, read by 'student', with 4 rows each" in engines["MAP"] and engines["NUTS"] == "chosen"
+
+
+def test_members_of_many_rows_are_parameters_like_others():
+    @probml.model
+    def levels(group):
+        sigma = sample("sigma", dist.HalfNormal(1.0))
+        level = sample("level", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(level[group], sigma))
+
+    group = np.arange(240) % 3
+    assert effects_of(levels(), {"group": group, "y": group + 0.1}) == {}
+    assert effects_of(levels(), {"group": group[:60], "y": group[:60] + 0.1}) == {"level": ("sigma",)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ties"),
+    [
+        ("times a scale", {"z": ("tau",)}),
+        ("times a scale of each column", {"z": ("tau",)}),
+        ("through a link", {"z": ("tau",)}),
+        ("a scale of something else", {}),
+        ("a network", {}),
+        ("one number", {}),
+    ],
+)
+def test_a_hierarchy_written_as_a_product_is_one(kind, ties):
+    """tau · z[group], z ~ Normal(0, 1): the same rows at 2 z and tau / 2."""
+
+    @probml.model
+    def product(x, kind: str):
+        m = sample("m", dist.Normal(0.0, 1.0))
+        tau = sample("tau", dist.HalfNormal(1.0).expand([3]).to_event(1) if "column" in kind else dist.HalfNormal(1.0))
+        z = sample("z", dist.Normal(0.0, 1.0) if kind == "one number" else dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with probml.rows():
+            if kind == "through a link":
+                sample("y", dist.Poisson(jnp.exp(m + x @ (tau * z))))
+            elif kind == "a scale of something else":
+                sample("y", dist.Normal(m + x @ z, tau))
+            elif kind == "a network":
+                sample("y", dist.Normal(m + tau * jnp.tanh(x @ z), 1.0))
+            else:
+                sample("y", dist.Normal(m + (x * (tau * z)).sum(-1), 1.0))
+
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    found = effects_of(product(kind=kind), {"x": x, "y": np.ones(40)})
+    assert found == ties

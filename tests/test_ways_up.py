@@ -64,6 +64,21 @@ def test_data_that_no_parameter_can_make_are_named():
         below().fit({"y": np.array([0.2, 0.7])}, probml.MAP())
 
 
+@pytest.mark.parametrize("mean", [lambda a, x: a**2 * x, lambda a, x: jnp.cos(a * x)])
+def test_a_stationary_start_is_left(mean):
+    """The prior mean 0 is where the gradient is zero by symmetry, and no maximum."""
+
+    @probml.model
+    def bent(x):
+        a = sample("a", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(mean(a, x), 0.3))
+
+    x = np.linspace(0.1, 2.0, 30)
+    fit = bent().fit({"x": x, "y": np.asarray(mean(1.4, x))}, probml.MAP())
+    assert fit.converged and abs(fit.params["a"]) == pytest.approx(1.4, abs=0.1)
+
+
 @probml.model
 def groups(group, k: int = 2, n: int = 6):
     weights = sample("weights", dist.Dirichlet(jnp.ones(k)))

@@ -33,6 +33,7 @@ VANISHED = 1e-6  # curvature at the end, in units of that at the start, of a dir
 ASKED = 1e-12  # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
 DRAWN, CLIMBED = 64, 3  # draws of the prior that are looked at where the start leads nowhere, and the best of them that are climbed from
+HARDLY = 1e-6  # relative: a way that is none, as from a point where the gradient is zero by symmetry
 BLIND = 1e-8  # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at all
 
 
@@ -123,7 +124,7 @@ class MAP:
             return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
 
         outcome = climb(data, plan, rows, known, params)
-        stuck = [name for name in plan.free if name not in start and np.array_equal(outcome.params[name], params[name])]
+        stuck = [name for name in plan.free if name not in start and _unmoved(outcome.params[name], params[name])]
         moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()}, known, seed, stuck)
         if not all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
             outcome = better(outcome, climb(data, plan, rows, known, moved))
@@ -228,10 +229,15 @@ def curved(plan: Plan, known: Known) -> bool:
     return all(s.kind not in KINKED and not s.factor for s in kinds) and density.size(plan, known) <= NEWTON
 
 
+def _unmoved(value: Any, start: Any) -> bool:
+    return bool(np.all(np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))))
+
+
 def _moved(plan: Plan, params: Mapping, known: Known, seed: int, stuck: list[str]) -> dict[str, jax.Array]:
-    """Parameters in which the density was flat, as in hidden units that are all alike, at a draw from their prior instead."""
+    """Parameters in which the density was flat, as in hidden units that are all alike or at 0 of what is squared, at a draw from their
+    prior instead."""
     used = {p for name in (*plan.pooled, *plan.rowwise) for uses in plan.structure.sites[name].uses.values() for p in uses}
-    stuck = [name for name in stuck if name in used and np.size(params[name]) > 1]
+    stuck = [name for name in stuck if name in used]
     if not stuck:
         return dict(params)
     try:
