@@ -19,6 +19,7 @@ from probml import hierarchy
 from probml.plan import Plan
 
 ROUNDS = 30  # of estimating the variance of ε, by EM
+SURE = 2.0  # standard errors of that variance by which it is taken to be smaller: a funnel is worse than what it is exchanged for
 
 
 def effects(plan: Plan) -> tuple[str, ...]:
@@ -88,8 +89,9 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     """c for every effect, from the standardised coordinates of a mode and the curvature of the density there.
 
     The mode of all parameters together has a scale that is too large (what it costs in the prior of ε is 0), so the variance r ≤ 1 of
-    ε beside it is estimated as that of effects of which each is known with precision i. A scale that one effect has for itself
-    (a horseshoe's) tells nothing of that: c is 0, as it is for scales, of which what is known is no normal matter.
+    ε beside it is estimated as that of effects of which each is known with precision i; its lower bound is taken, since the scale may
+    be small. So c is 0 for few effects, for a scale that one effect has for itself (a horseshoe's), and for scales, of which what is
+    known is no normal matter.
 
     Args:
         params: the parameters there. known: with `centring` 0 for all effects (factors.Known).
@@ -98,14 +100,16 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
     ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
-    shared = {tie.name for tie in ties if all(_count(plan, other) < _count(plan, tie.name) for other in tie.others)}
-    for name in (name for name in out if name in shared and sites[name].domain == "real"):
+    for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain == "real"):
+        name, shape = tie.name, sites[tie.name].shape
         _, scale, matrix = location_and_scale(plan, name, env)
-        told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float), sites[name].shape, matrix), 0.0)
+        told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float), shape, matrix), 0.0)
+        sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):
             r = float(np.clip(np.mean((mode * (told + 1) / (told + 1 / r)) ** 2 + 1 / (told + 1 / r)), 1e-6, 1.0))
-        c = told / (told + 1 / r)
+        r -= SURE * math.sqrt(2 / sharing) * (r + float(np.median(1 / np.maximum(told, 1e-6))))
+        c = told * max(r, 0.0) / (told * max(r, 0.0) + 1)
         out[name] = (np.round(c.mean(-1, keepdims=True)) if matrix else c).astype(out[name].dtype)
     return out
 

@@ -42,7 +42,9 @@ class Tie(NamedTuple):
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
     """The ties of a plan's free parameters; of incidental ones only where the number of rows is told."""
-    return _spreads(plan) + _products(plan) + (() if rows is None else _incidental(plan, rows))
+    found = _spreads(plan) + _products(plan)
+    told = {tie.name for tie in found}
+    return found + tuple(tie for tie in (() if rows is None else _incidental(plan, rows)) if tie.name not in told)
 
 
 @functools.lru_cache(maxsize=512)

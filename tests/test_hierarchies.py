@@ -169,17 +169,25 @@ def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
 
 
 def test_effects_that_the_data_tell_keep_their_own_coordinates():
-    """Information i on ε and its variance r: the share is i / (i + 1/r); where nothing is told it is 0."""
-    plan = chunks.read(schools(), SCHOOLS).plan()
-    known = Known({}, {}, {}, centring=centring.none(plan))
-    point = {"mu": np.array(0.0), "tau": np.array(1.0), "theta": np.zeros(8)}
+    """The share is i / (i + 1/r), i the information on ε and r the least variance of it; 0 where nothing is told, or of few effects."""
 
-    def shares(told):
-        return centring.balanced(plan, point, known, {"theta": np.full(8, 0.5)}, {"theta": np.eye(8) * (1 + told)})["theta"]
+    @probml.model
+    def many(group, n: int):
+        tau = sample("tau", dist.HalfNormal(1.0))
+        with plate("groups", n):
+            theta = sample("theta", dist.Normal(0.0, tau))
+        with probml.rows():
+            sample("y", dist.Normal(theta[group], 1.0))
+
+    def shares(told, n=60):
+        plan = chunks.read(many(n=n), {"group": np.arange(n), "y": np.zeros(n)}).plan()
+        point, known = {"tau": np.array(1.0), "theta": np.zeros(n)}, Known({}, {}, {}, centring=centring.none(plan))
+        u = np.resize([1.0, -1.0], n) * told / (1 + told)  # the mode of ε where the data say ±1
+        return centring.balanced(plan, point, known, {"theta": u}, {"theta": np.eye(n) * (1 + told)})["theta"]
 
     np.testing.assert_allclose(shares(0.0), 0.0)
-    assert np.all(shares(1e4) > 0.99)
-    assert np.all((shares(1.0) > 0.05) & (shares(1.0) < 0.7))
+    assert np.all(shares(1e4) > 0.99) and np.all(shares(1e4, n=6) == 0.0)
+    assert np.all((shares(8.0) > 0.3) & (shares(8.0) < 0.9))
 
 
 @probml.model
