@@ -8,6 +8,7 @@ import jax.numpy as jnp
 NEWTON = 40  # Newton's steps at the most
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
 NEAR = 1e-6  # standard deviations from the top, in coordinates of the curvature, that are as good as there
+PATIENCE = 5  # iterations in a row that gain no more than rounding, where digits are too few to tell a smaller gain
 SHORTEST = 1e-10  # share of a step below which no ascent is looked for
 
 
@@ -134,11 +135,13 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
 
     curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not framed)
     dtype = jax.tree.leaves(start)[0].dtype
-    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(dtype).eps, 0.0))  # less is rounding
+    rounding = jnp.finfo(dtype).eps
+    patience = jnp.where(tolerance < rounding, PATIENCE, 1)  # what looks like nothing gained in few digits may be the way along a valley
+    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
     def step(carry):
         """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else tried again nearer by."""
-        point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _) = carry
+        point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _, calm) = carry
         there = jax.tree.map(lambda p, d: p + size * d, point, direction)
         new, slopes = value_and_gradient(there)
         first = count < 0
@@ -146,6 +149,7 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         keep = functools.partial(jnp.where, taken & (first | (new < value)))
         ended = taken | (size <= SHORTEST)  # of the search along one direction
         fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
+        calm = jnp.where(ended & (count > -1), jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
         point, value, gradient = jax.tree.map(keep, there, point), keep(new, value), jax.tree.map(keep, slopes, gradient)
         least = jnp.where(first, NEAR if framed else 1e-14 * (1 + optax.tree.norm(gradient)), least).astype(dtype)
         ahead, later = curvature.update(gradient, memory, point)
@@ -165,16 +169,15 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
             jax.tree.map(renew, ahead, direction),
             renew(descent, slope),
             renew(full, 0.3 * size),
-            (fall, least, count, values, ended),
+            (fall, least, count, values, ended, calm),
         )
 
     def more(carry):
-        _, value, gradient, _, _, _, _, (fall, least, count, _, ended) = carry
-        small = fall <= tolerance * (1 + jnp.abs(value))
-        return ~ended | (count < 0) | ((count < steps) & ~((count > 0) & small) & (optax.tree.norm(gradient) > least))
+        _, _, gradient, _, _, _, _, (_, least, count, _, ended, calm) = carry
+        return ~ended | (count < 0) | ((count < steps) & (calm < patience) & (optax.tree.norm(gradient) > least))
 
     blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
-    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), jnp.full(trail + 1, jnp.nan, dtype), jnp.ones((), bool))
+    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), jnp.full(trail + 1, jnp.nan, dtype), jnp.ones((), bool), jnp.zeros((), int))
     carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero, counters)
-    point, value, gradient, _, _, _, _, (_, _, count, values, _) = jax.lax.while_loop(more, step, carry)
+    point, value, gradient, _, _, _, _, (_, _, count, values, _, _) = jax.lax.while_loop(more, step, carry)
     return point, value, count, values, gradient

@@ -19,7 +19,7 @@ from probml import hierarchy
 from probml.plan import Plan
 
 ROUNDS = 30  # of estimating the variance of ε, by EM
-SURE = 2.0  # standard errors of that variance by which it is taken to be smaller: a funnel is worse than what it is exchanged for
+SURE = 2.5  # standard errors of its logarithm by which it is taken to be smaller: a funnel is worse than what it is exchanged for
 
 
 def effects(plan: Plan) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
 
     The mode of all parameters together has a scale that is too large (what it costs in the prior of ε is 0), so the variance r ≤ 1 of
     ε beside it is estimated as that of effects of which each is known with precision i; its lower bound is taken, since the scale may
-    be small. So c is 0 for few effects, for a scale that one effect has for itself (a horseshoe's), and for scales, of which what is
+    be small. So c is about 0 for few effects, for a scale that one effect has for itself (a horseshoe's), and for scales, of which what is
     known is no normal matter.
 
     Args:
@@ -108,8 +108,9 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):
             r = float(np.clip(np.mean((mode * (told + 1) / (told + 1 / r)) ** 2 + 1 / (told + 1 / r)), 1e-6, 1.0))
-        r -= SURE * math.sqrt(2 / sharing) * (r + float(np.median(1 / np.maximum(told, 1e-6))))
-        c = told * max(r, 0.0) / (told * max(r, 0.0) + 1)
+        noise = float(np.median(1 / np.maximum(told, 1e-6)))  # an effect's own, beside r
+        r *= math.exp(-SURE * math.sqrt(2 / sharing) * (1 + noise / r))
+        c = told * r / (told * r + 1)
         out[name] = (np.round(c.mean(-1, keepdims=True)) if matrix else c).astype(out[name].dtype)
     return out
 
