@@ -136,7 +136,7 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
     curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not framed)
     dtype = jax.tree.leaves(start)[0].dtype
     rounding = jnp.finfo(dtype).eps
-    patience = jnp.where(tolerance < rounding, PATIENCE, 1)  # what looks like nothing gained in few digits may be the way along a valley
+    patience = jnp.where(tolerance < rounding, PATIENCE, 1)  # what looks like no gain in few digits may be the way along a valley
     tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
     def step(carry):
@@ -177,7 +177,8 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         return ~ended | (count < 0) | ((count < steps) & (calm < patience) & (optax.tree.norm(gradient) > least))
 
     blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
-    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), jnp.full(trail + 1, jnp.nan, dtype), jnp.ones((), bool), jnp.zeros((), int))
+    values = jnp.full(trail + 1, jnp.nan, dtype)
+    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), values, jnp.ones((), bool), jnp.zeros((), int))
     carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero, counters)
     point, value, gradient, _, _, _, _, (_, _, count, values, _, _) = jax.lax.while_loop(more, step, carry)
     return point, value, count, values, gradient

@@ -138,11 +138,12 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
     reasons = "; ".join(dict.fromkeys(tie.why for tie in found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
     text = f"{engine} of model '{plan.structure.model.name}': its parameters make a hierarchy ({reasons}), whose joint mode is no answer: "
     spreads = tuple(dict.fromkeys(name for tie in found if tie.kind == "spread" for name in tie.others))
-    scales = [name for name in spreads if plan.structure.sites[name].domain == "positive"]
+    scales = [name for tie in found if tie.kind == "spread" for name in tie.others if plan.structure.sites[name].domain == "positive"]
     products = tuple(dict.fromkeys(name for tie in found if tie.kind == "product" for name in tie.others))
     if scales:
-        named = " and ".join(f"'{name}'" for name in scales)
-        text += f"a scale that stands in another parameter's prior, {named}, can shrink for ever. Use NUTS()"
+        named = " and ".join(f"'{name}'" for name in dict.fromkeys(scales))
+        only = all(f"as the {word} of" not in reasons for word in ("rate", "concentration"))
+        text += f"a scale that stands in another parameter's prior, {named}, can {'shrink for ever' if only else 'run away'}. Use NUTS()"
     elif products:
         named = " and ".join(f"'{name}'" for name in products)
         text += f"{named} grows as far as its prior lets it while what it multiplies shrinks. Use NUTS()"

@@ -169,7 +169,7 @@ def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
 
 
 def test_effects_that_the_data_tell_keep_their_own_coordinates():
-    """The share is i / (i + 1/r), i the information on ε and r the least variance of it; 0 where nothing is told, or little of few effects."""
+    """The share is i / (i + 1/r), i the information on ε and r the least variance of it; 0 where nothing is told, or of few."""
 
     @probml.model
     def many(group, n: int):

@@ -10,7 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro import plate, sample
+from numpyro import factor, plate, sample
 from scipy import special, stats
 
 import probml
@@ -249,13 +249,14 @@ def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains(
 def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
     @probml.model
     def funnel():
-        scale = sample("scale", dist.HalfNormal(3.0))
-        with plate("group", 8):
-            effect = sample("effect", dist.Normal(0.0, scale))
+        """Neal's (2003), written as a penalty: of a prior the sampler would know how to straighten it."""
+        log_scale = sample("log_scale", dist.Normal(0.0, 3.0))
+        effect = sample("effect", dist.ImproperUniform(dist.constraints.real_vector, (), (8,)))
+        factor("funnel", dist.Normal(0.0, jnp.exp(log_scale)).log_prob(effect).sum())
         with probml.rows():
             sample("y", dist.Normal(effect.sum() * 0.01, 10.0))
 
-    with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*standard normal"):
+    with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*priors that hold them"):
         fit = funnel().fit({"y": np.zeros(3)}, probml.NUTS(draws=100, warmup=50, chains=2, max_tree_depth=6), seed=0)
     assert not fit.converged and "diverged" in fit.status
     alone = rate().fit({"y": np.array([1, 0])}, probml.NUTS(draws=100, warmup=100, chains=1))
