@@ -248,16 +248,15 @@ def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains(
 
 def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
     @probml.model
-    def funnel():
-        """Neal's (2003), written as a penalty: of a prior the sampler would know how to straighten it."""
-        log_scale = sample("log_scale", dist.Normal(0.0, 3.0))
-        effect = sample("effect", dist.ImproperUniform(dist.constraints.real_vector, (), (8,)))
-        factor("funnel", dist.Normal(0.0, jnp.exp(log_scale)).log_prob(effect).sum())
+    def wall():
+        """Smooth on one side, steep on the other: steps that suit the first cannot follow the second."""
+        effect = sample("effect", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        factor("wall", -1e5 * jnp.minimum(effect.sum() + 2.0, 0.0) ** 2)
         with probml.rows():
-            sample("y", dist.Normal(effect.sum() * 0.01, 10.0))
+            sample("y", dist.Normal(effect.sum(), 10.0))
 
     with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*priors that hold them"):
-        fit = funnel().fit({"y": np.zeros(3)}, probml.NUTS(draws=100, warmup=50, chains=2, max_tree_depth=6), seed=0)
+        fit = wall().fit({"y": np.zeros(3)}, probml.NUTS(draws=100, warmup=20, chains=2, max_tree_depth=6), seed=0)
     assert not fit.converged and "diverged" in fit.status
     alone = rate().fit({"y": np.array([1, 0])}, probml.NUTS(draws=100, warmup=100, chains=1))
     assert np.isnan(alone.summary()["r_hat"]).all() and "chains=2" in alone.status
