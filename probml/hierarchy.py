@@ -27,7 +27,8 @@ from probml.language import Refusal
 from probml.levels import Level
 from probml.plan import Plan
 
-FEW = 30  # rows for each member of a plate read by an index, on average, below which its effects are incidental
+FEW, MANY = 30, 10  # rows for each member of a plate read by an index, on average, below which so many members are incidental
+LEAST = 10  # and below which any number of them is
 FALLEN = 7.0  # logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
 
 
@@ -117,9 +118,9 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         proper = [name for name in plan.free if name in members and sites[name].kind != "ImproperUniform"]
         beside = {n for group in normal if group & members for n in group}  # of jointly normal parameters the mode is the mean
         shared = tuple(name for name in plan.free if name not in members | beside)
-        if not proper or not shared or index.length < 2 or rows >= FEW * index.length:
+        each = rows / max(index.length, 1)
+        if not proper or not shared or index.length < 2 or each >= (FEW if index.length >= MANY else LEAST):
             continue
-        each = rows / index.length
         for name in proper:
             why = f"'{name}' has {index.length} members, read by '{given}', with {each:.3g} rows each"
             out.append(Tie(name, shared, why, "incidental"))

@@ -368,7 +368,7 @@ CASES = [
     hierarchy(varying_intercepts(), grouped),
     hierarchy(noncentred_intercepts(), grouped),
     hierarchy(reparametrised_intercepts(), grouped),
-    hierarchy(fixed_spread(), grouped, quick=True),
+    hierarchy(fixed_spread(), grouped),
     hierarchy(lkj_slopes(), grouped),
     hierarchy(lkj_slopes_noncentred(), grouped),
     hierarchy(schools_by_index(), lambda rng: {"school": np.arange(8), **SCHOOLS}),

@@ -385,7 +385,7 @@ CASES = [
     Case(normal_inverse_gamma(), numbers(n=20, mean=2.0), truth="posterior", quick=True),
     Case(anova(), groups),
     Case(splines(), line),
-    Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid),
+    Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid, truth="posterior"),
     Case(curve_as_a_row(), one_curve),
     Case(dict_of_coefficients(), frame, plain=integer_city),
     Case(folded(), lambda rng: {"y": np.abs(rng.normal(2, 1, 30))}),
