@@ -24,7 +24,8 @@ ROUNDS = 30  # of estimating the variance of ε, by EM
 def effects(plan: Plan) -> tuple[str, ...]:
     """The parameters whose prior has an unseen spread and is a location and a scale in their unbounded coordinates."""
     sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan) if tie.kind == "spread")
-    return tuple(name for name in names if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
+    single = [name for name in names if name not in plan.mixed]  # one location and one scale, not those of several states
+    return tuple(name for name in single if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
 
 
 def _log_scale(prior: Any) -> tuple[jax.Array, jax.Array]:

@@ -72,9 +72,16 @@ class Plan:
         return tuple(name for name in self.variables if not self.structure.sites[name].rows)
 
     @functools.cached_property
-    def penalties(self) -> tuple[str, ...]:
-        """The factors outside rows that look at global variables: tables over these, not part of the log prior."""
-        return tuple(n for n in self.structure.penalties if any(p in self.variables for p in self.structure.sites[n].parents))
+    def outside(self) -> tuple[str, ...]:
+        """The sites outside rows that have a value, and the factors there: what p(parameters) is made of, but for global variables."""
+        sites = self.structure.sites
+        codes = (name for name in self.given if sites[name].discrete and not sites[name].rows)
+        return (*self.structure.parameters, *codes, *self.structure.penalties)
+
+    @functools.cached_property
+    def mixed(self) -> tuple[str, ...]:
+        """Those of them that look at global variables (a spike and slab): tables over these, not part of the log prior."""
+        return tuple(n for n in self.outside if any(p in self.variables for p in self.structure.sites[n].parents))
 
     @functools.cached_property
     def touching(self) -> tuple[str, ...]:
@@ -278,6 +285,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1)
+    _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
     outer = [v for v in variables if v not in local and sites[v].time is None]
@@ -293,7 +301,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     order = elimination.best_order(scopes, sizes, local)
     clique, entries = elimination.widest(scopes, sizes, order) if scopes else ((), 1)
     outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
-    outer_scopes += [draft.scope(name) for name in draft.penalties]
+    outer_scopes += [draft.scope(name) for name in draft.mixed]
     global_order = elimination.best_order(outer_scopes, sizes, outer)
     wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
     step, step_entries = elimination.widest(inside, sizes, step_order) if inside else ((), 1)
@@ -331,6 +339,18 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         elimination.work(scopes, sizes, order),
         width,
     )
+
+
+def _check_supports(plan: Plan) -> None:
+    """Refuse a parameter whose support differs from state to state of what is summed out: no one map takes all numbers onto it."""
+    for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
+        bounds = plan.structure.bounding(site.name) if site.domain not in EVENTS else ()
+        state = next((v for v in bounds if v in plan.variables), None)
+        if state is not None:
+            raise Refusal(
+                f"model '{plan.structure.model.name}': the support of parameter '{site.name}' ({site.kind}) depends on '{state}', which is "
+                f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose support is the same for all its states"
+            )
 
 
 def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:

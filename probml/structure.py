@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.extend import core
+from numpyro.distributions import biject_to
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -332,6 +333,17 @@ class Structure:
         if site.family is not None:
             return site.family.distribution(arguments)
         return jax.tree.unflatten(site.treedef, list(arguments.values()))
+
+    def bounding(self, name: str) -> tuple[str, ...]:
+        """The parents on which the support of a continuous site depends."""
+        site, (program, takes) = self.sites[name], self.programs[name]
+
+        def middle(*values):
+            transform = biject_to(self.distribution(name, dict(zip(takes, values, strict=True))).support)
+            return transform(jnp.zeros(transform.inverse_shape(site.shape)))
+
+        closed = jax.make_jaxpr(middle)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals))
+        return tuple(takes[i] for i in sorted(levels.dependencies(closed)[0]))
 
     def has_mean(self, name: str) -> bool:
         """Whether the distribution of a site knows its mean; true of what `distribution` refuses in words of its own."""
