@@ -248,13 +248,13 @@ def make(
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple, merge_globals: bool, joints: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
-    active = _active(structure, pattern, targets)
+    active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
     feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}  # site → what is asked and computed from it
     variables: dict[str, Variable] = {}
     observed = []
     for site in sites.values():
-        if site.name in given or site.name not in active and site.rows or site.factor:
+        if site.name in given or site.name not in active and site.rows or site.factor or site.name in barren:
             continue
         state = pattern.get(site.name)
         has_children = any(child in active for child in structure.children[site.name]) or site.name in feeds
@@ -344,8 +344,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
 def _check_supports(plan: Plan) -> None:
     """Refuse a parameter whose support differs from state to state of what is summed out: no one map takes all numbers onto it."""
     for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
-        bounds = plan.structure.bounding(site.name) if site.domain not in EVENTS else ()
-        state = next((v for v in bounds if v in plan.variables), None)
+        bounds = plan.structure.bounds(site.name).values() if site.domain not in EVENTS else ()
+        state = next((v for _, takes in bounds for v in takes if v in plan.variables), None)
         if state is not None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of parameter '{site.name}' ({site.kind}) depends on '{state}', which is "
@@ -362,6 +362,17 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
             active.add(name)
             stack += [p for p in structure.named[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
     return active
+
+
+def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
+    """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others of the kind: they sum to one."""
+    sites, out = structure.sites, set()
+    used = {parent for site in structure.deterministics.values() for parent in site.parents}
+    for site in reversed(sites.values()):
+        endless = site.discrete and not site.rows and not site.factor and site.finite is None and site.name not in given
+        if endless and site.name not in used and out.issuperset(structure.children[site.name]):
+            out.add(site.name)
+    return out
 
 
 def _countable(structure: Structure, site: Site) -> bool:
