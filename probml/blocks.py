@@ -205,6 +205,8 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
         conjugate = form is not None and name in matching
         why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
+        if name in plan.mixed and not conjugate:  # the form without the prior is not to be had: other states are another prior
+            form, why = None, f"its prior {sites[name].kind} looks at discrete sites that are unseen"
         if form == "gaussian" and conjugate:
             others = {n for n in plan.free if found[n][0] == "gaussian" and n in matching}
             linked = {name} | {other for other in others if _linked(plan, name, other)}

@@ -25,7 +25,8 @@ SURE = 2.5  # standard errors of its logarithm by which it is taken to be smalle
 def effects(plan: Plan) -> tuple[str, ...]:
     """The parameters whose prior has an unseen spread and is a location and a scale in their unbounded coordinates."""
     sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan) if tie.kind == "spread")
-    return tuple(name for name in names if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
+    single = [name for name in names if name not in plan.mixed]  # one location and one scale, not those of several states
+    return tuple(name for name in single if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
 
 
 def _log_scale(prior: Any) -> tuple[jax.Array, jax.Array]:

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml import bounds, ragged, tables
 from probml import codes as coding
 from probml import plan as planning
-from probml import ragged, tables
 from probml.factors import Known, Rows
 from probml.families.unseen import Unseen, locate
 from probml.lanes import Lanes, fitting_rows
@@ -292,6 +292,7 @@ def read(
     labels = {**structure.labels, **(labels or {})}
     table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows, codes=codes.values)
     table = replace(table, labels={**table.labels, **codes.labels})
+    bounds.check(structure, table)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
@@ -300,13 +301,14 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
     support = site.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    bounds = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
-    checkable = type(support).__name__ != "_Real" and not any(isinstance(v, jax.Array) for v in bounds)  # all finite numbers are real
+    ends = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
+    checkable = type(support).__name__ != "_Real" and not any(isinstance(v, jax.Array) for v in ends)  # all finite numbers are real
     if site.domain == "simplex":
-        words = "a probability vector that sums to 1"
+        inside = site.rows and site.kind == "Dirichlet"  # a density, whose value on the edge is 0 or infinite
+        words = f"a vector of {'positive ' if inside else ''}probabilities that sums to 1"
 
         def valid(values):
-            return (values >= 0).all(-1, keepdims=True) & (np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4)
+            return ((values > 0) if inside else (values >= 0)).all(-1, keepdims=True) & (np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4)
 
     elif site.rows and hasattr(site.family, "inside"):
         words, valid = site.family.words, site.family.inside
@@ -317,7 +319,7 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
         def valid(values):
             return values <= most
 
-    elif support is not None and checkable and (site.states is None or any(map(np.ndim, bounds))) and site.event == ():
+    elif support is not None and checkable and (site.states is None or any(map(np.ndim, ends))) and site.event == ():
         words = _words(support, site)
         held = copy.copy(support)
         for end, bound in vars(support).items():

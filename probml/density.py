@@ -31,7 +31,10 @@ SUPPORTS = {
 def support(plan: Plan, name: str, env: Mapping):
     """The support of a parameter, which may depend on those before it, in `env`."""
     domain = plan.structure.sites[name].domain
-    return SUPPORTS[domain] if domain in SUPPORTS else plan.structure.distribution(name, env).support
+    if domain in SUPPORTS:
+        return SUPPORTS[domain]
+    states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}  # any: it is the same in all (plan.make)
+    return plan.structure.distribution(name, {**states, **env}).support
 
 
 def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:

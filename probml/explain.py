@@ -114,7 +114,9 @@ def _sites(held: chunks.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
         elif site.name in held.table.values:
             role = "seen"
         elif not site.rows:
-            role = "summed out, outside rows" if site.discrete else "parameter" + _tied(held, plan, site.name)
+            endless = plan is not None and site.name not in plan.variables
+            summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
+            role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
         elif plan is not None and site.name in plan.variables:
             role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"

@@ -482,7 +482,7 @@ def level_factors(
 
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
-    """Log tables of the discrete sites outside rows."""
+    """Log tables of the discrete sites outside rows, then those of what looks at them there (Plan.mixed)."""
     out, env = [], _env(plan, params, known)
     for name in plan.globals:
         parents, scope = plan.discrete_parents(name), plan.scope(name)
@@ -495,11 +495,11 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
             mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
             log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
         out.append(Factor(log[None], scope))
-    for name in plan.penalties:
+    for name in plan.mixed:  # each in its own coordinate: those of several states, mixed, must be one
         parents = plan.scope(name)
 
         def at(*states, name=name, parents=parents):
-            return log_weight(plan.structure, name, {**env, **dict(zip(parents, states, strict=True))})
+            return _prior(plan, name, {**env, **dict(zip(parents, states, strict=True))}, False)
 
         out.append(Factor(over_states(plan, at, parents)[None], parents))
     return out
@@ -528,13 +528,25 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
 
 def outside(plan: Plan) -> tuple[str, ...]:
     """The sites of the log prior: the parameters, discrete sites outside rows whose value is data, factors."""
-    sites = plan.structure.sites
-    values = (*plan.structure.parameters, *(name for name in plan.given if sites[name].discrete and not sites[name].rows))
-    return (*values, *(name for name in plan.structure.penalties if name not in plan.penalties))
+    return tuple(name for name in plan.outside if name not in plan.mixed)
+
+
+def _prior(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
+    """log p of the value of a site outside rows, of a factor its weight; `mode` as in log_prior."""
+    site = plan.structure.sites[name]
+    if site.factor:
+        return log_weight(plan.structure, name, env)
+    if site.discrete and site.family is not None:  # of counts, a total that is theirs
+        return _log_density(plan.structure, site, env, env[name], None)
+    distribution = plan.structure.distribution(name, env)
+    role = families.prior(site.kind)
+    value = site.valued(env[name])
+    log = role.log_density(distribution, value, mode) if hasattr(role, "log_density") else supported(distribution, value)
+    return jnp.broadcast_to(log, site.lattice).sum()
 
 
 def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
-    """Σ log p(parameter), of the free and the given ones, or of `names`.
+    """Σ log p(parameter), of the free and the given ones, or of `names`; of those that look at no global variable (Plan.mixed).
 
     Args:
         mode: in the coordinates that are maximised, where that differs from a parameter's own.
@@ -542,26 +554,14 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
     env, total = _env(plan, params, known), jnp.zeros(())
     wanted = set(outside(plan) if names is None else names)
 
-    def one(name, env):
-        site = plan.structure.sites[name]
-        if site.factor:
-            return log_weight(plan.structure, name, env)
-        if site.discrete and site.family is not None:  # of counts, a total that is theirs
-            return _log_density(plan.structure, site, env, env[name], None)
-        distribution = plan.structure.distribution(name, env)
-        role = families.prior(site.kind)
-        value = site.valued(env[name])
-        log = role.log_density(distribution, value, mode) if hasattr(role, "log_density") else supported(distribution, value)
-        return jnp.broadcast_to(log, site.lattice).sum()
-
     for twins in plan.twins:
         if wanted.issuperset(twins) and len(twins) > 1:
             wanted -= set(twins)
             takes = [(name, *plan.structure.sites[name].parents) for name in twins]
             stacked = [jnp.stack([env[p] for p in column]) for column in zip(*takes, strict=True)]
-            total += jax.vmap(lambda values, own=takes[0]: one(own[0], dict(zip(own, values, strict=True))))(stacked).sum()
+            total += jax.vmap(lambda values, own=takes[0]: _prior(plan, own[0], dict(zip(own, values, strict=True)), mode))(stacked).sum()
     for name in (name for name in outside(plan) if name in wanted):
-        total += one(name, env)
+        total += _prior(plan, name, env, mode)
     return total
 
 

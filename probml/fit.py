@@ -179,6 +179,8 @@ class Fit:
             raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, '{site}'), a posterior for every row")
         if found.discrete and self.states is not None:
             plan = self._plan
+            if site not in plan.variables:
+                raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its values have no end that could be listed")
             axis = plan.globals.index(site)
             joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
             cells = jax.nn.one_hot(plan.variables[site].values, found.finite)  # (joint states, *cells, states)
@@ -555,6 +557,12 @@ class Fit:
         held = self._read(data)
         held = held._replace(table=replace(held.table, values={**self.given, **held.table.values})).trimmed()
         plan = held.plan()
+        missing = next((name for name in plan.free if name not in self.point), None)
+        if missing is not None:
+            raise ModelError(
+                f"log p(data, params) of model '{self.model.name}' is that of all parameters, and '{missing}' is not among those of "
+                f"at(params), {list(self.point)}: questions about rows need no more, this one does"
+            )
         rows, known = chunks.load(held, plan, params=self.point)
         return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, known, rows))
 
@@ -760,9 +768,10 @@ for _verb in (*OF_ROWS, "log_joint", "simulate"):
 
 
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
-    for name in structure.parameters:
-        if name not in params:
-            raise ModelError(f"at(params) lacks '{name}'; the parameters are {list(structure.parameters)}")
+    missing = next((name for name in structure.reaching if name not in params), None)
+    if missing is not None:
+        raise ModelError(f"at(params) lacks '{missing}'; the parameters are {list(structure.parameters)}")
+    for name in (name for name in structure.parameters if name in params):
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
         if structure.sites[name].domain == "simplex":

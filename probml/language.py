@@ -105,7 +105,7 @@ def model(function: Callable) -> "Generative":
         Generative: call it with settings to get a Model.
 
     Raises:
-        ModelError: the function has *args or **kwargs, whose names are unknown.
+        ModelError: the function has *args or **kwargs, whose names are unknown, or an argument without default that is named rows.
     """
     return Generative(function)
 
@@ -119,6 +119,11 @@ class Generative:
                 raise ModelError(
                     f"model '{function.__name__}' takes *{parameter.name}: give every setting and input a name, "
                     f"def {function.__name__}(k, d, x): ..."
+                )
+            if parameter.name == "rows" and parameter.default is parameter.empty:
+                raise ModelError(
+                    f"model '{function.__name__}' has an argument 'rows', which is the number of rows wherever the model is called, "
+                    "model(rows=n, ...): give the input, or the setting, another name"
                 )
         self.function = function
         self.signature = inspect.signature(function)
@@ -334,8 +339,9 @@ class Model:
         """A Fit at known parameter values; nothing is fitted.
 
         Args:
-            params: every parameter site, name -> value in its own coordinate; what the model computes (numpyro.deterministic) may be
-                among them and is computed anew.
+            params: every parameter site on which rows depend, name -> value in its own coordinate; those that stand in priors of others
+                alone are needed by log_joint only; what the model computes (numpyro.deterministic) may be among them and is computed
+                anew.
             labels: site -> labels of its states, in code order; or input that is an index -> labels of its entries.
         """
         from probml.fit import known

@@ -72,9 +72,16 @@ class Plan:
         return tuple(name for name in self.variables if not self.structure.sites[name].rows)
 
     @functools.cached_property
-    def penalties(self) -> tuple[str, ...]:
-        """The factors outside rows that look at global variables: tables over these, not part of the log prior."""
-        return tuple(n for n in self.structure.penalties if any(p in self.variables for p in self.structure.sites[n].parents))
+    def outside(self) -> tuple[str, ...]:
+        """The sites outside rows that have a value, and the factors there: what p(parameters) is made of, but for global variables."""
+        sites = self.structure.sites
+        codes = (name for name in self.given if sites[name].discrete and not sites[name].rows)
+        return (*self.structure.parameters, *codes, *self.structure.penalties)
+
+    @functools.cached_property
+    def mixed(self) -> tuple[str, ...]:
+        """Those of them that look at global variables (a spike and slab): tables over these, not part of the log prior."""
+        return tuple(n for n in self.outside if any(p in self.variables for p in self.structure.sites[n].parents))
 
     @functools.cached_property
     def touching(self) -> tuple[str, ...]:
@@ -241,13 +248,13 @@ def make(
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple, merge_globals: bool, joints: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
-    active = _active(structure, pattern, targets)
+    active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
     feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}  # site → what is asked and computed from it
     variables: dict[str, Variable] = {}
     observed = []
     for site in sites.values():
-        if site.name in given or site.name not in active and site.rows or site.factor:
+        if site.name in given or site.name not in active and site.rows or site.factor or site.name in barren:
             continue
         state = pattern.get(site.name)
         has_children = any(child in active for child in structure.children[site.name]) or site.name in feeds
@@ -278,6 +285,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1)
+    _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
     outer = [v for v in variables if v not in local and sites[v].time is None]
@@ -293,7 +301,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     order = elimination.best_order(scopes, sizes, local)
     clique, entries = elimination.widest(scopes, sizes, order) if scopes else ((), 1)
     outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
-    outer_scopes += [draft.scope(name) for name in draft.penalties]
+    outer_scopes += [draft.scope(name) for name in draft.mixed]
     global_order = elimination.best_order(outer_scopes, sizes, outer)
     wide, many = elimination.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
     step, step_entries = elimination.widest(inside, sizes, step_order) if inside else ((), 1)
@@ -333,6 +341,18 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     )
 
 
+def _check_supports(plan: Plan) -> None:
+    """Refuse a parameter whose support differs from state to state of what is summed out: no one map takes all numbers onto it."""
+    for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
+        bounds = plan.structure.bounds(site.name).values() if site.domain not in EVENTS else ()
+        state = next((v for _, takes in bounds for v in takes if v in plan.variables), None)
+        if state is not None:
+            raise Refusal(
+                f"model '{plan.structure.model.name}': the support of parameter '{site.name}' ({site.kind}) depends on '{state}', which is "
+                f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose support is the same for all its states"
+            )
+
+
 def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:
     """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and are dropped."""
     active, stack = set(), [*pattern, *targets, *structure.losses]
@@ -342,6 +362,17 @@ def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str
             active.add(name)
             stack += [p for p in structure.named[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
     return active
+
+
+def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
+    """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others of the kind: they sum to one."""
+    sites, out = structure.sites, set()
+    used = {parent for site in structure.deterministics.values() for parent in site.parents}
+    for site in reversed(sites.values()):
+        endless = site.discrete and not site.rows and not site.factor and site.finite is None and site.name not in given
+        if endless and site.name not in used and out.issuperset(structure.children[site.name]):
+            out.add(site.name)
+    return out
 
 
 def _countable(structure: Structure, site: Site) -> bool:

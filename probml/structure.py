@@ -67,6 +67,11 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
         if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):  # whatever a scope has named it
             msg["value"] = self.index
+        if msg["type"] == "prng_key":
+            raise ModelError(
+                f"model '{self.model.name}': numpyro.prng_key() draws numbers beside the sites, of which no engine can learn: sample a "
+                'site, sample("name", ...), or pass fixed numbers as an input'
+            )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
         if not computed and msg["type"] != "sample":
             return
@@ -74,6 +79,11 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: two sites have this name; give each its own")
         if name in self.model.inputs:
             raise ModelError(f"{where}: an input has the same name; rename one of them")
+        if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
+            raise ModelError(
+                f"{where}: obs_mask= is not needed here: leave it out, and pass the values as data with NaN where they are unseen, "
+                f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
+            )
         if computed:
             if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
                 got = type(msg["value"]).__name__
@@ -91,6 +101,13 @@ class _Recorder(Messenger):
                 f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
             )
         fn = msg["fn"]
+        if isinstance(peel(fn)[0], dist.Delta):
+            raise ModelError(
+                f"{where} (Delta): a value that follows from others is no random site: write numpyro.deterministic(\"{name}\", value), "
+                "which is an answer like any other"
+            )
+        if isinstance(getattr(peel(fn)[0], "total_count", None), list | tuple) and families.likelihood(peel(fn)[0]) is None:
+            raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, expected an array: jnp.array([...])")
         dtype = int if fn.support is not None and fn.support.is_discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
@@ -333,6 +350,30 @@ class Structure:
             return site.family.distribution(arguments)
         return jax.tree.unflatten(site.treedef, list(arguments.values()))
 
+    def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
+        """The ends of a site's support that are computed: attribute of the support → (program, names of what it takes)."""
+        if name not in self._bounds:
+            program, takes = self.programs[name]
+            layout: list[str] = []
+
+            def ends(*values):
+                support = self.distribution(name, dict(zip(takes, values, strict=True))).support
+                while hasattr(support, "base_constraint"):
+                    support = support.base_constraint
+                layout[:] = [end for end in ("lower_bound", "upper_bound") if hasattr(support, end)]
+                return [jnp.asarray(getattr(support, end)) for end in layout]
+
+            closed = jax.make_jaxpr(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals))
+            needs = levels.dependencies(closed)
+            parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
+            found = {end: (part, tuple(takes[t] for t in at)) for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
+            self._bounds[name] = found
+        return self._bounds[name]
+
+    @functools.cached_property
+    def _bounds(self) -> dict[str, dict]:
+        return {}
+
     def has_mean(self, name: str) -> bool:
         """Whether the distribution of a site knows its mean; true of what `distribution` refuses in words of its own."""
         if hasattr(self.sites[name].family, "ancillary"):
@@ -360,6 +401,22 @@ class Structure:
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete and not site.factor)
+
+    @functools.cached_property
+    def reaching(self) -> tuple[str, ...]:
+        """The parameters that questions about rows need: those on which rows depend, by themselves or through discrete sites, whose
+        probabilities may look at the priors of others."""
+        stack = [p for site in self.named.values() if site.rows for p in site.parents]
+        mixed = [n for n in self.parameters if any(self.sites[p].discrete for p in self.sites[n].parents)]
+        stack += [p for name in (*mixed, *self.penalties, *self.derived) for p in (name, *self.named[name].parents)]
+        found: set[str] = set()
+        while stack:
+            name = stack.pop()
+            if name in found:
+                continue
+            found.add(name)
+            stack += self.sites[name].parents if name in self.sites and self.sites[name].discrete else ()
+        return tuple(name for name in self.parameters if name in found)
 
     @functools.cached_property
     def losses(self) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def with_their_sd(face, tables, counts):
     sd = np.array([[row[1] for row in tables[column]["rows_by_class"]] for column in numeric]).T
     np.testing.assert_allclose(face.var_ * counts / (counts - 1), sd**2, rtol=1e-9)
     params["normal_precision"] = sd**-2
-    return face.fit_.model.at({**face.fit_.given, **params})
+    return face.fit_.model.at(params)
 
 
 def test_iris_gives_the_means_of_e1071_and_its_posteriors_at_its_sd(shared_data):
@@ -199,7 +199,7 @@ def test_discriminant_analysis_of_vowels_errs_as_often_as_that_of_r(shared_data,
     face = GaussianDiscriminant(covariance, prior=False).fit(train.drop(columns="y"), train["y"])
     # R divides the squares by n − 1 in every class of 48, the shared ones by n − 11: for a few rows that decides
     n, free = (528, 517) if covariance == "shared" else (48, 47)
-    found = face.fit_.model.at({**face.fit_.given, **face.fit_.params, "precision": face.fit_.params["precision"] * free / n})
+    found = face.fit_.model.at({**face.fit_.params, "precision": face.fit_.params["precision"] * free / n})
     for part, rows in (("train", train), ("test", test)):
         predicted = face.classes_[found.predict({"x": rows.drop(columns="y").to_numpy()})]
         assert (predicted != rows["y"]).mean() == pytest.approx(fit[name][f"{part}_error"], abs=1e-12)

@@ -10,7 +10,6 @@ from numpyro import factor, plate, sample
 import probml
 from user_truth import Case
 
-SCALE = "a discrete site outside rows that the prior of a parameter reads: a raw KeyError"
 ROLES = "EM starts with the roles of states swapped that are not exchangeable, and ends 109 nats below the mode"
 
 
@@ -415,7 +414,7 @@ def few_used(rng):
 
 
 CASES = [
-    Case(spike_and_slab(), few_used, {"used": 2}, wrong=SCALE, wrong_density=SCALE),
+    Case(spike_and_slab(), few_used, {"used": 2}),
     Case(model_choice(), weak_line, {"used": 2}),
     Case(ordered_mixture(), two_humps, {"z": 2}),
     Case(same_family(), two_humps),

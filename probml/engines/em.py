@@ -15,7 +15,7 @@ from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, check_distinct, prior_point, shaken, stack, starts
+from probml.engines.start import Start, check_distinct, need_prior, prior_point, shaken, stack, starts
 from probml.factors import Known, Rows, collapsed, log_prior, naturals
 from probml.language import Refusal
 from probml.passes import Expected, expect
@@ -63,6 +63,7 @@ class EM:
         check_distinct(data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); use EM() or Exact()")
+        need_prior(plan, "EM", self.prior)
         hierarchy.judge(plan, data.table.rows, "EM", ladder)
         if not ladder or not plan.free:
             return

@@ -17,7 +17,7 @@ from probml.compiling import jit
 from probml.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.engines import training
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, prior_draws, prior_point, shaken, starts
+from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, need_prior, prior_draws, prior_point, shaken, starts
 from probml.factors import Known, Rows, Summary
 from probml.language import ModelError, Refusal
 from probml.passes import expect
@@ -82,6 +82,7 @@ class MAP:
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """In the ladder MAP refuses a hierarchy; asked for by name it warns of one."""
         check_distinct(data, plan)
+        need_prior(plan, "MAP", self.prior)
         hierarchy.judge(plan, data.table.rows, "MAP", ladder)
 
     def climb(self, data: Data, plan: Plan) -> str:

@@ -15,7 +15,7 @@ from probml.chunks import Data, load
 from probml.compiling import jit
 from probml.density import to_free
 from probml.factors import Known, Rows, log_prior
-from probml.language import ModelError
+from probml.language import ModelError, Refusal
 from probml.levels import Level
 from probml.passes import Expected, expect
 from probml.plan import Plan, bucket
@@ -59,6 +59,21 @@ def inside(site: Site, value: np.ndarray) -> bool:
     if site.domain == "lower_cholesky":
         return bool(np.array_equal(value, np.tril(value)) and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
     return True
+
+
+def need_prior(plan: Plan, engine: str, prior: bool) -> None:
+    """Refuse to leave out a prior that unseen discrete sites look out of: without it nothing tells their states.
+
+    Raises:
+        Refusal: which parameter, and which site.
+    """
+    name = next((name for name in plan.mixed if name in plan.free), None)
+    if name is not None and not prior:
+        raise Refusal(
+            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of '{name}' depends on "
+            f"'{plan.scope(name)[0]}', which is discrete and unseen, and without that prior is not part of the likelihood. Leave "
+            "prior=False out"
+        )
 
 
 def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
@@ -113,12 +128,13 @@ def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
     """Draws from the prior in unbounded coordinates, one a key."""
 
     def one(key):
-        env, out = dict(known.given), {}
-        for i, name in enumerate(plan.free):
+        env, states = dict(known.given), [name for name in plan.globals if plan.mixed]  # the states on which parameters depend
+        names = [name for name in plan.structure.sites if name in states or name in plan.free]  # in order: parents first
+        for i, name in enumerate(names):
             site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
             count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
-            env[name] = out[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape)
-        return to_free(plan, out, known)
+            env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape) - site.low
+        return to_free(plan, {name: env[name] for name in plan.free}, known)
 
     return jax.vmap(one)(keys)
 

@@ -119,7 +119,8 @@ def _mean(plan: Plan, u, known: Known, chunks: Rows):
     """Mean log evidence of rows, at the prior of what lies outside them."""
     params = from_free(plan, u, known)[0]
     total = row_totals(plan, params, known, chunks)
-    return total_evidence(plan, global_factors(plan, params, known), total) / chunks.weights.sum()
+    states = global_factors(plan, params, known)[: len(plan.globals)]
+    return total_evidence(plan, states, total) / chunks.weights.sum()
 
 
 def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

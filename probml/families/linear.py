@@ -41,7 +41,8 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
 
     Args:
         natural: "eta", (p, t c), one (p, c) beside the other for each of the t statistics, and "constant", (p, c). −∞ is
-            allowed where the statistic is never negative: a positive one is then impossible.
+            allowed where the statistic is never negative: a positive one is then impossible. Where one is +∞ an argument has
+            overflowed (a rate of exp(1000)), and all is impossible.
         x: (b, c); seen: (b, c) bool or None; inside: (b, c) bool, whether x lies in the support.
         statistics: x → ([T(x), ...], base(x)), each (b, c); asked only inside the support.
         harmless: a value inside the support.
@@ -50,6 +51,10 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
         (b, p); −∞ where a seen cell is impossible, never NaN, with finite gradients.
     """
     eta, constant = (jnp.where(jnp.isneginf(natural[leaf]), FLOOR, natural[leaf]) for leaf in ("eta", "constant"))
+    cells, statistic = jnp.isposinf(constant), constant.shape[-1]
+    for first in range(0, eta.shape[-1], statistic):
+        cells |= jnp.isposinf(eta[..., first : first + statistic])
+    eta, constant = jnp.where(jnp.isposinf(eta), 0.0, eta), jnp.where(cells, FLOOR, constant)
     real = inside if seen is None else inside & seen
     columns, base = statistics(jnp.where(real, x, harmless).astype(eta.dtype))
     real = real.astype(eta.dtype)
