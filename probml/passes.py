@@ -1,7 +1,6 @@
 """Passes over rows: chunks are added, and the gradient of their evidence with respect to the naturals is the expected statistics."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,12 +34,14 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     Args:
         natural: the naturals at params, where they are known.
 
-    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data.
+    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data; with discrete sites outside rows
+    and several chunks one evidence more (`returned`).
     """
     natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
         return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural), _size(chunks.statistics, natural))
-    shape = tuple(plan.variables[name].states for name in plan.touching)
+    outer = global_factors(plan, params, known)
+    logs = [factor.log for factor in outer]
 
     def chunk(rows: Rows):
         shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise})
@@ -49,25 +50,16 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
-        if not shape:
-            value, (statistics, taps) = jax.value_and_grad(total, (0, 1))(natural, taps)
-            return (value, statistics), taps
-        value, back = jax.vjp(total, natural, taps)
-        statistics, taps = jax.vmap(back)(jnp.eye(math.prod(shape), dtype=value.dtype).reshape(-1, *shape))
-        return (value, statistics), jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), taps)
-
-    (total, statistics), taps = accumulate(chunk, chunks)
-    outer = global_factors(plan, params, known)
-    logs = [factor.log for factor in outer]
+        return jax.vjp(total, natural, taps)
 
     def whole(logs, total):
         return total_evidence(plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total)
 
-    value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
-    if shape:
-        share = share.reshape(-1)
-        statistics = jax.tree.map(lambda leaf: jnp.tensordot(share, leaf, 1), statistics)
-        taps = jax.tree.map(lambda leaf: jnp.einsum("g,cbg...->cb...", share, leaf), taps)
+    def rest(total):
+        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+        return (value, posteriors), share
+
+    (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest, linear=not plan.touching)
     return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
 
 
@@ -142,6 +134,37 @@ def accumulate(function, chunks: Rows):
 
     (total, _), extra = jax.lax.scan(step, (zero, zero), chunks)
     return total, extra
+
+
+def returned(function: Callable, chunks: Rows, outer: Callable, linear: bool = False) -> tuple[Any, Any, list[Any]]:
+    """Forward and back through a function of a sum over chunks: what `outer` finds, and the gradient with respect to what chunks take.
+
+    Where the sum is a table over the states of sites outside rows, its cotangent is their posterior, which only the whole sum tells. So
+    several chunks are passed over twice, for the sum and for its gradient; back through every state by itself would be as many passes.
+
+    Args:
+        function: rows → (their part of the sum, cotangent → gradients), as jax.vjp gives them.
+        outer: the sum → (anything, its cotangent).
+        linear: the sum is one number and its cotangent 1, so that one pass does.
+
+    Returns: what `outer` found; the first of the gradients, summed over chunks; the others, stacked.
+    """
+    if chunks.weights.shape[0] == 1:
+        value, back = function(jax.tree.map(lambda leaf: leaf[0], chunks))
+        found, share = outer(value)
+        summed, *own = back(share)
+        return found, summed, jax.tree.map(lambda leaf: leaf[None], own)
+
+    def both(rows, share=None):
+        value, back = function(rows)
+        summed, *own = back(jnp.ones_like(value) if share is None else share)
+        return (value, summed) if share is None else summed, own
+
+    if linear:
+        (value, summed), own = accumulate(both, chunks)
+        return outer(value)[0], summed, own
+    found, share = outer(accumulate(lambda rows: (function(rows)[0], ()), chunks)[0])
+    return found, *accumulate(lambda rows: both(rows, share), chunks)
 
 
 def _compensated(total, lost, more):
