@@ -15,6 +15,7 @@ from probml import elimination
 from probml.bundles import Bundle
 from probml.language import Refusal
 from probml.structure import Site, Structure
+from probml.switches import Switches, find
 
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
@@ -138,6 +139,19 @@ class Plan:
             if self.pattern.get(name) == "part" and scalar:
                 groups.setdefault(variable.states, []).append(name)
         return {states: tuple(names) for states, names in groups.items()}
+
+    @functools.cached_property
+    def switches(self) -> dict[str, Switches]:
+        """The row-wise sites that look at the states of some parents by comparisons with what a row tells alone."""
+        found, sites = {}, self.structure.sites
+        for name in (n for n in self.rowwise if n not in self.chains):
+            program, takes = self.structure.programs[name]
+            parents = {p: self.variables[p].states for p in self.discrete_parents(name)}
+            own = {*self.structure.named[name].inputs, *(p for p in takes if p in sites and sites[p].rows), *parents}
+            switches = find(program, takes, parents, [p for p in takes if p not in own]) if parents else None
+            if switches is not None:
+                found[name] = switches
+        return found
 
     @functools.cached_property
     def alike(self) -> tuple[tuple[str, ...], ...]:
