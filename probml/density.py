@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to, constraints
 from probml import centring
 from probml.ascent import second_order
 from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
-from probml.passes import accumulate, returned, row_totals, total_evidence, weigh
+from probml.passes import accumulate, apart, returned, row_totals, together, total_evidence, weigh
 from probml.plan import Plan
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
@@ -103,15 +103,18 @@ def value_and_gradient(
     chunks one evidence more (passes.returned).
     """
 
+    part = plan if isinstance(chunks, Summary) else apart(plan, chunks)
+
     def chunk(rows):
         def total(u):
             params = point(u)[0]
-            return scale * weigh(row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights)
+            return scale * weigh(row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights)
 
         return jax.vjp(total, u)
 
     def rest(u, total):
         params, volume = point(u)
+        total = together(plan, part, total, params, known, chunks, scale)
         value = total_evidence(plan, global_factors(plan, params, known), total) + volume
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 

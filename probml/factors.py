@@ -297,7 +297,14 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: st
 
 
 def _rowwise_factor(
-    plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None, anchor: Mapping | None = None
+    plan: Plan,
+    params: Mapping,
+    known: Known,
+    rows: Rows,
+    name: str,
+    predictive: Mapping | None = None,
+    anchor: Mapping | None = None,
+    settings: bool = False,
 ) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = _env(plan, params, known)
@@ -318,7 +325,7 @@ def _rowwise_factor(
             return _log_density(plan.structure, site, env, x, seen)
 
         if name in plan.switches:
-            return _switched(plan, name, at, varying)
+            return _switched(plan, name, at, varying, settings)
         return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))), parents)
 
     x = None if is_variable or site.factor else rows.values[name]
@@ -327,18 +334,29 @@ def _rowwise_factor(
     return Factor(log, scope)
 
 
-def _switched(plan: Plan, name: str, at: Callable, varying: Mapping) -> jax.Array:
-    """at(states of the parents) of one row over all states: evaluated at every setting of the switches, and looked up for every state."""
+def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> jax.Array:
+    """The log factor of a site with one switch, and of no other parents, where it is off and where it is on: (rows, 2)."""
+    return _rowwise_factor(plan, params, known, rows, name, settings=True).log
+
+
+def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: bool) -> jax.Array:
+    """at(states of the parents) of one row over all states: evaluated at every setting of the switches, and looked up for every state.
+
+    Args:
+        settings: not looked up.
+    """
     switches, parents = plan.switches[name], plan.discrete_parents(name)
     kept, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
 
     grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"), -1).reshape(-1, count)
 
-    def settings(*states):
+    def set_(*states):
         held = dict(zip(kept, states, strict=True))
         return jax.vmap(lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)}))(grid)
 
-    logs = over_states(plan, settings, kept)  # (*states kept, settings, own)
+    logs = over_states(plan, set_, kept)  # (*states kept, settings, own)
+    if settings:
+        return logs
     logs = jnp.moveaxis(logs, len(kept), 0)
     own = logs.shape[1 + len(kept) :]
     logs = logs.reshape(*(2,) * count, *(plan.variables[p].states if p in kept else 1 for p in parents), *own)

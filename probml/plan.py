@@ -4,6 +4,7 @@ A Plan is static: it is decided on the host before any compile, is cached, and i
 compiled program.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -152,6 +153,17 @@ class Plan:
             if switches is not None:
                 found[name] = switches
         return found
+
+    @functools.cached_property
+    def ordered(self) -> tuple[str, ...]:
+        """The row-wise sites whose log density summed over rows is two running sums, looked up at every state (passes.ordered_totals)."""
+        plain = self.complete and not self.chains and not self.steps
+        return tuple(name for name, found in self.switches.items() if plain and found.order is not None)
+
+    @functools.cached_property
+    def others(self) -> "Plan":
+        """The same without `ordered`."""
+        return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise if name not in self.ordered))
 
     @functools.cached_property
     def alike(self) -> tuple[tuple[str, ...], ...]:

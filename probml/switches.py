@@ -7,7 +7,7 @@ row and state is a comparison. A program that uses the state itself (`tau * slop
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,19 @@ class Node:
     number: int = 0  # the same of two arrays that are surely equal
 
 
+class Order(NamedTuple):
+    """A switch that compares a number of the row's with one of the state's: with the rows in order, it is on for the first or the last."""
+
+    row: Node
+    state: Node
+    first: bool  # on for the rows of small numbers
+    side: str  # of a state's number among the rows' where they are equal, as searchsorted has it
+
+
+SIDES = {"lt": (True, "left"), "le": (True, "right"), "gt": (False, "right"), "ge": (False, "left")}  # row, comparison, state
+TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
 @dataclass(frozen=True, eq=False)
 class Switches:
     """The switches of a site's program.
@@ -58,6 +71,7 @@ class Switches:
 
     parents: tuple[str, ...]
     looks: tuple[tuple[str, ...], ...]
+    order: Order | None  # of the one switch that there is
     _program: core.Jaxpr
     _switches: tuple[tuple[Node, ...], ...]  # equal ones together
     _outputs: tuple[Node, ...]
@@ -65,6 +79,10 @@ class Switches:
     def setting(self, env: Mapping[str, jax.Array], which: int) -> jax.Array:
         """Whether a switch is on, for one row and one state of the parents it looks at."""
         node = self._switches[which][0]
+        return self._run([node], env, {})[0].reshape(())
+
+    def at(self, node: Node, env: Mapping[str, jax.Array]) -> jax.Array:
+        """A number of the order's, for one row or one state."""
         return self._run([node], env, {})[0].reshape(())
 
     def outputs(self, env: Mapping[str, jax.Array], on: Iterable[jax.Array]) -> list[jax.Array]:
@@ -119,7 +137,21 @@ def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, i
         return None
     switches = tuple(tuple(group.values()) for group in groups.values())
     looks = tuple(tuple(p for p in parents if p in group[0].needs) for group in switches)
-    return Switches(tuple(through), looks, closed.jaxpr, switches, tuple(outputs))
+    order = _order(switches[0][0], parents) if len(switches) == 1 and looks[0] == tuple(parents) == tuple(through) else None
+    return Switches(tuple(through), looks, order, closed.jaxpr, switches, tuple(outputs))
+
+
+def _order(node: Node, states: Iterable[str]) -> Order | None:
+    """The two sides of a comparison, if one is the row's and the other the state's alone."""
+    name, states = node.step.eqn.primitive.name, frozenset(states)
+    if name not in SIDES:
+        return None
+    left, right = node.step.operands
+    if not left.needs & states and right.needs <= states:
+        return Order(left, right, *SIDES[name])
+    if not right.needs & states and left.needs <= states:
+        return Order(right, left, *SIDES[TURNED[name]])
+    return None
 
 
 def _nodes(closed: core.ClosedJaxpr, takes: Sequence[str]) -> list[Node]:

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import sample
 from scipy.special import gammaln, logsumexp
+from scipy.stats import poisson
 
 import probml
 from probml import chunks, density, plan
@@ -60,7 +61,7 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
     assert [len(found.looks) for found in made.switches.values()] == ([count] if count else [])
     seen = {k: jnp.asarray(v) for k, v in DATA.items()}
 
-    def poisson(at, others):
+    def logs_at(at, others):
         """log p(y | everything), a row at a time, as the site's program sees it."""
 
         def one(t, y):
@@ -75,9 +76,9 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
             for i in range(5 if "later" in more else 1):
                 others = (tau, i) if "later" in more else (tau,)
                 logs = (
-                    poisson(at, others)
+                    logs_at(at, others)
                     if "hidden" not in more
-                    else jnp.logaddexp(jnp.log(0.7) + poisson(at, (*others, 0)), jnp.log(0.3) + poisson(at, (*others, 1)))
+                    else jnp.logaddexp(jnp.log(0.7) + logs_at(at, (*others, 0)), jnp.log(0.3) + logs_at(at, (*others, 1)))
                 )
                 terms.append(logs.sum() - jnp.log(12.0) + (jnp.log((i + 1) / 15) if "later" in more else 0.0))
         return jax.nn.logsumexp(jnp.stack(terms)) + sum(dist.Exponential(0.5).log_prob(v) for v in at.values())
@@ -90,6 +91,31 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
         found = jax.jit(lambda u, known, rows: density.value_and_gradient(made, lambda u: (u, 0.0), u, known, rows))(at, known, rows)
         np.testing.assert_allclose(found[0], value, rtol=1e-5)
         np.testing.assert_allclose([found[1]["a"], found[1]["b"]], [slope["a"], slope["b"]], rtol=2e-4, atol=1e-4)
+
+
+def test_every_comparison_has_its_own_side_where_numbers_are_equal():
+    compare = [jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal]
+    turned = [lambda t, tau, f=f: f(tau, t) for f in compare] + [lambda t, tau, f=f: f(tau / 2.0, t - 1) for f in compare]
+
+    @probml.model
+    def compared(t):
+        a, b = sample("a", dist.Exponential(0.5)), sample("b", dist.Exponential(0.5))
+        tau = sample("tau", dist.DiscreteUniform(1, 40))
+        with probml.rows():
+            for i, f in enumerate([*compare, *turned]):
+                sample(f"y{i}", dist.Poisson(jnp.where(f(t, tau), a, b)))
+
+    times = np.array([3, 3, 1, 7, 12, 3, 40, 40, 0])
+    data = {f"y{i}": np.random.default_rng(i).poisson(2.0, 9) for i in range(12)}
+    model, want = compared(), np.zeros(40)
+    made = chunks.read(model, {"t": times, **data}).plan()
+    assert len(made.ordered) == 12 and not made.others.touching
+    for k, tau in enumerate(range(1, 41)):
+        for i, f in enumerate([*compare, *turned]):
+            want[k] += poisson.logpmf(data[f"y{i}"], np.where(f(times, tau), 3.5, 1.2)).sum()
+    prior = 2 * np.log(0.5) - 0.5 * (3.5 + 1.2)
+    got = model.log_density({"t": times, **data}, {"a": 3.5, "b": 1.2})
+    np.testing.assert_allclose(got, logsumexp(want) - np.log(40) + prior, rtol=1e-5)
 
 
 def grid():
