@@ -14,7 +14,7 @@ from numpyro.distributions import biject_to, constraints
 from probml import centring
 from probml.ascent import second_order
 from probml.factors import Known, Rows, Summary, global_factors, log_prior, naturals, row_evidence
-from probml.passes import accumulate, row_totals, total_evidence, weigh
+from probml.passes import accumulate, apart, returned, row_totals, together, total_evidence, weigh
 from probml.plan import Plan
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
@@ -102,30 +102,33 @@ def value_and_gradient(
         mode: priors in the coordinates that are maximised (factors.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
-    Cost: one evidence of all rows and its gradient, memory of one chunk.
+    Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites outside rows that rows touch and several
+    chunks one evidence more (passes.returned).
     """
+
+    part = plan if isinstance(chunks, Summary) else apart(plan, chunks)
 
     def chunk(rows):
         def total(u):
             params = point(u)[0]
-            return scale * weigh(row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights)
+            return scale * weigh(row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights)
 
-        if not plan.touching:
-            return jax.value_and_grad(total)(u), ()
-        value, back = jax.vjp(total, u)
-        basis = jnp.eye(value.size, dtype=value.dtype).reshape(-1, *value.shape)
-        return (value, jax.vmap(lambda b: back(b)[0])(basis)), ()
+        return jax.vjp(total, u)
 
     def rest(u, total):
         params, volume = point(u)
+        total = together(plan, part, total, params, known, chunks, scale)
         value = total_evidence(plan, global_factors(plan, params, known), total) + volume
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 
     if isinstance(chunks, Summary):  # no rows: one differentiation of all
         return jax.value_and_grad(lambda u: rest(u, row_totals(plan, point(u)[0], known, chunks)))(u)
-    (value, gradient), _ = accumulate(chunk, chunks)
-    whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, value)
-    rowwise = jax.tree.map(lambda g: jnp.tensordot(share.reshape(-1), g, 1) if plan.touching else share * g, gradient)
+
+    def outside(total):
+        whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
+        return (whole, outer), share
+
+    (whole, outer), rowwise, _ = returned(chunk, chunks, outside, linear=not plan.touching)
     return whole, jax.tree.map(jnp.add, outer, rowwise)
 
 

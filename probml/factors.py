@@ -21,6 +21,7 @@ from probml.families.unseen import Unseen
 from probml.families.unseen import log_density as unseen_density
 from probml.plan import Plan
 from probml.sequences import Moves, Steps
+from probml.switches import SETTING
 
 if TYPE_CHECKING:
     from probml.passes import Expected
@@ -296,7 +297,14 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: st
 
 
 def _rowwise_factor(
-    plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, predictive: Mapping | None = None, anchor: Mapping | None = None
+    plan: Plan,
+    params: Mapping,
+    known: Known,
+    rows: Rows,
+    name: str,
+    predictive: Mapping | None = None,
+    anchor: Mapping | None = None,
+    settings: bool = False,
 ) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = _env(plan, params, known)
@@ -304,8 +312,8 @@ def _rowwise_factor(
     touching = _env(plan, anchor, known) if anchor is not None and hasattr(site.family, "minorant") else None
 
     def one(varying, x, seen):
-        def at(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+        def at(env):
+            env = {**fixed, **varying, **env}
             if is_variable:
                 return _state_logs(plan, name, env)
             if predictive is not None:
@@ -316,12 +324,51 @@ def _rowwise_factor(
                 return logs.sum() if seen is None else jnp.where(_cells(site, seen[None])[0], logs, 0.0).sum()
             return _log_density(plan.structure, site, env, x, seen)
 
-        return over_states(plan, at, parents)
+        if name in plan.switches:
+            return _switched(plan, name, at, varying, settings)
+        return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))), parents)
 
     x = None if is_variable or site.factor else rows.values[name]
     size = None if rows.weights is None else len(rows.weights)  # of a factor, or a variable, that looks at nothing of a row
     log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
+
+
+def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> jax.Array:
+    """The log factor of a site with one switch, and of no other parents, where it is off and where it is on: (rows, 2)."""
+    return _rowwise_factor(plan, params, known, rows, name, settings=True).log
+
+
+def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: bool) -> jax.Array:
+    """at(states of the parents) of one row over all states: evaluated at every setting of the switches, and looked up for every state.
+
+    Args:
+        settings: not looked up.
+    """
+    switches, parents = plan.switches[name], plan.discrete_parents(name)
+    kept, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
+
+    grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"), -1).reshape(-1, count)
+
+    def set_(*states):
+        held = dict(zip(kept, states, strict=True))
+        return jax.vmap(lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)}))(grid)
+
+    logs = over_states(plan, set_, kept)  # (*states kept, settings, own)
+    if settings:
+        return logs
+    logs = jnp.moveaxis(logs, len(kept), 0)
+    own = logs.shape[1 + len(kept) :]
+    logs = logs.reshape(*(2,) * count, *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
+    for j, looks in enumerate(switches.looks):
+
+        def on(*states, j=j, looks=looks):
+            return switches.setting({**varying, **dict(zip(looks, states, strict=True))}, j)
+
+        where = over_states(plan, on, looks)
+        where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents), *(1,) * len(own))
+        logs = jnp.where(where, logs[1], logs[0])
+    return logs
 
 
 def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:

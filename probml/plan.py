@@ -4,6 +4,7 @@ A Plan is static: it is decided on the host before any compile, is cached, and i
 compiled program.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from probml import elimination
 from probml.bundles import Bundle
 from probml.language import Refusal
 from probml.structure import Site, Structure
+from probml.switches import Switches, find
 
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
@@ -145,6 +147,30 @@ class Plan:
             if self.pattern.get(name) == "part" and scalar:
                 groups.setdefault(variable.states, []).append(name)
         return {states: tuple(names) for states, names in groups.items()}
+
+    @functools.cached_property
+    def switches(self) -> dict[str, Switches]:
+        """The row-wise sites that look at the states of some parents by comparisons with what a row tells alone."""
+        found, sites = {}, self.structure.sites
+        for name in (n for n in self.rowwise if n not in self.chains):
+            program, takes = self.structure.programs[name]
+            parents = {p: self.variables[p].states for p in self.discrete_parents(name)}
+            own = {*self.structure.named[name].inputs, *(p for p in takes if p in sites and sites[p].rows), *parents}
+            switches = find(program, takes, parents, [p for p in takes if p not in own]) if parents else None
+            if switches is not None:
+                found[name] = switches
+        return found
+
+    @functools.cached_property
+    def ordered(self) -> tuple[str, ...]:
+        """The row-wise sites whose log density summed over rows is two running sums, looked up at every state (passes.ordered_totals)."""
+        plain = self.complete and not self.chains and not self.steps
+        return tuple(name for name, found in self.switches.items() if plain and found.order is not None)
+
+    @functools.cached_property
+    def others(self) -> "Plan":
+        """The same without `ordered`."""
+        return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise if name not in self.ordered))
 
     @functools.cached_property
     def alike(self) -> tuple[tuple[str, ...], ...]:

@@ -30,6 +30,7 @@ from probml import deterministics, exchange, families, finite, indices, levels
 from probml.language import ROWS, Model, ModelError, Refusal, chains_of, freeze, thaw
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
+from probml.switches import SETTING
 
 if TYPE_CHECKING:
     import networkx
@@ -267,12 +268,16 @@ class Structure:
         """The arguments of a site's base distribution for one row, in NumPyro's layout.
 
         Args:
-            env: what the site depends on: parameters and sites in NumPyro's single-row layout, inputs with one row.
+            env: what the site depends on: parameters and sites in NumPyro's single-row layout, inputs with one row. Under SETTING it may
+                hold a setting of the site's switches, in the place of the states that are seen through them.
         """
         program, takes = self.programs[name]
-        outputs = core.jaxpr_as_fun(program)(
-            *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
-        )
+        if SETTING in env:
+            outputs = env[SETTING](env)
+        else:
+            outputs = core.jaxpr_as_fun(program)(
+                *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
+            )
         return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
     def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:

@@ -1,6 +1,7 @@
 """NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that the mode's curvature made round."""
 
 import functools
+import math
 import os
 import threading
 import time
@@ -32,6 +33,8 @@ UNLIKE = 10.0  # nats by which its density and the posterior's differ, from draw
 HELD = 256  # iterations a device call holds at the most
 LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
+BLOCK = 512  # draws that are given their states by one device call
+TOGETHER = 2**18  # numbers of a chunk of rows and all states, of as many draws as are worked on at once
 METHODS = (None, "parallel", "vectorized", "sequential")
 
 
@@ -84,6 +87,10 @@ class NUTS:
         check_distinct(data, plan)
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+        with Progress("NUTS", (self.warmup + self.draws) * self.chains, self.progress) as bar:
+            return self._run(bar, data, plan, rows, known, weights, seed, start)
+
+    def _run(self, bar: Progress, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         spread = np.random.default_rng([seed, 7]).standard_normal((max(self.chains, TRIED), density.size(plan, known)))
         incidental = any(
@@ -99,7 +106,7 @@ class NUTS:
         begin.check(plan, begun, params, known, "NUTS")
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
-        z, stats = self._sampled(plan, frame, begun.starts, known, rows, seed)
+        z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
         values = jax.device_get(belief.constrained(plan, known, _points(frame, z)))
         found = []
         if self.relabel:
@@ -117,7 +124,9 @@ class NUTS:
             belief.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
         )
 
-    def _sampled(self, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows, seed: int) -> tuple[np.ndarray, dict]:
+    def _sampled(
+        self, bar: Progress, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows, seed: int
+    ) -> tuple[np.ndarray, dict]:
         """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
         settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
         method = self.chain_method or ("parallel" if jax.default_backend() == "cpu" else "vectorized")
@@ -125,41 +134,40 @@ class NUTS:
         states = first(plan, settings, frame, starts, keys, known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, stop, lock = self.warmup + self.draws, threading.Event(), threading.Lock()
-        with Progress("NUTS", total * self.chains, self.progress) as bar:
-            shown = [0]
+        shown = [0]
 
-            def walk(state):
-                done, count, out = 0, 8, []
-                while done < total and not stop.is_set():
-                    count = min(count, HELD, total - done)
-                    began = time.perf_counter()
-                    advance = programs[method == "vectorized"]
-                    state, trail = advance(plan, settings, frame, state, known, rows, count)
-                    axis = 1 if method == "vectorized" else 0
-                    keep = (slice(None),) * axis + (slice(count),)
-                    out.append(jax.tree.map(lambda leaf, keep=keep: np.asarray(leaf)[keep], trail))
-                    done += count
-                    took = max(time.perf_counter() - began, 1e-6)
-                    count = int(np.clip(count * PAUSE / took, 1, 8 * count))
-                    with lock:
-                        shown[0] += (self.chains if method == "vectorized" else 1) * out[-1]["steps"].shape[-1]
-                        bar.update(shown[0], float(np.mean(out[-1]["log_density"])))
-                return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
+        def walk(state):
+            done, count, out = 0, 1, []  # a first iteration may take 2^depth gradients: who knows how long they are?
+            while done < total and not stop.is_set():
+                count = min(count, HELD, total - done)
+                began = time.perf_counter()
+                advance = programs[method == "vectorized"]
+                state, trail = advance(plan, settings, frame, state, known, rows, count)
+                axis = 1 if method == "vectorized" else 0
+                keep = (slice(None),) * axis + (slice(count),)
+                out.append(jax.tree.map(lambda leaf, keep=keep: np.asarray(leaf)[keep], trail))
+                done += count
+                took = max(time.perf_counter() - began, 1e-6)
+                count = int(np.clip(count * PAUSE / took, 1, 8 * count))
+                with lock:
+                    shown[0] += (self.chains if method == "vectorized" else 1) * out[-1]["steps"].shape[-1]
+                    bar.update(shown[0], float(np.mean(out[-1]["log_density"])))
+            return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
 
-            if method == "vectorized":
-                found = walk(states)
-            else:
-                leaves, treedef = jax.tree.flatten(states)
-                held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf) for leaf in leaves]
-                apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held]) for c in range(self.chains)]
-                workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
-                with ThreadPoolExecutor(workers) as pool:
-                    try:
-                        found = list(pool.map(walk, apart))
-                    except BaseException:  # Ctrl-C: the other chains end after their present call
-                        stop.set()
-                        raise
-                found = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+        if method == "vectorized":
+            found = walk(states)
+        else:
+            leaves, treedef = jax.tree.flatten(states)
+            held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf) for leaf in leaves]
+            apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held]) for c in range(self.chains)]
+            workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
+            with ThreadPoolExecutor(workers) as pool:
+                try:
+                    found = list(pool.map(walk, apart))
+                except BaseException:  # Ctrl-C: the other chains end after their present call
+                    stop.set()
+                    raise
+            found = jax.tree.map(lambda *leaves: np.stack(leaves), *found)
         kept = {name: value[:, self.warmup :] for name, value in found.items()}
         return kept.pop("z"), kept
 
@@ -179,13 +187,23 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     """The same with the discrete sites outside rows, drawn given the data and each draw of the parameters."""
     if not plan.globals:
         return draws
-    tables, drawn = _states(plan, {n: jnp.asarray(draws.values[n]) for n in plan.free}, known, rows, jax.random.key(seed + 1))
-    return draws._replace(values={**draws.values, **jax.device_get(drawn)}, tables=np.asarray(tables))
+    lead = np.shape(draws.values[plan.free[0]])[:2]
+    count = math.prod(lead)
+    keys, flat = jax.random.split(jax.random.key(seed + 1), count), {}
+    for name in plan.free:
+        flat[name] = np.asarray(draws.values[name]).reshape(count, *np.shape(draws.values[name])[2:])
+    parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
+    for low in range(0, count, size):  # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
+        at = np.arange(low, low + size).clip(max=count - 1)
+        found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()}, known, rows, keys[at]))
+        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
+    tables, drawn = jax.tree.map(lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts)
+    return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
 @functools.partial(jit, static_argnums=0)
-def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, key):
-    lead = jax.tree.leaves(values)[0].shape[:2]
+def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
+    """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 
     def one(pair):
         params, key = pair
@@ -194,9 +212,10 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, key):
         cells = {n: jnp.asarray(plan.variables[n].values)[at] for n, at in zip(plan.globals, where, strict=True)}
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
-    out = jax.lax.map(one, (flat, jax.random.split(key, lead[0] * lead[1])))
-    return jax.tree.map(lambda leaf: leaf.reshape(*lead, *leaf.shape[1:]), out)
+    states = math.prod(plan.variables[name].states for name in plan.globals)
+    held = rows.weights.shape[-1] if isinstance(rows, Rows) else 1
+    together = 1 << max(TOGETHER // (held * states), 1).bit_length() - 1
+    return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
 
 
 def _finite(trail) -> np.ndarray:
@@ -279,7 +298,9 @@ def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Kno
 
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:
     """Exponentials and logarithms of one density, about: those of the rows, which may be compiled to vectors of them."""
-    return 0 if plan.chains or not plan.variables or isinstance(rows, Summary) else rows.weights.size * plan.work
+    if plan.chains or not plan.variables or isinstance(rows, Summary):
+        return 0
+    return rows.weights.size * max(plan.work, 2 if plan.ordered else 0)
 
 
 QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f) for f in (advance, advance_all)] for long in (False, True))

@@ -1,6 +1,9 @@
 """What iterative engines share: the outcome of a run, its status, settings checks and a progress bar."""
 
 import enum
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -76,24 +79,63 @@ def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Seque
             raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at least {low}")
 
 
+DELAY = 10.0  # seconds without a sign of life
+
+
 class Progress:
-    """A tqdm bar, or nothing."""
+    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal or a notebook).
+
+    A thread of its own shows it, and moves its clock, also while a program compiles and no count comes.
+    """
 
     def __init__(self, title: str, total: int, show: bool):
-        self.bar = None
+        self.title, self.total, self.bar = title, total, None
+        self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
+        self._at: tuple[int, str] = (0, "preparing")
+        self._watched = show or looked_on()
         if show:
-            from tqdm.auto import tqdm
+            self._appear()
 
-            self.bar = tqdm(total=total, desc=title, unit="it", leave=True)
+    def _appear(self) -> None:
+        from tqdm.auto import tqdm
+
+        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=True)
+        self.bar.start_t = self._begun
+        self._show()
+
+    def _show(self) -> None:
+        count, said = self._at
+        self.bar.set_postfix_str(said, refresh=False)
+        self.bar.update(count - self.bar.n)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(DELAY):
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                if self.bar is None:
+                    self._appear()
+                self.bar.refresh()
 
     def __enter__(self):
+        if self._watched:
+            threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def update(self, count: int, value: float) -> None:
-        if self.bar is not None:
-            self.bar.set_postfix_str(f"objective {value:.6g}", refresh=False)
-            self.bar.update(count - self.bar.n)
+        with self._lock:
+            self._at = (count, f"objective {value:.6g}")
+            if self.bar is not None:
+                self._show()
 
     def __exit__(self, *_):
-        if self.bar is not None:
-            self.bar.close()
+        with self._lock:
+            self._ended.set()
+            if self.bar is not None:
+                self.bar.close()
+
+
+def looked_on() -> bool:
+    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file or test."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return (shell is not None and "IPKernelApp" in shell.config) or (sys.stderr is not None and sys.stderr.isatty())
