@@ -41,7 +41,7 @@ class EM:
         prior: maximise log posterior (True) or log likelihood (False).
         hard: classification EM (Celeux & Govaert 1992): the hidden states at their joint maximum instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the objective does not fall.
-        progress: show a progress bar.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
 
     Cost: one pass over the rows an iteration: O(rows × evidence), memory of the data and one chunk.
     """

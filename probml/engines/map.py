@@ -53,7 +53,7 @@ class MAP:
         held_out: a share of the rows that is not learnt from (optax only): `Fit.held_out` has their mean log evidence at every entry
             of `history`, and the parameters kept are those where it is highest.
         patience: stop after so many entries without a better one; None = never.
-        progress: show a progress bar.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d coefficients costs about d / 10.
     """

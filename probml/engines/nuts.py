@@ -61,7 +61,7 @@ class NUTS:
         max_tree_depth: at most 2^depth − 1 gradients an iteration.
         relabel: give exchangeable hidden states the same numbers in all draws.
         chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program; on a GPU) or "sequential".
-        progress: show a progress bar.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
 
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a chain.
     """

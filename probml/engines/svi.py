@@ -46,7 +46,7 @@ class SVI:
         steps: gradient steps.
         batch_rows: rows of a random mini-batch a step; None: all.
         particles: draws of the guide a step.
-        progress: show a progress bar.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
 
     Cost: `particles` evidences and gradients of the batch a step.
     """
