@@ -64,7 +64,10 @@ def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
     if belief.table is not None:
         factors.append(Factor(belief.table[None], plan.globals))
     else:
-        factors += global_factors(plan, belief.params, known)
+        outer = global_factors(plan, belief.params, known)
+        if plan.mixed:  # log p(states | params), not log p(states, params)
+            outer.append(Factor(-elimination.evidence(outer, plan.globals), ()))
+        factors += outer
 
     def inside(rows, taps=None):
         return level_factors(plan, belief.params, known, natural, rows, True, predictive=belief.predictive)

@@ -91,6 +91,23 @@ def test_priors_are_drawn_and_centred_given_the_states_of_their_parents():
     assert prior_point(plan, known)["b"] == 0
 
 
+def test_the_density_of_a_row_is_given_the_parameters_which_tell_of_the_states():
+    found = spike_and_slab().at(POINT).log_prob(DATA)
+    np.testing.assert_allclose(found, dist.Normal(DATA["x"] @ POINT["b"], 1.0).log_prob(DATA["y"]), atol=1e-9)
+
+    @probml.model
+    def shifted():
+        g = sample("g", dist.Bernoulli(0.3))
+        b = sample("b", dist.Normal(0.0, jnp.where(g == 1, SLAB, SPIKE)))
+        with probml.rows():
+            sample("y", dist.Normal(b + g, 1.0))
+
+    y, scale = np.array([0.5, 1.0]), np.array([SPIKE, SLAB])
+    share = np.array([0.7, 0.3]) * np.exp(dist.Normal(0.0, scale).log_prob(1.0))
+    likelihood = np.exp(dist.Normal(1.0 + np.arange(2), 1.0).log_prob(y[:, None]))
+    np.testing.assert_allclose(shifted().at({"b": np.array(1.0)}).log_prob({"y": y}), np.log(likelihood @ share / share.sum()), atol=1e-9)
+
+
 def test_a_seen_site_outside_rows_tells_of_an_unseen_parent():
     @probml.model
     def two_causes():
