@@ -32,7 +32,7 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
         "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "notes": fit.notes, "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern, "closed": len(leaves) if fit.closed is not None else None,
-        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None,
+        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None, "double": fit.double,
     }  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
@@ -75,6 +75,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
             model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
             meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
             tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
+            double=bool(meta.get("double", False)),
         )  # fmt: skip
     except ModelError:
         raise
@@ -96,7 +97,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         raise ModelError(
             f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
         )
-    leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
 
 
