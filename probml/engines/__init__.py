@@ -11,7 +11,7 @@ import numpy as np
 from probml import chunks, tables
 from probml import plan as planning
 from probml.compiling import jit
-from probml.engines.double import precise
+from probml.engines.double import precise, worst
 from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace
@@ -139,17 +139,26 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
     """
     from probml.fit import Fit
 
-    sizes = sorted(models)
+    sizes, double = sorted(models), jax.config.jax_enable_x64
     held = chunks.read(models[sizes[-1]], data).trimmed()
-    weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
-    engine.refuse(held, plan)
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.restarts)
-    found, fits = engine.grid(held, plan, rows, known, weight, seed, site, sizes), {}
+    weight = tables.read_weights(weights, held.table.rows)
+    engine.refuse(held, held.plan())
+
+    def attempt() -> tuple[list[Outcome], Known]:
+        same = jax.config.jax_enable_x64 == double
+        at = held if same else held._replace(structure=trace(held.model, held.shapes))
+        plan = at.plan()
+        rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.restarts)
+        return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
+
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior)
+    fits = {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)
         parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
-        fits[size] = Fit.of(models[size], held, engine, outcome, jax.device_get(known.given), None, None)
+        outcome = outcome._replace(notes=outcome.notes if note is None else (*outcome.notes, note))
+        fits[size] = Fit.of(models[size], held, engine, outcome, jax.device_get(known.given), None, None, note is not None)
     return fits
 
 

@@ -1,6 +1,6 @@
 """float32 is the default, and it must not be why a fit fails: what fails in it is done again in double."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
@@ -47,6 +47,11 @@ def precise(attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome]
     if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again), outcome_of(found)):
         return found, None
     return again, f"in double, since in float32 it {why}"
+
+
+def worst(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of several, one that failed, or else the one that lost most restarts."""
+    return max(outcomes, key=lambda outcome: (outcome.status in FAILED, outcome.lost))
 
 
 def _higher(one: Outcome, other: Outcome) -> bool:
