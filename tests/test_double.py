@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
+from scipy.special import gammaln
 
 import probml
 
@@ -51,3 +52,25 @@ def test_what_fits_in_float32_stays_in_float32(single):
     fit = two_clusters().fit(data, probml.EM(restarts=4))
     assert fit.converged and "double" not in fit.status
     assert fit.params["mean"].dtype == np.float32
+
+
+@probml.model
+def counted(x):
+    a, b = sample("a", dist.Normal(0.0, 20.0)), sample("b", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(a + b * x)))
+
+
+def test_counts_of_a_million_have_their_density_in_float32(single):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=40)
+    data = {"x": x, "y": np.concatenate([rng.poisson(np.exp(14 + 0.3 * x[:-3])), [0, 3, 300]])}
+    at = {"a": np.array(14.0), "b": np.array(0.3)}
+    eta = 14 + 0.3 * x
+    near = slice(0, 37)  # the last are far from their rates: their terms do not cancel
+    right = data["y"] * eta - np.exp(eta) - gammaln(data["y"] + 1.0)
+    found = counted().at(at).log_prob(data)
+    np.testing.assert_allclose(found[near], right[near], atol=0.01)
+    np.testing.assert_allclose(found, right, rtol=1e-3)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(counted().at(at).log_prob(data), right, rtol=1e-9)
