@@ -375,6 +375,9 @@ def _log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> 
     """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob; of a factor its value."""
     if site.factor:
         return log_weight(structure, site.name, env)
+    if site.family is not None and hasattr(site.family, "direct"):
+        arguments = structure.cells(site.name, env)
+        return site.family.direct(arguments, _cells(site, x[None])[0], None if seen is None else _cells(site, seen[None])[0]).sum()
     if site.family is not None and site.discrete:
         natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else _cells(site, seen[None])

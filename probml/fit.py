@@ -29,6 +29,7 @@ from probml.language import Model, ModelError, Refusal, freeze, thaw, whole_step
 from probml.merging import Kept
 from probml.passes import log_evidence
 from probml.posterior import Marginals, Posterior, draw_params
+from probml.precision import in_its_own
 from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
 
@@ -41,6 +42,7 @@ class Seen(NamedTuple):
     labels: dict[str, tuple]
 
 
+@in_its_own
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A model and what was inferred; immutable, a pytree.
@@ -77,9 +79,20 @@ class Fit:
     drawn: Draws | Normal | None = field(default=None, repr=False)  # a posterior that is no closed form
     data: chunks.Data | None = field(default=None, repr=False)  # what was seen, where there are draws to judge it by
     held_out: Any = field(default=None, repr=False)
+    double: bool = field(default=False, repr=False)  # found in double, since float32 has too few digits for it, and asked in double
 
     @classmethod
-    def of(cls, model: Model, seen: "chunks.Data | Seen", engine: Any, outcome: Outcome, given: dict, table: Any, kept: Any) -> "Fit":
+    def of(
+        cls,
+        model: Model,
+        seen: "chunks.Data | Seen",
+        engine: Any,
+        outcome: Outcome,
+        given: dict,
+        table: Any,
+        kept: Any,
+        double: bool = False,
+    ) -> "Fit":
         """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
@@ -114,6 +127,7 @@ class Fit:
             outcome.belief,
             seen if outcome.belief is not None and isinstance(seen, chunks.Data) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
+            double,
         )
 
     # What was found

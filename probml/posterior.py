@@ -14,6 +14,7 @@ from probml.blocks import Block, backward, blocks, forward, unpack
 from probml.bundles import Bundle
 from probml.compiling import jit
 from probml.factors import Known, argument_table
+from probml.least_squares import covariance_root, lower
 from probml.levels import Level
 from probml.plan import Plan
 
@@ -75,12 +76,21 @@ class Marginals:
 
     def covariance(self, block: Block) -> jax.Array:
         """A gaussian block's conditional variance (event 0) or covariance (event 1) at the reference scales."""
+        if "root" in self.natural[block.names]:
+            half = covariance_root(self.natural[block.names]["root"])
+            return half @ half.T
         precision = self.natural[block.names]["precision"]
         if block.event == 0:
             return 1.0 / precision
         unit, scale = _equilibrated(precision)
         inverse = jnp.linalg.inv(unit)
         return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)) * scale[..., :, None] * scale[..., None, :]
+
+    def root(self, block: Block) -> jax.Array:
+        """The Cholesky factor of a gaussian block's covariance (event 1) at the reference scales."""
+        if "root" in self.natural[block.names]:
+            return lower(covariance_root(self.natural[block.names]["root"]))
+        return jnp.linalg.cholesky(self.covariance(block))
 
     def _slices(self, block: Block) -> dict[str, slice]:
         out, start = {}, 0
@@ -141,6 +151,11 @@ class Marginals:
         loc, covariance = self.location(name)
         matrix = covariance.ndim > loc.ndim
         scale = self.scale_of(name)
+        tril = None
+        if matrix and "root" in self.natural[block.names]:  # its product with itself would have lost half the digits
+            tril = lower(covariance_root(self.natural[block.names]["root"])[self._slices(block)[name]])
+        if scale is None and tril is not None:
+            return dist.MultivariateNormal(loc, scale_tril=tril)
         if scale is None:
             return dist.MultivariateNormal(loc, covariance) if matrix else dist.Normal(loc, jnp.sqrt(covariance))
         hyper = self.aligned(scale, name)
@@ -151,6 +166,8 @@ class Marginals:
             return dist.StudentT(df, loc, jnp.sqrt(covariance * widen))
         if self.of[scale].form == "inverse_gamma":  # one scale for the whole vector
             df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
+        if tril is not None:
+            return dist.MultivariateStudentT(df, loc, tril * jnp.sqrt(widen))
         return dist.MultivariateStudentT(df, loc, jnp.linalg.cholesky(covariance * widen[..., None, None]))
 
     def _widened(self, block: Block, params: Mapping) -> jax.Array:
@@ -210,7 +227,11 @@ class Marginals:
                     covariance, wide = now * ratio[..., None, None], None
                 else:
                     wide = self._widened(block, drawn)
-            step = jnp.sqrt(covariance) * noise if block.event == 0 else (jnp.linalg.cholesky(covariance) @ noise[..., None])[..., 0]
+            if block.event == 0:
+                step = jnp.sqrt(covariance) * noise
+            else:
+                root = self.root(block) if "root" in self.natural[block.names] else jnp.linalg.cholesky(covariance)
+                step = (root @ noise[..., None])[..., 0]
             value = loc + (step if wide is None else wide * step)
             if block.stacked:
                 for name, part in self._slices(block).items():
@@ -234,7 +255,13 @@ class Marginals:
                     total += dist.MultivariateNormal(loc, now * ratio[..., None, None]).log_prob(value).sum()
                     continue
                 wide = self._widened(block, params)
-            precision, away = self.natural[block.names]["precision"], (value - loc) / wide
+            away = (value - loc) / wide
+            if "root" in self.natural[block.names]:
+                root = self.natural[block.names]["root"]
+                logs = jnp.log(jnp.diagonal(root)) - jnp.log(wide) - 0.5 * (root @ away) ** 2
+                total += jnp.sum(logs - 0.5 * math.log(2 * math.pi))
+                continue
+            precision = self.natural[block.names]["precision"]
             if block.event == 0:
                 total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(wide) - 0.5 * precision * away**2 - 0.5 * math.log(2 * math.pi))
                 continue
@@ -346,7 +373,7 @@ class Marginals:
         if block.event == 0:
             steps = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(loc.size, *loc.shape)
         else:
-            roots = jnp.linalg.cholesky(covariance).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
+            roots = self.root(block).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
             plates = jnp.eye(len(roots), dtype=loc.dtype)
             steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
         return jax.vmap(lambda c: unpack(self.posterior.params, block, c))(loc + steps)
@@ -366,7 +393,7 @@ class Marginals:
         cells = math.prod(site.lattice)
         if cells > 1 and any(math.prod(self.plan.structure.sites[p].shape) not in (1, cells) for p in scales):
             return None
-        if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() != {"loc", "precision"}:
+        if len(centres) != 1 or len(scales) > 1 or self.natural[next(iter(centres))].keys() & {"precision", "root"} == set():
             return None
         columns, settings = self.columns(self.of[next(iter(centres))[0]]), {}
         if columns is None or (scales and self.of[scales[0]].form != "inverse_gamma"):

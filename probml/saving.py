@@ -4,7 +4,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ def save(fit: Fit, path: str | os.PathLike) -> None:
         "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "notes": fit.notes, "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern, "closed": len(leaves) if fit.closed is not None else None,
-        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None,
+        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None, "double": fit.double,
+        "roots": [] if fit.closed is None else ["root" in natural for natural in fit.closed.natural],
     }  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {f"given/{k}": np.asarray(v) for k, v in fit.given.items()}
@@ -75,6 +76,7 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
             model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
             meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
             tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
+            double=bool(meta.get("double", False)),
         )  # fmt: skip
     except ModelError:
         raise
@@ -90,13 +92,13 @@ def load(path: str | os.PathLike, model: Model) -> Fit:
         fit = replace(fit, drawn=_drawn(meta["drawn"], _part(arrays, "drawn/"), wanted, path))
     if meta["closed"] is None:
         return fit
-    template = _closed_template(fit._plan)
+    template = _closed_template(fit._plan, meta.get("roots") or ())
     missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
     if missing or meta["closed"] != len(jax.tree.leaves(template)):
         raise ModelError(
             f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
         )
-    leaves = [jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
 
 
@@ -126,8 +128,8 @@ def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def _closed_template(plan) -> Posterior:
-    """A Posterior with the right keys, to give saved leaves their places."""
+def _closed_template(plan, roots: Sequence[bool]) -> Posterior:
+    """A Posterior with the right keys, to give saved leaves their places; `roots`: which blocks have that of their precision."""
     keys = {
         "gaussian": ("loc", "precision"),
         "inverse_gamma": ("A", "B"),
@@ -135,5 +137,8 @@ def _closed_template(plan) -> Posterior:
         "beta": ("A", "B"),
         "dirichlet": ("N",),
     }
-    natural = tuple(dict.fromkeys(keys[block.form], 0.0) for stage in blocks(plan, True) for block in stage)
+    every = [block for stage in blocks(plan, True) for block in stage]
+    rooted = ("loc", "root")
+    named = [rooted if i < len(roots) and roots[i] else keys[block.form] for i, block in enumerate(every)]
+    natural = tuple(dict.fromkeys(names, 0.0) for names in named)
     return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))

@@ -378,3 +378,46 @@ def test_points_have_no_draws_and_draws_have_no_formula(sampled):
     with pytest.raises(probml.Refusal, match=r"draws\(n\)"):
         sampled.posterior("mean")
     assert "NUTS" in str(mixture(k=2).explain({"x": TWO[:20]})) and os.cpu_count()
+
+
+# Laplace's climb ends at the mode
+
+
+@probml.model
+def raw_units(x):
+    beta = sample("beta", dist.Normal(0.0, jnp.array([100.0, 1.0, 1e-3])).to_event(1))
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=x @ beta))
+
+
+def test_laplace_of_a_logistic_regression_in_raw_units_is_newtons_mode_and_curvature():
+    rng = np.random.default_rng(3)
+    x = np.stack([np.ones(200), rng.normal(40, 10, 200), rng.normal(1e5, 3e4, 200)], 1)
+    y = rng.random(200) < 1 / (1 + np.exp(-(x - x.mean(0)) @ [1.0, 0.1, 2e-5]))
+    beta, precision = np.zeros(3), np.diag([1e-4, 1.0, 1e6])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ beta))
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + precision
+        beta = beta + np.linalg.solve(hessian, x.T @ (y - p) - precision @ beta)
+    fit = raw_units().fit({"x": x, "y": y}, probml.Laplace())
+    deviation = np.sqrt(np.diagonal(np.linalg.inv(hessian)))
+    np.testing.assert_array_less(np.abs(fit.params["beta"] - beta) / deviation, 1e-6)
+    np.testing.assert_allclose(fit.posterior("beta").covariance_matrix, np.linalg.inv(hessian), rtol=1e-4)
+
+
+@probml.model
+def level_and_width():
+    level, log = sample("level", dist.Normal(0.0, 3.0)), sample("log", dist.Normal(0.0, 2.0))
+    with probml.rows():
+        sample("y", dist.Normal(level, jnp.exp(log)))
+
+
+def test_laplace_ends_at_the_mode_also_where_it_climbs_by_lbfgs():
+    y = np.random.default_rng(4).normal(20.0, 3.0, 30)
+    fit = level_and_width().fit({"y": y}, probml.Laplace())
+    level, log = fit.params["level"], fit.params["log"]
+    away = y - level
+    slope = np.array([away.sum() * np.exp(-2 * log) - level / 9, (away**2).sum() * np.exp(-2 * log) - len(y) - log / 4])
+    deviations = np.array([np.exp(log) / np.sqrt(len(y)), 1 / np.sqrt(2 * len(y))])
+    np.testing.assert_array_less(np.abs(slope * deviations), 1e-6)
+    assert "from the mode" not in fit.status

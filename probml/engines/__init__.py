@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,15 +11,17 @@ import numpy as np
 from probml import chunks, tables
 from probml import plan as planning
 from probml.compiling import jit
+from probml.engines.double import precise, worst
 from probml.engines.em import EM as EM
 from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace
 from probml.engines.map import MAP as MAP
 from probml.engines.nuts import NUTS as NUTS
+from probml.engines.run import Outcome
 from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
 from probml.engines.svi import SVI as SVI
-from probml.factors import Summary
+from probml.factors import Known, Summary
 from probml.language import Model, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
 from probml.passes import global_posterior, summarise
@@ -68,6 +70,28 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         ladder = (engine,)
     start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
     given_start(plan, start)  # refused before anything is shipped or compiled
+    double = jax.config.jax_enable_x64
+
+    def attempt() -> _Found:
+        same = jax.config.jax_enable_x64 == double
+        return _found(held if same else held._replace(structure=trace(model, held.shapes)), ladder, weight, seed, start)
+
+    found, note = precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True))
+    outcome = found.outcome if note is None else found.outcome._replace(notes=(*found.outcome.notes, note))
+    return Fit.of(model, held, found.engine, outcome, jax.device_get(found.known.given), found.states, found.kept, note is not None)
+
+
+class _Found(NamedTuple):
+    engine: Any
+    outcome: Outcome
+    known: Known
+    states: Any
+    kept: Kept | None
+
+
+def _found(held: chunks.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any]) -> _Found:
+    """What the first engine finds that does not refuse; in float32 the first must not: it is asked again in double."""
+    plan, engine = held.plan(), ladder[0]
     rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
@@ -75,11 +99,10 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
             outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, start)
             break
         except Refusal:
-            if engine is ladder[-1]:
+            if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    table = states(plan, outcome, known, rows)
-    return Fit.of(model, held, engine, outcome, jax.device_get(known.given), table, kept)
+    return _Found(engine, outcome, known, states(plan, outcome, known, rows), kept)
 
 
 def reduced(engine: Any, plan: Plan, known, rows):
@@ -116,17 +139,26 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
     """
     from probml.fit import Fit
 
-    sizes = sorted(models)
+    sizes, double = sorted(models), jax.config.jax_enable_x64
     held = chunks.read(models[sizes[-1]], data).trimmed()
-    weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
-    engine.refuse(held, plan)
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.restarts)
-    found, fits = engine.grid(held, plan, rows, known, weight, seed, site, sizes), {}
+    weight = tables.read_weights(weights, held.table.rows)
+    engine.refuse(held, held.plan())
+
+    def attempt() -> tuple[list[Outcome], Known]:
+        same = jax.config.jax_enable_x64 == double
+        at = held if same else held._replace(structure=trace(held.model, held.shapes))
+        plan = at.plan()
+        rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.restarts)
+        return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
+
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior)
+    fits = {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)
         parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
-        fits[size] = Fit.of(models[size], held, engine, outcome, jax.device_get(known.given), None, None)
+        outcome = outcome._replace(notes=outcome.notes if note is None else (*outcome.notes, note))
+        fits[size] = Fit.of(models[size], held, engine, outcome, jax.device_get(known.given), None, None, note is not None)
     return fits
 
 
@@ -158,7 +190,7 @@ def _again(fit, part: tuple[Kept, Mapping]):
     plan = planning.make(fit.structure, pattern, tuple(fit.given))
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
     outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
-    return Fit.of(fit.model, Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept)
+    return Fit.of(fit.model, Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept, fit.double)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

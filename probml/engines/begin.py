@@ -10,13 +10,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml import centring, curvature, density, hierarchy
-from probml.ascent import lbfgs
+from probml.ascent import damped_newton, lbfgs
 from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.curvature import Frame, Starts
 from probml.engines.em import EM
-from probml.engines.map import closed_start
+from probml.engines.map import closed_start, curved
 from probml.engines.run import Status
 from probml.engines.start import UNDRAWABLE, given_start, impossible, prior_draws, prior_point, starts
 from probml.factors import Known, Rows
@@ -29,6 +29,8 @@ DRAWN, NEAR = 3, 0.1  # further climbs from draws of the prior, and the nats by 
 RESTARTS = 4  # of EM, where something is hidden
 LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0  # supports whose coordinates are logarithms or logits, and their widest unit
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
+THERE = 1e-8  # the same where no step is worth its gradient
+MOVED, ROUNDS, CHORDS = 1e-4, 3, 20  # standard deviations after which the curvature is measured anew; how often; steps by one curvature
 NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
 
 
@@ -111,8 +113,18 @@ def climb_and_measure(
 
     climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
 
+    newton = not held and not known.centring and curved(plan, known)
+
+    def evaluate(v):
+        return jax.tree.map(jnp.negative, density.value_gradient_hessian(plan, lambda v: density.unflat(plan, v, known), v, known, rows))
+
     def climb(free):
-        top, least, count, trail, slope = lbfgs(loss, free, steps, 1e-12, trail=STEPS)
+        if newton:  # as MAP
+            start, unravel = ravel_pytree(free)
+            top, least, count, trail, slope, *_ = damped_newton(evaluate, start, steps, 1e-16, trail=STEPS)
+            top, slope = unravel(top), unravel(slope)
+        else:
+            top, least, count, trail, slope = lbfgs(loss, free, steps, 1e-12, trail=STEPS)
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
         climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free if plan.structure.sites[name].domain == "positive"]
@@ -141,6 +153,50 @@ def climb_and_measure(
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
 _prior_point = functools.partial(jit, static_argnums=0)(prior_point)
+
+
+def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, others: Mapping | None) -> tuple[Begin, float]:
+    """What was measured near a mode, at the mode: steps by the measured curvature, and that measured anew if they lead away.
+
+    Returns:
+        the same at the mode, and how far it is from there still, in standard deviations.
+    """
+    left = np.inf
+    for turn in range(ROUNDS):
+        if begun.frame.root.ndim == 1 or not bool(jnp.min(begun.frame.curvature) > curvature.FLAT):
+            return begun, left
+        top, value, left, way = _chords(plan, begun.frame, known, rows)
+        left = float(left)
+        begun = begun._replace(frame=begun.frame._replace(centre=top), value=value, climbed=begun.climbed | (left < AWAY))
+        if float(way) <= MOVED or turn == ROUNDS - 1:
+            break
+        again = measured(plan, (), _unflat(plan, top, known), known, rows, jnp.zeros_like(top)[None], others, 0)
+        begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
+    return begun, left
+
+
+@functools.partial(jit, static_argnums=0)
+def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
+    """Newton's steps by one curvature for all, while each halves the gradient: the point, its value, the gradient left, the way."""
+    both = frame.pulled(density.posterior(plan, known, rows))
+
+    def step(carry):
+        ahead, z, _, slope, size, count, _ = carry
+        value, gradient = both(ahead)
+        norm = jnp.sqrt(jnp.sum(gradient**2))
+        good = jnp.isfinite(value) & (norm < size)
+        z, slope, value = jnp.where(good, ahead, z), jnp.where(good, gradient, slope), jnp.where(good, value, carry[2])
+        return z + slope, z, value, slope, jnp.where(good, norm, size), count + 1, norm < 0.5 * size
+
+    def more(carry):
+        *_, size, count, falls = carry
+        return falls & (count < CHORDS) & (size > THERE)
+
+    zero = jnp.zeros_like(frame.centre)
+    infinite = jnp.full((), jnp.inf, zero.dtype)
+    carry = (zero, zero, -infinite, zero, infinite, 0, jnp.ones((), bool))
+    _, z, value, _, size, _, _ = jax.lax.while_loop(more, step, carry)
+    return frame.point(z), value, size, jnp.sqrt(jnp.sum(z**2))
 
 
 def balanced(

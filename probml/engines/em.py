@@ -354,4 +354,5 @@ def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),
         tuple(notes),
+        lost=int((~alive).sum()) if alive.any() else 0,
     )

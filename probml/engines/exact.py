@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.blocks import backward, blocks, forward
+from probml.blocks import backward, blocks, forward, pack
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Status
 from probml.engines.start import prior_point
 from probml.factors import Known, Rows, log_prior
 from probml.language import Refusal
+from probml.least_squares import root, rooted
 from probml.passes import expect, log_evidence
 from probml.plan import Plan
 from probml.posterior import Marginals, Posterior, coupling
@@ -23,6 +24,8 @@ from probml.updates import Objective, modes, read
 
 # What must be left of a coefficient's precision beside all others, by whether JAX computes in doubles; less is rounding
 LOOSE = {True: 1.5e-14, False: 1e-6}
+# The same of its column, in roundings, where products of columns are not taken: six digits are left, or four
+DIGITS = {True: 2.0**20, False: 2.0**13}
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class Exact:
         if not plan.free:
             return Outcome({}, np.array([evidence := float(_evidence(plan, known, rows))]), Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
+        every = [block for stage in blocks(plan, True) for block in stage]
+        if (_loose(every, posterior) or not sound(evidence, mismatch)) and any(rooted(plan, block) for block in every):
+            posterior, evidence, mismatch = solve(plan, known, rows, True)
         _refuse_loose(plan, posterior)
         if not sound(evidence, mismatch):
             raise Refusal(
@@ -112,31 +118,44 @@ def sound(evidence, mismatch) -> bool:
     return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64 else 1e-3 * (1 + abs(float(evidence))))
 
 
-def _refuse_loose(plan: Plan, posterior: Posterior) -> None:
-    """Refuse coefficients that can move together at no cost, as far as the arithmetic can tell: nothing then holds the answer."""
-    every = [block for stage in blocks(plan, True) for block in stage]
-    for block, natural in zip(every, posterior.natural, strict=True):
+def _loose(every: list, posterior: Posterior) -> tuple[int, np.ndarray] | None:
+    """A block of coefficients that can move together at no cost, as far as the arithmetic can tell, and how: (d,) of its places."""
+    for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
         if block.form != "gaussian" or block.event == 0:
+            continue
+        if "root" in natural:
+            root = np.asarray(natural["root"])
+            unit = root / np.maximum(np.linalg.norm(root, axis=0), np.finfo(root.dtype).tiny)
+            if not np.abs(np.diagonal(unit)).min() > DIGITS[root.dtype == np.float64] * np.finfo(root.dtype).eps:
+                return number, np.linalg.svd(np.nan_to_num(unit))[2][-1]
             continue
         precision = np.asarray(natural["precision"]).reshape(-1, *natural["precision"].shape[-2:])
         scale = np.sqrt(np.maximum(np.diagonal(precision, axis1=1, axis2=2), np.finfo(precision.dtype).tiny))
-        unit = np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :]))
-        for i in range(len(unit)):
+        for unit in np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :])):
             try:
-                least = np.diagonal(np.linalg.cholesky(unit[i])).min() ** 2  # of a coefficient's precision, what the others do not explain
+                least = np.diagonal(np.linalg.cholesky(unit)).min() ** 2  # of a coefficient's precision, what the others do not explain
             except np.linalg.LinAlgError:
                 least = 0.0
-            if least > LOOSE[precision.dtype == np.float64]:
-                continue
-            shapes = {name: plan.structure.sites[name].shape for name in block.names}
-            places = [(n, j) for n, shape in shapes.items() for j in np.ndindex(shape if block.stacked else shape[-1:])]
-            moving = np.flatnonzero(np.abs(np.linalg.eigh(unit[i])[1][:, 0]) > 0.1)
-            named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}" for j in moving)
-            raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': data and prior leave a direction of {named} undetermined, to the "
-                "digits of the arithmetic: columns are collinear, or constant beside an intercept, and the prior is too wide to tell "
-                "them apart. Drop one of them, or give them a narrower prior"
-            )
+            if not least > LOOSE[precision.dtype == np.float64]:
+                return number, np.linalg.eigh(unit)[1][:, 0]
+    return None
+
+
+def _refuse_loose(plan: Plan, posterior: Posterior) -> None:
+    """Refuse coefficients that can move together at no cost: nothing then holds the answer."""
+    every = [block for stage in blocks(plan, True) for block in stage]
+    found = _loose(every, posterior)
+    if found is None:
+        return
+    block, way = every[found[0]], found[1]
+    shapes = {name: plan.structure.sites[name].shape for name in block.names}
+    places = [(n, j) for n, shape in shapes.items() for j in np.ndindex(shape if block.stacked else shape[-1:])]
+    named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}" for j in np.flatnonzero(np.abs(way) > 0.1))
+    raise Refusal(
+        f"Exact cannot fit model '{plan.structure.model.name}': data and prior leave a direction of {named} undetermined, to the "
+        "digits of the arithmetic: columns are collinear, or constant beside an intercept, and the prior is too wide to tell "
+        "them apart. Drop one of them, or give them a narrower prior"
+    )
 
 
 @functools.partial(jit, static_argnames=("plan",))
@@ -144,8 +163,12 @@ def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)
 
 
-def closed_form(plan: Plan, known: Known, rows: Rows):
-    """The posterior, its log evidence, and by how much this differs at another point. Pure JAX: to be jitted or vmapped."""
+def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
+    """The posterior, its log evidence, and by how much this differs at another point. Pure JAX: to be jitted or vmapped.
+
+    Args:
+        roots: coefficients of row-wise Normals by the QR decomposition of their residuals.
+    """
     start = params = prior_point(plan, known)
     expected = expect(plan, params, known, rows)
     stages = blocks(plan, True)
@@ -156,6 +179,9 @@ def closed_form(plan: Plan, known: Known, rows: Rows):
         for stage in stages:
             objective = Objective(plan, expected, params, known, rows, True, mode=False)
             found = read(objective, stage, rounds=1)
+            if roots:
+                pairs = zip(stage, found, strict=True)
+                found = [root(plan, block, params, known, rows) if rooted(plan, block) else one for block, one in pairs]
             edge = {b.names[0] for b in stage if b.form == "inverse_gamma"}  # a mode at a rate of 0 is no place to read from
             params.update({n: jnp.where((v > 0) | (n not in edge), v, params[n]) for n, v in modes(params, stage, found).items()})
             natural += [_integrate(plan, block, n, params, known) for block, n in zip(stage, found, strict=True)]
@@ -177,10 +203,21 @@ def closed_form(plan: Plan, known: Known, rows: Rows):
     size = sizes.sum()
     # groups thousands of their own spreads apart lose digits in the statistics: 2e-10 of the terms, measured
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
+    if roots:
+        every = [block for stage in stages for block in stage]
+        rounding += sum(_rounding(block, n, away) for block, n in zip(every, natural, strict=True) if "root" in n)
     return posterior, values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
-solve = functools.partial(jit, static_argnames=("plan",))(closed_form)
+def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
+    """What rounding can do to half the squared residuals r of a block at a point: |r| times that of columns × coefficients, which
+    are large and cancel."""
+    root, c = natural["root"], pack(at, block)
+    terms = jnp.sum(jnp.linalg.norm(root, axis=0) * jnp.abs(c))
+    return 4 * jnp.finfo(c.dtype).eps * terms * (jnp.sqrt(1.0 * len(c)) + jnp.linalg.norm(root @ (c - natural["loc"])))
+
+
+solve = functools.partial(jit, static_argnums=(0, 3))(closed_form)
 
 
 def _integrate(plan: Plan, block, natural, params, known: Known):

@@ -21,6 +21,7 @@ from probml.factors import Known, Rows
 from probml.language import ModelError, Refusal
 from probml.plan import Plan
 
+SHORT = 1e-3  # standard deviations from the mode that are worth a word
 KEPT = 1000  # draws, where discrete sites outside rows are drawn with each
 
 
@@ -66,6 +67,7 @@ class Laplace:
         others = begin.elsewhere(plan, known, seed, start)
         begun = begin.measured(plan, (), params, known, rows, np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "Laplace")
+        begun, left = begin.settled(plan, begun, known, rows, others)
         normal = normal_at(begun)
         low = float(np.min(np.asarray(begun.frame.curvature)))
         if not bool(begun.climbed) or low <= 0 or not np.isfinite(low):
@@ -80,8 +82,8 @@ class Laplace:
         point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, 0))
         history = np.asarray(begun.trail)
         history, params = history[np.isfinite(history)], {name: value[0] for name, value in point.items()}
-        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, belief=settled(plan, normal, known, rows, seed))
-
+        notes = (f"its centre is {left:.2g} standard deviations from the mode",) if left > SHORT else ()
+        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes, belief=settled(plan, normal, known, rows, seed))
 
     def _part(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""

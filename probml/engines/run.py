@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
     log_evidence: float | None = None
     belief: Any = None  # belief.Draws or belief.Normal
     held_out: np.ndarray | None = None  # mean log evidence of rows that were not learnt from, at every entry of history
+    lost: int = 0  # restarts that collapsed, beside the one that is kept
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:

@@ -1,0 +1,76 @@
+"""float32 is the default: what fails in it for want of digits is done again in double, and says so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from scipy.special import gammaln
+
+import probml
+
+
+@probml.model
+def two_clusters():
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("clusters", 2):
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+        scale = sample("scale", dist.LogNormal(-10.0, 5.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("y", dist.Normal(mean[z], scale[z]))
+
+
+def narrow():
+    """Two clusters whose width is a hundred-thousandth of what parts them: their squares have no digit left in float32."""
+    rng = np.random.default_rng(0)
+    return {"y": np.concatenate([rng.normal(0.3, 1e-5, 20), rng.normal(1.3, 1e-5, 30)])}
+
+
+@pytest.fixture
+def single():
+    with jax.enable_x64(False):
+        yield
+
+
+def test_clusters_too_narrow_for_float32_are_fitted_in_double_and_it_is_said(single, tmp_path):
+    data = narrow()
+    fit = two_clusters().fit(data, probml.EM(restarts=4))
+    assert fit.converged and "in double, since in float32 it lost" in fit.status
+    with jax.enable_x64(True):
+        right = two_clusters().fit(data, probml.EM(restarts=4))
+        logs = right.log_prob(data)
+    np.testing.assert_allclose(fit.params["scale"], right.params["scale"], rtol=1e-6)
+    np.testing.assert_allclose(fit.log_prob(data), logs, atol=1e-4)  # asked in double as well
+    fit.save(tmp_path / "fit")
+    np.testing.assert_array_equal(probml.load(tmp_path / "fit", two_clusters()).log_prob(data), fit.log_prob(data))
+
+
+def test_what_fits_in_float32_stays_in_float32(single):
+    data = {"y": np.random.default_rng(0).normal(size=50) + np.repeat([0.0, 6.0], 25)}
+    fit = two_clusters().fit(data, probml.EM(restarts=4))
+    assert fit.converged and "double" not in fit.status
+    assert fit.params["mean"].dtype == np.float32
+
+
+@probml.model
+def counted(x):
+    a, b = sample("a", dist.Normal(0.0, 20.0)), sample("b", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(a + b * x)))
+
+
+def test_counts_of_a_million_have_their_density_in_float32(single):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=40)
+    data = {"x": x, "y": np.concatenate([rng.poisson(np.exp(14 + 0.3 * x[:-3])), [0, 3, 300]])}
+    at = {"a": np.array(14.0), "b": np.array(0.3)}
+    eta = 14 + 0.3 * x
+    near = slice(0, 37)  # the last are far from their rates: their terms do not cancel
+    right = data["y"] * eta - np.exp(eta) - gammaln(data["y"] + 1.0)
+    found = counted().at(at).log_prob(data)
+    np.testing.assert_allclose(found[near], right[near], atol=0.01)
+    np.testing.assert_allclose(found, right, rtol=1e-3)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(counted().at(at).log_prob(data), right, rtol=1e-9)
