@@ -68,7 +68,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         ladder = (engine,)
     start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
     given_start(plan, start)  # refused before anything is shipped or compiled
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), _copies(engine, held, plan, start), params=start)
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
@@ -80,6 +80,11 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
     table = states(plan, outcome, known, rows)
     return Fit.of(model, held, engine, outcome, jax.device_get(known.given), table, kept)
+
+
+def _copies(engine: Any, data: chunks.Data, plan: Plan, start: Mapping[str, Any]) -> int:
+    """How many parameter values the rows will be met with at once."""
+    return engine.starts(data, plan, start) if isinstance(engine, EM) else 1
 
 
 def reduced(engine: Any, plan: Plan, known, rows):
@@ -120,7 +125,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
     held = chunks.read(models[sizes[-1]], data).trimmed()
     weight, plan = tables.read_weights(weights, held.table.rows), held.plan()
     engine.refuse(held, plan)
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.restarts)
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), len(sizes) * engine.starts(held, plan, {}, len(sizes)))
     found, fits = engine.grid(held, plan, rows, known, weight, seed, site, sizes), {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)
