@@ -35,6 +35,8 @@ def references(quick: bool):
     def read(reported):
         return pd.read_csv(DATA / reported["dataset"])
 
+    search = {"prior": False}  # all other arguments are the defaults
+
     def normals(name, components):
         reported = fits(f"mclust_{name}")
         columns = reported["columns"]
@@ -46,14 +48,15 @@ def references(quick: bool):
                 continue
 
             def ours(seed, k=k, shape=shape):
-                return GaussianMixture(k, covariance_type=shape, prior=False, random_state=seed).fit(X).score(X) * len(X)
+                return GaussianMixture(k, covariance_type=shape, random_state=seed, **search).fit(X).score(X) * len(X)
 
             def theirs(seed, k=k, shape=shape):
                 from sklearn.mixture import GaussianMixture as Peer
 
                 return Peer(k, covariance_type=shape, random_state=seed).fit(X).score(X) * len(X)
 
-            yield f"{name} {entry['model']}{k}", len(X), entry["loglik"], False, ours, None if shape not in ("full", "tied", "diag", "spherical") else theirs
+            peer = theirs if shape in ("full", "tied", "diag", "spherical") else None
+            yield f"{name} {entry['model']}{k}", len(X), entry["loglik"], False, ours, peer
 
     def face(name, rows, best, bounded, make, *data, score=None):
         def ours(seed):
@@ -67,12 +70,14 @@ def references(quick: bool):
     reported = fits("poisson_mixture_earthquakes")
     counts = read(reported)[["count"]]
     for k in (2, 3, 4):
-        yield face(f"earthquakes k={k}", 107, reported[f"K{k}"]["loglik"], True, lambda s, k=k: PoissonMixture(k, prior=False, random_state=s), counts)
+        make = lambda s, k=k: PoissonMixture(k, random_state=s, **search)  # noqa: E731
+        yield face(f"earthquakes k={k}", 107, reported[f"K{k}"]["loglik"], True, make, counts)
     for name in ("polca_carcinoma", "polca_values", "housevotes84_missing"):
         reported = fits(f"lca_{name}")
         items = read(reported).drop(columns="Class", errors="ignore").astype("category")
         for k in (k for k in (2, 3, 4) if f"K{k}" in reported):
-            yield face(f"{name} k={k}", len(items), reported[f"K{k}"]["loglik"], True, lambda s, k=k: LatentClass(k, prior=False, random_state=s), items)
+            make = lambda s, k=k: LatentClass(k, random_state=s, **search)  # noqa: E731
+            yield face(f"{name} k={k}", len(items), reported[f"K{k}"]["loglik"], True, make, items)
     for name, k, gate in (("moe_npreg", 2, True), ("mixreg_npreg", 2, False), ("mixreg_tonedata", 2, False), ("moe_mcycle", 3, True)):
         reported = fits(name)
         table = read(reported)
@@ -84,7 +89,8 @@ def references(quick: bool):
         }[name](table)
         best = max(reported["loglik"], reported.get("mixtools", reported)["loglik"])
         score = lambda f, x=x, y=y: f.log_prob(x, y).sum()  # noqa: E731
-        yield face(name, len(y), best, False, lambda s, k=k, g=gate: MixtureOfExperts(k, gate=g, prior=False, random_state=s), x, y, score=score)
+        make = lambda s, k=k, g=gate: MixtureOfExperts(k, gate=g, random_state=s, **search)  # noqa: E731
+        yield face(name, len(y), best, False, make, x, y, score=score)
 
     def chain(name, X, best, bounded, make, lengths=None):
         def ours(seed):
@@ -98,7 +104,7 @@ def references(quick: bool):
             best = reported[f"K{k}_{initial}" + "_initial" * (initial == "free")]["loglik"]
             yield chain(
                 f"quakes HMM {k} {initial}", counts, best, True,
-                lambda s, k=k, i=initial: HiddenMarkov(k, emission="poisson", initial=i, prior=False, random_state=s),
+                lambda s, k=k, i=initial: HiddenMarkov(k, emission="poisson", initial=i, random_state=s, **search),
             )  # fmt: skip
     reported = fits("hmm_geyser_binary")
     long = read(reported)["long"]
@@ -106,15 +112,16 @@ def references(quick: bool):
         initial = "stationary" if "stationary" in name else "free"
         yield chain(
             f"geyser {name}", long, reported[name]["loglik"], True,
-            lambda s, k=int(name[1]), i=initial: HiddenMarkov(k, emission="bernoulli", initial=i, prior=False, random_state=s),
+            lambda s, k=int(name[1]), i=initial: HiddenMarkov(k, emission="bernoulli", initial=i, random_state=s, **search),
         )  # fmt: skip
     reported = fits("hmm_nile")
-    yield chain("nile HMM 2", read(reported)["volume"], reported["K2"]["loglik"], False, lambda s: HiddenMarkov(2, prior=False, random_state=s))
+    flow = read(reported)["volume"]
+    yield chain("nile HMM 2", flow, reported["K2"]["loglik"], False, lambda s: HiddenMarkov(2, random_state=s, **search))
     reported = fits("hmm_speed")
     for k in (2, 3):
         yield chain(
             f"speed HMM {k}", read(reported)["rt"].to_numpy(), reported[f"rt_K{k}"]["loglik"], False,
-            lambda s, k=k: HiddenMarkov(k, prior=False, random_state=s), [168, 134, 137],
+            lambda s, k=k: HiddenMarkov(k, random_state=s, **search), [168, 134, 137],
         )  # fmt: skip
 
 

@@ -370,8 +370,9 @@ def _left(status: np.ndarray, value: np.ndarray, trail: np.ndarray) -> np.ndarra
     """The status of every start after the race: those far behind, judged by what they gained of late, are left."""
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     reached = np.where(alive, value, -np.inf)
-    half = np.nanmax(np.where(np.isfinite(trail[:, : RACE // 2]), trail[:, : RACE // 2], -np.inf), axis=1)
-    gain = np.where(alive & np.isfinite(half), np.maximum(reached - half, 0.0), 0.0)
+    half = np.where(np.isfinite(trail[:, : RACE // 2]), trail[:, : RACE // 2], -np.inf).max(1)
+    known = alive & np.isfinite(half)
+    gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
     hopeful = reached + LATER * gain >= reached.max()
     hopeful[np.argsort(-reached, kind="stable")[: max(FINAL, -(-len(value) // 3))]] = True
     return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
