@@ -21,7 +21,8 @@ WHITENED = 32  # columns of features at the most that are made uncorrelated
 WINDOWS = (1, 5, 15, 45)  # steps of a chain that are looked at together
 
 SPREAD, PARTS, WAVES, DRAWN, CUTS = "spread", "parts", "waves", "drawn", "cuts"
-KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, CUTS, WAVES, PARTS, SPREAD, WAVES, PARTS, DRAWN)
+KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, CUTS, WAVES, PARTS, SPREAD, WAVES, DRAWN)  # in this order, then
+FURTHER = (WAVES, PARTS, SPREAD)  # over and over
 
 
 class Labelling(NamedTuple):
@@ -44,7 +45,7 @@ def hidden(plan: Plan) -> list[str]:
 
 
 def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, seed: int, allowed: Mapping) -> Labelling:
-    """Rows and labels of every start, of several kinds in turn (KINDS); the first is the one to take where there is but one.
+    """Rows and labels of every start, of several kinds in turn; the first is the one to take where there is but one.
 
     spread: a row for every state, far from each other (k-means++, Arthur & Vassilvitskii 2007), and others unlabelled with as much weight.
     parts: k-means. cuts: Ward's tree of a sample (1963), cut. waves: soft labels along random directions, squares among them, or at
@@ -68,7 +69,7 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
     loose = random.exponential(size=others.shape) if starts > 1 or not variables else np.ones(others.shape)
     seeds, sure = np.zeros((starts, total), int), np.zeros((starts, total))
     evidence = {v: np.ones((starts, total + size, states[v])) for v in variables}
-    kinds = np.array([KINDS[i % len(KINDS)] if variables else SPREAD for i in range(starts)])
+    kinds = np.array([(*KINDS, *FURTHER * starts)[i] if variables else SPREAD for i in range(starts)])
     for i, kind in enumerate(kinds):
         if kind in (SPREAD, DRAWN):
             at = 0
