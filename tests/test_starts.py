@@ -121,7 +121,8 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail = np.repeat(value[:, None], 32, 1)
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
-    np.testing.assert_array_equal(em._left(status, value, trail), [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
+    np.testing.assert_array_equal(em._left(status, value, trail, True), [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
+    np.testing.assert_array_equal(em._left(status, value, trail, False)[:2], [0, Status.LEFT])
     words = em._ends(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0, 1e-3)
     assert words == "best of 7 starts, reached by 1; the next is 1 nats below; 2 fell behind and were left; 1 collapsed and were discarded"
 

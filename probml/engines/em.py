@@ -26,10 +26,10 @@ LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib use
 APART = 4  # restarts at least where discrete sites outside rows are unseen: each begins with one value of theirs
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
-LONG = 2.0  # seconds of a device call from which another compilation pays
+LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 MANY = 32  # starts at the most where the engine chooses how many
-EFFORT = 3e6  # entries of tables in an evaluation of all starts that the engine chooses to make
+EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
 RACE = 16  # evaluations of all starts, after which those far behind are left
 LATER = 4  # times what a start gained in the second half of these it may gain later
 FINAL = 3  # starts at least that are followed to their end
@@ -84,8 +84,6 @@ class EM:
         restarts = self.starts(data, plan, start)
         first = starts(data, plan, known, weights, restarts, seed, start, self.prior)
         outcome = self._climb(plan, first, rows, known, closed=True, race=self.restarts is None)
-        if outcome.status is Status.COLLAPSED and self.restarts is None and restarts > FINAL:  # so may those that were left not
-            outcome = self._climb(plan, first, rows, known, closed=True)
         outcome = self._unstuck(plan, outcome, rows, known, restarts, seed)
         if outcome.status is Status.FELL:  # a closed form misled: go on from the best point without any
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -118,7 +116,12 @@ class EM:
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: bool = False) -> Outcome:
         close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
-        return _outcome(plan, *self._runs(plan, first, rows, known, closed, race), close)
+        state, trail = self._runs(plan, first, rows, known, closed, race)
+        status, value = np.asarray(state.status), np.asarray(state.value)
+        left, ended = status == Status.LEFT, ~np.isin(status, (Status.LEFT, Status.COLLAPSED))
+        if left.any() and value[left].max() > value[ended].max(initial=-np.inf):  # those that were ahead have collapsed
+            state, trail = self._runs(plan, first, rows, known, closed)
+        return _outcome(plan, state, trail, close)
 
     def grid(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program for all, the largest's,
@@ -142,29 +145,31 @@ class EM:
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         restarts = len(state.value)
-        where, whole, compiled = np.arange(restarts), state, False
+        where, whole, compiled, slow = np.arange(restarts), state, False, 0
         with Progress("EM", self.max_iterations, self.progress) as bar:
             while not done:
-                racing = race and not history and restarts > FINAL
-                limit = min(limit + (RACE if racing else BLOCK), ceiling)
+                racing, early = race and restarts > FINAL, not history
+                limit = min(limit + (RACE if racing and early else BLOCK), ceiling)
                 began = time.perf_counter()
                 state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.full((restarts, BLOCK), np.nan))
                 history[-1][where] = np.asarray(trail)
                 done = bool(done) or limit >= ceiling
                 if racing and not done:
-                    state = state._replace(status=_left(np.asarray(state.status), np.asarray(state.value), history[-1]))
+                    state = state._replace(status=_left(np.asarray(state.status), np.asarray(state.value), history[-1][where], early))
                 if self.progress:
                     bar.update(int(np.asarray(state.count).max()) - 1, float(np.asarray(state.value).max()))
                 running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
-                long = compiled and time.perf_counter() - began > LONG
+                done = done or not len(running)
+                slow = slow + 1 if compiled and time.perf_counter() - began > LONG else 0
+                long = slow > 1  # one may have waited for other work on the machine
                 compiled = True
                 if done or (long and 2 * len(running) <= len(where)):
                     whole = jax.tree.map(functools.partial(_put, where), whole, state)
                 if not done and long and 2 * len(running) <= len(where):
                     keep = np.resize(running, 1 << (len(running) - 1).bit_length())  # a power of two: few programs
                     state, first = jax.tree.map(lambda leaf, k=keep: np.asarray(leaf)[k], (state, first))
-                    where, compiled = where[keep], False
+                    where, compiled, slow = where[keep], False, 0
         return whole, np.concatenate(history, 1)
 
 
@@ -366,15 +371,20 @@ def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
-def _left(status: np.ndarray, value: np.ndarray, trail: np.ndarray) -> np.ndarray:
-    """The status of every start after the race: those far behind, judged by what they gained of late, are left."""
+def _left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool) -> np.ndarray:
+    """The status of every start after a stage of the race: those far behind, judged by what they gained of late, are left.
+
+    Args:
+        early: whether this was the first stage, after which the best are followed whatever they gained.
+    """
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     reached = np.where(alive, value, -np.inf)
     half = np.where(np.isfinite(trail[:, : RACE // 2]), trail[:, : RACE // 2], -np.inf).max(1)
     known = alive & np.isfinite(half)
     gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
     hopeful = reached + LATER * gain >= reached.max()
-    hopeful[np.argsort(-reached, kind="stable")[: max(FINAL, -(-len(value) // 3))]] = True
+    if early:
+        hopeful[np.argsort(-reached, kind="stable")[: max(FINAL, -(-len(value) // 3))]] = True
     return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
 
 
