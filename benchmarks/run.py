@@ -3,7 +3,8 @@
 Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
 included; "warm" the median of later ones, which take turns with the peer on the same data. Discriminative models are `million`, `digits`,
 `machine`, `experts`. Posteriors (`schools`, `linear`, `logistic`,
-`labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality.
+`labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality. `defaults` gives how far the first
+answers fall short of known likelihoods, nats a row.
 """
 
 import argparse
@@ -15,15 +16,16 @@ from pathlib import Path
 
 from cases import CASES as COMMON
 from chain_cases import CASES as CHAINS
+from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
 # case -> the file that runs it
 FILES = {"cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
-FILES |= {"discriminative_cases.py": DISCRIMINATIVE}
+FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS}
 CASES = {case: file for file, cases in FILES.items() for case in cases}
-PRECISIONS = dict.fromkeys(("mixture", "unseen", *CHAINS), ("float64", "float32"))
+PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
 

@@ -8,7 +8,7 @@ from probml import DataError, ModelError
 from probml.estimator import Classifier, Face, flat, n_parameters
 from probml.models.complete import Complete
 from probml.models.experts import hierarchical_mixture_of_experts, mixture_of_experts
-from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, whole
+from probml.parameters import ENGINE, FLAG, SEED, check, number, numbers, optional, whole
 
 try:
     from sklearn.base import RegressorMixin
@@ -34,7 +34,7 @@ class _Experts(Complete, Face):
         "gate_scale": number(0.0, above=True),
         "weight_scale": number(0.0, above=True),
         "prior": FLAG,
-        "n_init": whole(1),
+        "n_init": optional(whole(1)),
         "tol": number(0.0),
         "max_iter": whole(1),
         "random_state": SEED,
@@ -51,7 +51,7 @@ class _Experts(Complete, Face):
         gate_scale=10.0,
         weight_scale=10.0,
         prior=True,
-        n_init=10,
+        n_init=None,
         tol=1e-8,
         max_iter=1000,
         random_state=None,
@@ -262,7 +262,7 @@ class MixtureOfExperts(RegressorMixin, _Experts):
         weight_scale=10.0,
         scale=0.1,
         prior=True,
-        n_init=10,
+        n_init=None,
         tol=1e-8,
         max_iter=1000,
         random_state=None,

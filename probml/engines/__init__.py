@@ -92,7 +92,7 @@ class _Found(NamedTuple):
 def _found(held: chunks.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any]) -> _Found:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked again in double."""
     plan, engine = held.plan(), ladder[0]
-    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), getattr(engine, "restarts", 1), params=start)
+    rows, known = chunks.load(held, plan, weight, chunks.order(held, plan), _copies(engine, held, plan, start), params=start)
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
@@ -103,6 +103,11 @@ def _found(held: chunks.Data, ladder: tuple, weight: Any, seed: int, start: Mapp
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
     return _Found(engine, outcome, known, states(plan, outcome, known, rows), kept)
+
+
+def _copies(engine: Any, data: chunks.Data, plan: Plan, start: Mapping[str, Any]) -> int:
+    """How many parameter values the rows will be met with at once."""
+    return engine.starts(data, plan, start) if isinstance(engine, EM) else 1
 
 
 def reduced(engine: Any, plan: Plan, known, rows):
@@ -148,7 +153,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
         same = jax.config.jax_enable_x64 == double
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
-        rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.restarts)
+        rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.starts(at, plan, {}, len(sizes)))
         return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior)

@@ -15,7 +15,7 @@ from probml.blocks import blocks
 from probml.chunks import Data
 from probml.compiling import jit
 from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, check_distinct, need_prior, prior_point, shaken, stack, starts
+from probml.engines.start import Start, check_distinct, need_prior, prior_point, shaken, stack, starts, tells_apart
 from probml.factors import Known, Rows, collapsed, log_prior, naturals
 from probml.language import Refusal
 from probml.passes import Expected, expect
@@ -26,8 +26,13 @@ LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib use
 APART = 4  # restarts at least where discrete sites outside rows are unseen: each begins with one value of theirs
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
-LONG = 2.0  # seconds of a device call from which another compilation pays
+LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
+MANY = 32  # starts at the most where the engine chooses how many
+EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
+RACE = 16  # evaluations of all starts, after which those far behind are left
+LATER = 4  # times what a start gained in the second half of these it may gain later
+FINAL = 3  # starts at least that are followed to their end
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class EM:
     Args:
         max_iterations: M-steps at the most.
         tolerance: stop when an iteration gains less than this of the objective per unit of total weight, in nats.
-        restarts: starts run as one vmapped program; the best is kept.
+        restarts: starts run as one vmapped program; the best is kept. None: where something is hidden as many as take about a second,
+            twelve of few rows; those that are far behind after some iterations are left.
         prior: maximise log posterior (True) or log likelihood (False).
         hard: classification EM (Celeux & Govaert 1992): the hidden states at their joint maximum instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the objective does not fall.
@@ -48,7 +54,7 @@ class EM:
 
     max_iterations: int = 1000
     tolerance: float = 1e-7
-    restarts: int = 1
+    restarts: int | None = None
     prior: bool = True
     hard: bool = False
     accelerate: bool = True
@@ -76,9 +82,10 @@ class EM:
                     )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        restarts = max(self.restarts, APART) if plan.globals and plan.free else self.restarts
+        restarts = self.starts(data, plan, start)
         first = starts(data, plan, known, weights, restarts, seed, start, self.prior)
-        outcome = self._unstuck(plan, self._climb(plan, first, rows, known, closed=True), rows, known, restarts, seed)
+        outcome = self._climb(plan, first, rows, known, closed=True, race=self.restarts is None)
+        outcome = self._unstuck(plan, outcome, rows, known, restarts, seed)
         if outcome.status is Status.FELL:  # a closed form misled: go on from the best point without any
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
             again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)
@@ -99,49 +106,71 @@ class EM:
             return again._replace(iterations=outcome.iterations + again.iterations)
         return outcome
 
-    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> Outcome:
-        return _outcome(plan, *self._runs(plan, first, rows, known, closed))
+    def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any], programs: int = 1) -> int:
+        """How many starts are made: as asked, or as many as are worth their time."""
+        if self.restarts is None and data is not None and tells_apart(plan, start):
+            size = data.table.rows * max(data.steps or 1, 1) * max(plan.work, plan.width) * programs
+            chosen = int(np.clip(EFFORT // max(size, 1), 1, MANY))
+        else:
+            chosen = self.restarts or 1
+        return max(chosen, APART) if plan.globals and plan.free else chosen
+
+    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: bool = False) -> Outcome:
+        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
+        state, trail = self._runs(plan, first, rows, known, closed, race)
+        status, value = np.asarray(state.status), np.asarray(state.value)
+        left, ended = status == Status.LEFT, ~np.isin(status, (Status.LEFT, Status.COLLAPSED))
+        if left.any() and value[left].max() > value[ended].max(initial=-np.inf):  # those that were ahead have collapsed
+            state, trail = self._runs(plan, first, rows, known, closed)
+        return _outcome(plan, state, trail, close)
 
     def grid(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program for all, the largest's,
         in which the states beyond a size are impossible."""
-        size = np.repeat(sizes, self.restarts)
+        size = np.repeat(sizes, self.starts(data, plan, {}, len(sizes)))
         allowed = {site: np.arange(plan.variables[site].states) < size[:, None]}
         first = starts(data, plan, known, weights, len(size), seed, {}, self.prior, allowed=allowed)
         state, trail = self._runs(plan, first, rows, known, True)
         groups = [np.flatnonzero(size == k) for k in sizes]
-        return [_outcome(plan, jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group]) for group in groups]
+        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
+        return [_outcome(plan, jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group], close) for group in groups]
 
-    def _runs(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool) -> tuple["_State", np.ndarray]:
+    def _runs(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: bool = False) -> tuple["_State", np.ndarray]:
         """Every restart at its end, and its trail of objectives.
 
         A device call serves all that still run; where it is long, those that ended are taken out once they are half.
         """
         static = (self.prior, self.hard, self.accelerate, closed)
-        state = _initial(plan, first.params, known, first.expected is not None)
+        drawn, first = first.drawn, first._replace(drawn=None)
+        state = _initial(plan, first.params, known, first.expected is not None, drawn)
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         restarts = len(state.value)
-        where, whole, compiled = np.arange(restarts), state, False
+        where, whole, compiled, slow = np.arange(restarts), state, False, 0
         with Progress("EM", self.max_iterations, self.progress) as bar:
             while not done:
-                limit = min(limit + BLOCK, ceiling)
+                racing, early = race and restarts > FINAL, not history
+                limit = min(limit + (RACE if racing and early else BLOCK), ceiling)
                 began = time.perf_counter()
                 state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.full((restarts, BLOCK), np.nan))
                 history[-1][where] = np.asarray(trail)
                 done = bool(done) or limit >= ceiling
+                if racing and not done:
+                    state = state._replace(status=_left(np.asarray(state.status), np.asarray(state.value), history[-1][where], early))
                 if self.progress:
                     bar.update(int(np.asarray(state.count).max()) - 1, float(np.asarray(state.value).max()))
                 running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
-                long = compiled and time.perf_counter() - began > LONG
+                done = done or not len(running)
+                slow = slow + 1 if compiled and time.perf_counter() - began > LONG else 0
+                long = slow > 1  # one may have waited for other work on the machine
                 compiled = True
                 if done or (long and 2 * len(running) <= len(where)):
                     whole = jax.tree.map(functools.partial(_put, where), whole, state)
                 if not done and long and 2 * len(running) <= len(where):
                     keep = np.resize(running, 1 << (len(running) - 1).bit_length())  # a power of two: few programs
                     state, first = jax.tree.map(lambda leaf, k=keep: np.asarray(leaf)[k], (state, first))
-                    where, compiled = where[keep], False
+                    where, compiled, slow = where[keep], False, 0
         return whole, np.concatenate(history, 1)
 
 
@@ -165,14 +194,16 @@ class _State(NamedTuple):
 START = -1  # the first M-step takes the statistics of the labelled rows
 
 
-def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool) -> _State:
+def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool, drawn: np.ndarray | None = None) -> _State:
     """Host values only: nothing is compiled for it. `base` is written before it is read."""
     params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np) for bundle in plan.bundles}
     restarts = next(iter(params.values())).shape[0] if params else 1
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, jnp.result_type(float))
     base = {name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)} if params else {}
-    return _State(params, params, value, zero + (START if labelled else 0), base, params, zero, zero, zero)
+    phase = zero + (START if labelled else 0)
+    phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
+    return _State(params, params, value, phase, base, params, zero, zero, zero)
 
 
 @functools.lru_cache(maxsize=256)
@@ -341,18 +372,50 @@ def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
-def _outcome(plan: Plan, state: _State, trail: np.ndarray) -> Outcome:
+def _left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool) -> np.ndarray:
+    """The status of every start after a stage of the race: those far behind, judged by what they gained of late, are left.
+
+    Args:
+        early: whether this was the first stage, after which the best are followed whatever they gained.
+    """
+    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    reached = np.where(alive, value, -np.inf)
+    half = np.where(np.isfinite(trail[:, : RACE // 2]), trail[:, : RACE // 2], -np.inf).max(1)
+    known = alive & np.isfinite(half)
+    gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
+    hopeful = reached + LATER * gain >= reached.max()
+    if early:
+        hopeful[np.argsort(-reached, kind="stable")[: max(FINAL, -(-len(value) // 3))]] = True
+    return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
+
+
+def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outcome:
+    """The best restart. close: nats within which two ends count as one."""
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    best = int(np.argmax(np.where(alive, value, -np.inf)))
+    ended = alive & (status != Status.LEFT)
+    best = int(np.argmax(np.where(ended, value, -np.inf)))
     history = trail[best][np.isfinite(trail[best])]
-    notes = [f"{int((~alive).sum())} of {len(value)} restarts collapsed and were discarded"] if alive.any() and not alive.all() else []
-    final = Status(int(status[best])) if alive[best] else Status.COLLAPSED
+    final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     return Outcome(
         {n: v for bundle in plan.bundles for n, v in bundle.part(np.asarray(state.params[bundle.names[0]])[best], _cut).items()},
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),
-        tuple(notes),
-        lost=int((~alive).sum()) if alive.any() else 0,
+        (_ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else (),
+        lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,  # a few of many are no matter of digits
     )
+
+
+def _ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float) -> str:
+    """In words: of how many starts the best, how many reached it, how far below the next end is."""
+    below = value[best] - value[ended]
+    same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
+    words = [f"best of {len(value)} starts, reached by {int(same.sum())}"]
+    if not same.all():
+        words.append(f"the next is {below[~same].min():.2g} nats below")
+    if (alive & ~ended).any():
+        words.append(f"{int((alive & ~ended).sum())} fell behind and were left")
+    if not alive.all():
+        words.append(f"{int((~alive).sum())} collapsed and were discarded")
+    return "; ".join(words)

@@ -29,6 +29,7 @@ class Status(enum.IntEnum):
     RUNAWAY = 11
     EARLY = 12
     WANDERED = 13
+    LEFT = 14
 
     @property
     def message(self) -> str:
@@ -45,6 +46,7 @@ class Status(enum.IntEnum):
             Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a while; their best point is kept",
             Status.WANDERED: "stopped at the step limit: the objective no longer rises, but the steps still wander about; more of "
             "them gain nothing: lower the learning rate, let it decay (optax.cosine_decay_schedule), or take MAP() without an optimizer",
+            Status.LEFT: "left: other starts were far ahead",
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",
             Status.APPROXIMATED: "approximated by a distribution that need not be the posterior",

@@ -14,20 +14,20 @@ from probml.blocks import blocks, users
 from probml.chunks import Data, load
 from probml.compiling import jit
 from probml.density import to_free
+from probml.engines.labelling import CANDIDATES, Labelling, hidden, labelled
+from probml.engines.labelling import check_distinct as check_rows
 from probml.factors import Known, Rows, log_prior
 from probml.language import ModelError, Refusal
 from probml.levels import Level
 from probml.passes import Expected, expect
-from probml.plan import Plan, bucket
+from probml.plan import Plan
 from probml.sequences import merged, picked
 from probml.structure import Site
-from probml.tables import DataError
 from probml.updates import maximise, transforms
 
 OFF = 0.2  # share of a random table in the first tables of hidden chains
-SAMPLE = 1024  # unlabelled rows that join the start
 ALIKE, AWAY = 1e-3, 0.05  # relative differences of parameters that are taken for none, and those that part them
-CANDIDATES = 10_000  # rows among which seeds are spread
+STICKY = 0.7  # share of a state that stays, in the first tables of every other hidden chain
 UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
 
 
@@ -127,16 +127,18 @@ def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Arr
 def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
     """Draws from the prior in unbounded coordinates, one a key."""
 
-    def one(key):
-        env, states = dict(known.given), [name for name in plan.globals if plan.mixed]  # the states on which parameters depend
-        names = [name for name in plan.structure.sites if name in states or name in plan.free]  # in order: parents first
-        for i, name in enumerate(names):
-            site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
-            count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
-            env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape) - site.low
-        return to_free(plan, {name: env[name] for name in plan.free}, known)
+    return jax.vmap(lambda key: to_free(plan, prior_draw(plan, known, key), known))(keys)
 
-    return jax.vmap(one)(keys)
+
+def prior_draw(plan: Plan, known: Known, key) -> dict[str, jax.Array]:
+    """A draw of the free parameters from the prior."""
+    env, states = dict(known.given), [name for name in plan.globals if plan.mixed]  # the states on which parameters depend
+    names = [name for name in plan.structure.sites if name in states or name in plan.free]  # in order: parents first
+    for i, name in enumerate(names):
+        site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
+        count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
+        env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape) - site.low
+    return {name: env[name] for name in plan.free}
 
 
 def _wild(distribution):
@@ -177,94 +179,9 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None, seed: int) 
     return data.unrolled(picks), None if weights is None else weights[picks // steps]
 
 
-def seeds(
-    data: Data, plan: Plan, weights: np.ndarray | None, restarts: int, seed: int
-) -> tuple[list[tuple[str, int]], np.ndarray, np.ndarray]:
-    """Rows to label, spread as in k-means++ (Arthur & Vassilvitskii 2007) over standardised cells and one-hot categories.
-
-    Returns:
-        the labels (variable, state) in order, seed rows (restarts, labels), and unlabelled rows (restarts, m).
-    """
-    random = np.random.default_rng(seed)
-    sites, table = plan.structure.sites, data.table
-    hidden = [v for v in plan.variables if sites[v].rows and v not in plan.pattern]
-    labels = [(v, s) for v in hidden for s in range(plan.variables[v].states)]
-    usable = np.arange(table.rows) if weights is None else np.flatnonzero(weights)
-    count = len(usable)
-    size = min(SAMPLE, bucket(count))  # not the count itself: another n in the same bucket compiles nothing
-    others = np.stack(
-        [np.resize(random.permutation(usable), size) if size > count else random.choice(usable, size, False) for _ in range(restarts)]
-    )
-    if not labels:
-        return [], np.zeros((restarts, 0), int), others
-    candidates = usable if count <= CANDIDATES else random.choice(usable, CANDIDATES, replace=False)
-    features = _features(data, plan, candidates)
-    chosen = [np.concatenate([_spread(features, plan.variables[v].states, random) for v in hidden]) for _ in range(restarts)]
-    return labels, candidates[np.stack(chosen)], others
-
-
 def check_distinct(data: Data, plan: Plan) -> None:
-    """Refuse a hidden site with more states than there are distinct rows of continuous data below it; on the host, before any compile.
-
-    Raises:
-        DataError: fewer distinct rows than components.
-    """
-    data, _ = single_steps(data, plan, None, 0)
-    if data.table.rows > CANDIDATES:
-        return
-    hidden = [v for v in plan.variables if plan.structure.sites[v].rows and v not in plan.pattern]
-    for variable in hidden:
-        states = plan.variables[variable].states
-        children = [c for c in plan.structure.children[variable] if c in plan.observed]
-        numbers = plan.structure.sites[variable].family is None or plan.structure.sites[variable].states is None  # and no components
-        if numbers or not children or any(plan.structure.sites[c].discrete for c in children):
-            continue
-        distinct = len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
-        if distinct < states:
-            raise DataError(
-                f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct rows: "
-                f"use at most {distinct} components"
-            )
-
-
-def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
-    blocks = [np.zeros((len(rows), 1))]
-    for name in (n for n in plan.observed if n in data.table.columns):  # not factors
-        column = data.table.columns[name]
-        values = column.values[rows].reshape(len(rows), -1)
-        states = plan.structure.sites[name].states
-        if states:
-            values = (values[..., None] == np.arange(states)).reshape(len(rows), -1) / np.sqrt(2)
-        elif plan.structure.sites[name].discrete and plan.structure.sites[name].event:  # counts of a total: which shares, not how many
-            counts = values.reshape(len(rows), -1, plan.structure.sites[name].event[-1])
-            values = np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), 1)).reshape(len(rows), -1)
-            spread = np.sqrt(values.var(0).sum())
-            values = (values - values.mean(0)) / (spread if spread > 0 else 1.0)
-        else:
-            values = values.astype(float) - values.mean(0, dtype=float)
-            spread = values.std(0)
-            values = values / np.where(spread > 0, spread, 1.0)
-        blocks.append(values)
-    for name in data.table.inputs:
-        values = np.asarray(data.table.inputs[name][rows], float).reshape(len(rows), -1)
-        spread = values.std(0)
-        blocks.append((values - values.mean(0)) / np.where(spread > 0, spread, 1.0))
-    return np.concatenate(blocks, 1)
-
-
-def _spread(features: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
-    """k rows, each drawn in proportion to its squared distance from those before; the best of a few tries each time."""
-    first = int(random.integers(len(features)))
-    chosen, distance = [first], ((features - features[first]) ** 2).sum(1)
-    tries = 2 + int(np.log(k))
-    for _ in range(1, k):
-        total = distance.sum()
-        draws = random.choice(len(features), tries, p=distance / total) if total > 0 else random.integers(len(features), size=tries)
-        reduced = [np.minimum(distance, ((features - features[row]) ** 2).sum(1)) for row in draws]
-        best = int(np.argmin([r.sum() for r in reduced]))
-        chosen.append(int(draws[best]))
-        distance = reduced[best]
-    return np.array(chosen)
+    """See labelling.check_distinct."""
+    check_rows(single_steps(data, plan, None, 0)[0], plan)
 
 
 class Start(NamedTuple):
@@ -274,6 +191,13 @@ class Start(NamedTuple):
     expected: Expected | None
     fixed: dict[str, jax.Array]
     allowed: dict[str, jax.Array] = {}  # see factors.Known: (restarts, states)
+    drawn: np.ndarray | None = None  # (restarts,) those that begin at `params` all the same; None: none
+
+
+def tells_apart(plan: Plan, start: Mapping) -> bool:
+    """Whether a start decides which state is which: one that is hidden, and parameters that the user's start leaves open."""
+    apart = any(plan.variables[v].states > 1 for v in (*hidden(plan), *plan.globals))
+    return apart and not set(plan.free) <= set(start)
 
 
 @functools.partial(jit, static_argnames=("plan",))
@@ -342,18 +266,43 @@ def starts(
     if plan.complete and not (plan.globals and plan.free):
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    labels, seeded, others = seeds(data, plan, weights, restarts, seed)
     outside = _one_each(plan, restarts, seed)
-    if not (labels or allowed or outside) and restarts == 1:  # what is seen in part tells states apart: the first E-step needs no help
+    if not (hidden(plan) or allowed or outside) and restarts == 1:  # what is seen in part tells states apart
         point = _near_prior(plan, prior, 1, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
-    rows = _start_rows(data, plan, labels, seeded, others, seed, allowed)
+    labels = labelled(data, plan, weights, restarts, seed, allowed)
+    rows = _start_rows(data, plan, labels)
     if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
         point = first_step(plan, prior, known, rows, outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     point, expected = _labelled(plan, known, rows, allowed | outside)
     point = {name: stack(point[name], restarts) for name in plan.free}
-    return Start({**point, **_moving(plan, point, seed)}, expected, fixed, allowed)
+    point |= _moving(plan, point, seed)
+    if not labels.drawn.any():
+        return Start(point, expected, fixed, allowed)
+    for name, value in _from_prior(plan, prior, known, int(labels.drawn.sum()), seed).items():
+        point[name] = np.array(point[name])
+        point[name][labels.drawn] = np.asarray(fixed[name])[labels.drawn] if name in fixed else np.asarray(value)
+    return Start(point, expected, fixed, allowed, labels.drawn)
+
+
+def _from_prior(plan: Plan, prior: bool, known: Known, count: int, seed: int) -> dict[str, np.ndarray]:
+    """The prior means, near enough, and draws of the prior where it can be drawn: states that cannot stand for one another have
+    their meaning from there."""
+    key = jax.random.key(seed)
+    try:
+        return jax.device_get(_drawn(plan, prior, count, known, key))
+    except UNDRAWABLE:
+        return jax.device_get(_near_prior(plan, prior, count, known, key))
+
+
+@functools.partial(jit, static_argnames=("plan", "prior", "count"))
+def _drawn(plan: Plan, prior: bool, count: int, known: Known, key):
+    near = _near_prior(plan, prior, 1, known, key)
+    if count == 1:
+        return near
+    draws = jax.vmap(lambda key: prior_draw(plan, known, key))(jax.random.split(key, count - 1))
+    return {name: jnp.concatenate([near[name], draws[name].astype(near[name].dtype)]) for name in plan.free}
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
@@ -404,7 +353,10 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
         table = point[name]
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)
-        out[name] = ((1 - OFF) * table + OFF * draw).astype(table.dtype)
+        moved = (1 - OFF) * table + OFF * draw
+        if table.shape[-2] == table.shape[-1]:  # from each state to each: in every other start they tend to stay
+            moved[1::2] = (1 - STICKY) * moved[1::2] + STICKY * np.eye(table.shape[-1])
+        out[name] = moved.astype(table.dtype)
     return out
 
 
@@ -413,28 +365,18 @@ def stack(value, restarts: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
 
 
-def _start_rows(data: Data, plan: Plan, labels, seeded: np.ndarray, others: np.ndarray, seed: int, allowed: Mapping) -> Rows:
-    random = np.random.default_rng([seed, 1])
-    keep = np.concatenate([seeded, others], 1)
-    restarts, size = keep.shape
-    rows, _ = load(data, plan, None, keep.reshape(-1))
+def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
+    restarts, size = labels.rows.shape
+    rows, _ = load(data, plan, None, labels.rows.reshape(-1))
     flat = merged(jax.tree.map(np.asarray, rows))
-    each = [picked(flat, index) for index in np.arange(keep.size).reshape(restarts, size)]
+    each = [picked(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
     rows = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
-    loose = random.exponential(size=others.shape) if restarts > 1 or not labels else np.ones(others.shape)
-    sure = np.ones(seeded.shape)
-    for i, (variable, state) in enumerate(labels):
-        sure[:, i] = allowed[variable][:, state] if variable in allowed else 1.0
-    loose *= (sure.sum(1, keepdims=True) if labels else others.shape[1]) / loose.sum(1, keepdims=True)
-    weights = np.concatenate([sure, loose], 1)[:, None].astype(rows.weights.dtype)
+    weights = labels.weights[:, None].astype(rows.weights.dtype)
     steps = rows.steps
     inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(rows.likelihood)
-    for variable in {v for v, _ in labels}:
-        evidence = np.ones((restarts, 1, size, plan.variables[variable].states), weights.dtype)
-        for i, (owner, state) in enumerate(labels):
-            if owner == variable:
-                evidence[:, 0, i] = np.arange(evidence.shape[-1]) == state
-        (likelihood if plan.structure.sites[variable].time is None else inner)[variable] = evidence
+    for variable, evidence in labels.evidence.items():
+        where = likelihood if plan.structure.sites[variable].time is None else inner
+        where[variable] = evidence[:, None].astype(weights.dtype)
     rows = _filled(rows)._replace(weights=weights, likelihood=likelihood)
     if steps:
         rows = rows._replace(steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner)))
