@@ -237,7 +237,7 @@ class MixtureOfExperts(RegressorMixin, _Experts):
         weight_scale: that of the experts' slopes, standard deviations of y per standard deviation of a column.
         scale: s; at the mode an expert's σ² is (residual squares + s²)/(rows + 1), s in standard deviations of y.
         prior: posterior mode (True) or maximum likelihood (False).
-        n_init: starts, run as one program; the best is kept.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
         tol: stop when an iteration gains less than this a row, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
         random_state: seed of the starts; None is 0, a fit repeats.

@@ -29,7 +29,7 @@ class HiddenMarkov(Face):
             covariances; hmmlearn's "diag" is "normal"), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
         n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that is seen, plus 1.
-        n_init: starts, run as one program; the best is kept.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
         tol: stop when an iteration gains less than this a step, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
         algorithm: of predict: "viterbi", the most probable path, or "map", the most probable state of each step.

@@ -43,7 +43,7 @@ class GaussianMixture(InUnits, Mixture):
         covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied spherical" for one shared.
         tol: stop when an iteration gains less than this a row, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
-        n_init: starts, run as one program; the best is kept.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
         weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of precisions_. Beside means_init, weights
             that are not given are equal, and precisions one diagonal for all, 1 / the mean squared distance to the nearest
             mean, so that no unit of measurement matters; without means_init the engine finds what is not given.

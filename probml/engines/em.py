@@ -32,6 +32,7 @@ MANY = 32  # starts at the most where the engine chooses how many
 EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
 RACE = 16  # evaluations of all starts, after which those far behind are left
 LATER = 4  # times what a start gained in the second half of these it may gain later
+TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
 FINAL = 3  # starts at least that are followed to their end
 
 
@@ -394,7 +395,9 @@ def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outc
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     ended = alive & (status != Status.LEFT)
-    best = int(np.argmax(np.where(ended, value, -np.inf)))
+    reached = np.where(ended, value, -np.inf)
+    alike = TIE * close + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())  # rounding must not choose the order of the states
+    best = int(np.argmax(reached >= reached.max() - (alike if np.isfinite(alike) else 0.0)))
     history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     return Outcome(
@@ -409,7 +412,7 @@ def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outc
 
 def _ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float) -> str:
     """In words: of how many starts the best, how many reached it, how far below the next end is."""
-    below = value[best] - value[ended]
+    below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
     words = [f"best of {len(value)} starts, reached by {int(same.sum())}"]
     if not same.all():
