@@ -42,10 +42,10 @@ class Tie(NamedTuple):
 
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
-    """The ties of a plan's free parameters; of incidental ones only where the number of rows is told."""
+    """The ties of a plan's free parameters; of incidental ones only where the number of rows is told (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
     told = {tie.name for tie in found}
-    return found + tuple(tie for tie in (() if rows is None else _incidental(plan, rows)) if tie.name not in told)
+    return found + tuple(tie for tie in (_incidental(plan, rows) if rows is not None and rows > 1 else ()) if tie.name not in told)
 
 
 @functools.lru_cache(maxsize=512)
