@@ -27,7 +27,17 @@ def test_every_case_has_a_name_of_its_own_and_a_stored_truth():
         assert case.truth == "refused" or "points" in STORED[repr(case)], case
 
 
-@pytest.mark.parametrize("case", [marks(case, case.wrong_density) for case in CASES if case.truth != "refused"])
+EACH = 4  # of the densities, one in so many is asked in the short run: each is a program to compile
+
+
+def unless(short, *more):
+    return [*more, *([] if short else [pytest.mark.slow])]
+
+
+DENSE = [case for case in CASES if case.truth != "refused"]
+
+
+@pytest.mark.parametrize("case", [marks(c, c.wrong_density, *unless(c.quick or i % EACH == 0)) for i, c in enumerate(DENSE)])
 def test_the_log_density_is_numpyros_with_hidden_sites_summed_by_brute_force(case):
     stored = STORED[repr(case)]
     assert np.isfinite(stored["densities"]).all()
@@ -37,12 +47,12 @@ def test_the_log_density_is_numpyros_with_hidden_sites_summed_by_brute_force(cas
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in CASES if case.truth != "refused"], ids=repr)
+@pytest.mark.parametrize("case", DENSE, ids=repr)
 def test_the_stored_densities_are_numpyros_of_today(case):
     np.testing.assert_allclose(user_truth.densities(case)["densities"], STORED[repr(case)]["densities"], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", [marks(case, case.wrong, *([] if case.quick else [pytest.mark.slow])) for case in CASES])
+@pytest.mark.parametrize("case", [marks(case, case.wrong, *unless(case.quick)) for case in CASES])
 def test_the_default_fit_is_the_truth_or_a_refusal_in_words(case):
     if case.truth == "refused":
         with pytest.raises((probml.ModelError, probml.DataError), match=case.says):
