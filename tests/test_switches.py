@@ -52,7 +52,10 @@ PROGRAMS = {  # name: (rate, switches, more)
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SLOW = ("an index", "a jump", "twice the same", "one of two", "a comparison with a parameter")  # each is a program to compile
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROGRAMS])
 def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch):
     rate, count, more = PROGRAMS[name]
     model, at = change_point(rate, **more), {"a": jnp.asarray(3.5), "b": jnp.asarray(1.2)}
