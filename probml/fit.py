@@ -721,6 +721,10 @@ def _fixed(value: Any) -> np.ndarray:
 def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
     names = {k: tuple(v) for k, v in labels.items()}
+    for name, given in names.items():
+        twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
+        if twice is not None:
+            raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in {list(given)}; each state or entry has one of its own")
     point = {name: np.asarray(value, float) for name, value in params.items()}
     if model.inputs:
         return _Deferred(model, point, {}, names=names)

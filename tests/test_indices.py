@@ -474,9 +474,10 @@ def test_labels_outlive_saving_intervening_and_pickling(tmp_path):
 def test_labels_of_a_fit_at_known_parameters_are_each_listed_once():
     known = FOUR.at({"alpha": np.arange(4.0)}, labels={"group": ("n", "s", "w")})
     assert known.predict({"group": ["w"]}).tolist() == [2.0]
-    for labels in (("n", "s", "n"), tuple("abcde")):
-        with pytest.raises(probml.ModelError, match="expected different labels, at most one an entry"):
-            FOUR.at({"alpha": np.arange(4.0)}, labels={"group": labels}).predict({"group": ["n" if "n" in labels else "a"]})
+    with pytest.raises(probml.ModelError, match="'group' has the label 'n' twice"):
+        FOUR.at({"alpha": np.arange(4.0)}, labels={"group": ("n", "s", "n")})
+    with pytest.raises(probml.ModelError, match="expected different labels, at most one an entry"):
+        FOUR.at({"alpha": np.arange(4.0)}, labels={"group": tuple("abcde")}).predict({"group": ["a"]})
 
 
 def test_explain_names_what_an_input_indexes():
