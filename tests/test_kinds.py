@@ -87,6 +87,7 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
         learn_structure(data, "bdeu", kinds={"Pclass": "poisson"})
 
 
+@pytest.mark.slow
 def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_said():
     random = np.random.default_rng(0)
     x = np.column_stack([random.normal(size=80), random.integers(2, size=80)])
@@ -106,6 +107,7 @@ def test_no_time_at_all_is_a_waiting_time():
     assert np.isfinite(face.score_samples(waits)).all()
 
 
+@pytest.mark.slow
 def test_scikit_learns_words_for_covariances_are_taken_everywhere():
     x = np.random.default_rng(0).normal(size=(30, 2)) + 3 * (np.arange(30) % 2)[:, None]
     y = np.arange(30) % 2

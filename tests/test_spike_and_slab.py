@@ -71,6 +71,7 @@ def test_a_conjugate_prior_keeps_its_closed_form_and_another_loses_it():
     assert "its prior StudentT looks at discrete sites that are unseen" in str(spike_and_slab(slab=student).explain(DATA))
 
 
+@pytest.mark.slow
 def test_samplers_and_laplace_tell_the_states_as_the_closed_form_does():
     y = np.array([0.9, 0.1, 1.3, 0.4, 0.7])
     wide = np.array([dist.Normal(0.0, np.sqrt(s**2 + 1 / len(y))).log_prob(y.mean()) for s in (SPIKE, SLAB)])

@@ -134,6 +134,7 @@ def grid():
     return probs, [float(probs @ [part[i][1] for part in parts]) for i in (0, 1)]
 
 
+@pytest.mark.slow
 def test_nuts_finds_the_year_and_the_rates():
     probs, means = grid()
     fit = change_point(PROGRAMS["where"][0]).fit(DATA, probml.NUTS(draws=500, warmup=300), seed=0)
