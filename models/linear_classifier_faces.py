@@ -183,15 +183,7 @@ class LinearSVM(_Planes):
             return self
         data = {"x": x, "y": codes, "weight_scale": self._scale()}
         engine = self.engine or MAP(steps=int(self.max_iter))
-        try:
-            fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
-        except Refusal as refusal:
-            if self.engine is None or np.isfinite(self.C):
-                raise
-            raise Refusal(
-                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights without a prior, and these rows do not "
-                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 ({refusal})"
-            ) from refusal
+        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         self._found(_labelled(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
         self.coef_, self.intercept_ = self._planes(fit.params["beta"], fit.params.get("bias", np.zeros(planes)))

@@ -44,7 +44,7 @@ class EM:
         max_iterations: M-steps at the most.
         tolerance: stop when an iteration gains less than this of the objective per unit of total weight, in nats.
         restarts: starts run as one vmapped program; the best is kept. None: where something is hidden as many as take about a second,
-            twelve of few rows; those that are far behind after some iterations are left.
+            at most 32; those that are far behind after some iterations are left.
         prior: maximise log posterior (True) or log likelihood (False).
         hard: classification EM (Celeux & Govaert 1992): the hidden states at their joint maximum instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the objective does not fall.

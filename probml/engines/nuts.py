@@ -93,9 +93,7 @@ class NUTS:
     def _run(self, bar: Progress, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         spread = np.random.default_rng([seed, 7]).standard_normal((max(self.chains, TRIED), density.size(plan, known)))
-        incidental = any(
-            tie.kind == "incidental" for tie in hierarchy.ties(plan, None if data is None else data.table.rows)
-        )
+        incidental = any(tie.kind == "incidental" for tie in hierarchy.ties(plan, None if data is None else data.table.rows))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
         others = None if incidental else begin.elsewhere(plan, coordinates, seed, start)
