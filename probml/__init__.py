@@ -11,14 +11,14 @@ from probml.engines import SVI as SVI
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
 from probml.fit import Fit as Fit
-from probml.language import Model as Model
 from probml.language import ModelError as ModelError
 from probml.language import Refusal as Refusal
-from probml.language import model as model
 from probml.language import rows as rows
 from probml.markov_chain import MarkovChain as MarkovChain
 from probml.markov_chain import stationary as stationary
 from probml.saving import load as load
 from probml.tables import DataError as DataError
+from probml.verbs import Model as Model
+from probml.verbs import model as model
 
 __version__ = "0.1.0"

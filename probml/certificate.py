@@ -14,7 +14,7 @@ import numpy as np
 
 from probml import chunks, diagnostics, refits, tables
 from probml.engines import EM, MAP, NUTS, Exact
-from probml.language import Model, ModelError, Refusal, whole_steps
+from probml.language import Bound, ModelError, Refusal, whole_steps
 from probml.plan import Plan
 from probml.relabelling import Exchange
 from probml.simulation import simulate_sets
@@ -118,7 +118,7 @@ def _fault(levels: np.ndarray) -> str:
 
 
 def check(
-    model: Model,
+    model: Bound,
     data: Any = None,
     engine: Any = None,
     simulations: int = 200,
@@ -126,7 +126,7 @@ def check(
     *,
     rows: int | None = None,
     steps: int | None = None,
-    simulator: Model | None = None,
+    simulator: Bound | None = None,
     progress: bool = False,
 ) -> Certificate:
     """See Model.check."""
@@ -185,7 +185,7 @@ def _short(engine: Any) -> str:
 # What is simulated
 
 
-def _template(model: Model, data: Any, rows: int | None, steps: int | None) -> tuple[chunks.Data, bool]:
+def _template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tuple[chunks.Data, bool]:
     """What of the simulated rows is to be seen, the values being placeholders, and whether they are the user's data."""
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
         if rows is not None:
@@ -212,7 +212,7 @@ def _template(model: Model, data: Any, rows: int | None, steps: int | None) -> t
 
 
 def _simulated(
-    model: Model, held: chunks.Data, plan: Plan, simulations: int, seed: int, simulator: Model | None
+    model: Bound, held: chunks.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """True values of what lies outside rows, and the seen columns: name → (simulations, ...).
 
@@ -259,7 +259,7 @@ def _other(held: chunks.Data, plan: Plan, simulator: Any) -> Structure:
     Raises:
         ModelError: it lacks a seen site, or shares no parameter.
     """
-    if not isinstance(simulator, Model):
+    if not isinstance(simulator, Bound):
         raise ModelError(f"check(simulator={simulator!r}): expected a Model whose rows are to be explained")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)

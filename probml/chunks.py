@@ -18,7 +18,7 @@ from probml import plan as planning
 from probml.factors import Known, Rows
 from probml.families.unseen import Unseen, locate
 from probml.lanes import Lanes, fitting_rows
-from probml.language import Model, ModelError, Refusal
+from probml.language import Bound, ModelError, Refusal
 from probml.plan import Plan, bucket
 from probml.structure import Site, Structure
 
@@ -31,7 +31,7 @@ PART = 2**24  # bytes that are worth a thread to copy
 class Data(NamedTuple):
     """A model with its data, on the host."""
 
-    model: Model
+    model: Bound
     structure: Structure
     table: tables.Table
     steps: int | None = None  # of sites along chains
@@ -223,7 +223,7 @@ class Data(NamedTuple):
 
 
 def read(
-    model: Model,
+    model: Bound,
     data: Any,
     labels: Mapping[str, tuple] | None = None,
     rows: int | None = None,

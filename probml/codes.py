@@ -12,7 +12,7 @@ import numpy as np
 
 from probml import tables
 from probml.indices import Formula, Index
-from probml.language import Model, ModelError
+from probml.language import Bound, ModelError
 from probml.structure import Structure, structure_of
 from probml.tables import DataError
 
@@ -33,7 +33,7 @@ class Codes(NamedTuple):
     new: dict[str, np.ndarray]
 
 
-def settled(model: Model, raws: Mapping[str, tables.Raw], shapes: Mapping[str, tuple], specs: Mapping[str, tuple]) -> Structure:
+def settled(model: Bound, raws: Mapping[str, tables.Raw], shapes: Mapping[str, tuple], specs: Mapping[str, tuple]) -> Structure:
     """The structure of a model for its inputs, those that index traced as whole numbers.
 
     Args:
@@ -55,7 +55,7 @@ def _kind(raw: tables.Raw) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _settled(model: Model, specs: tuple) -> tuple:
+def _settled(model: Bound, specs: tuple) -> tuple:
     """Specs with which the function runs: a float or a boolean cannot index, and whatever does so is a whole number."""
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:

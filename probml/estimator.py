@@ -18,7 +18,7 @@ from numpyro.distributions import biject_to
 
 from probml.engines import EM, Exact, grid
 from probml.fit import Fit
-from probml.language import Model, ModelError, Refusal
+from probml.language import Bound, ModelError, Refusal
 from probml.parameters import Rule, check, whole
 from probml.tables import DataError
 
@@ -51,7 +51,7 @@ class Face(BaseEstimator):
 
     # What a face says
 
-    def _model(self, k: int) -> Model:
+    def _model(self, k: int) -> Bound:
         raise NotImplementedError
 
     def _data(self, X) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Face(BaseEstimator):
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
-    def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _infer(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
         if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= {*start, *data}:
@@ -248,7 +248,7 @@ class Classifier(ClassifierMixin, Face):
         self._keep(fit, len(codes) if weights is None else weights.sum())
         return self
 
-    def _solve(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:

@@ -12,7 +12,7 @@ import numpy as np
 from probml import chunks, hierarchy
 from probml.blocks import blocks
 from probml.engines import LADDER, NUTS, SVI, Laplace, choose
-from probml.language import Model, Refusal
+from probml.language import Bound, Refusal
 from probml.plan import Plan
 
 POSTERIORS = (Laplace(), SVI())
@@ -63,7 +63,7 @@ def _text(title: str, records) -> str:
     return f"{title}\n" + "\n".join("  " + line for line in lines)
 
 
-def explain(model: Model, data: Any = None) -> Explanation:
+def explain(model: Bound, data: Any = None) -> Explanation:
     """See Model.explain."""
     nothing = data is None or len(data) == 0
     held = chunks.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)

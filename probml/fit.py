@@ -25,7 +25,7 @@ from probml.engines.run import Outcome, Status
 from probml.engines.start import inside
 from probml.factors import Known, log_prior
 from probml.finite import Shifted
-from probml.language import Model, ModelError, Refusal, freeze, thaw, whole_steps
+from probml.language import Bound, ModelError, Refusal, freeze, thaw, whole_steps
 from probml.merging import Kept
 from probml.passes import log_evidence
 from probml.posterior import Marginals, Posterior, draw_params
@@ -60,7 +60,7 @@ class Fit:
         log_evidence: log p(data), exact for Exact, else None.
     """
 
-    model: Model
+    model: Bound
     point: dict[str, Any]
     shapes: dict[str, tuple] = field(repr=False)
     engine: str = "known"
@@ -74,7 +74,7 @@ class Fit:
     pattern: tuple = field(default=(), repr=False)
     closed: Posterior | None = field(default=None, repr=False)
     states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
-    learnt: Model | None = field(default=None, repr=False)  # the model that was fitted, where do() has changed it since
+    learnt: Bound | None = field(default=None, repr=False)  # the model that was fitted, where do() has changed it since
     kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
     drawn: Draws | Normal | None = field(default=None, repr=False)  # a posterior that is no closed form
     data: chunks.Data | None = field(default=None, repr=False)  # what was seen, where there are draws to judge it by
@@ -84,7 +84,7 @@ class Fit:
     @classmethod
     def of(
         cls,
-        model: Model,
+        model: Bound,
         seen: "chunks.Data | Seen",
         engine: Any,
         outcome: Outcome,
@@ -675,7 +675,7 @@ class Fit:
 
     def _low(self, name: str) -> int:
         """The least value of a site that do() may have set."""
-        found = trace(Model(self.model.generative, self.model.settings), self.shapes).sites.get(name)
+        found = trace(self.model.plain, self.shapes).sites.get(name)
         return 0 if found is None else found.low
 
     # Keeping
@@ -718,7 +718,7 @@ def _fixed(value: Any) -> np.ndarray:
     return out
 
 
-def known(model: Model, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
     names = {k: tuple(v) for k, v in labels.items()}
     for name, given in names.items():

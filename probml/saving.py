@@ -17,7 +17,7 @@ from probml.belief import Draws, Normal
 from probml.blocks import blocks
 from probml.engines.run import Status
 from probml.fit import Fit
-from probml.language import Model, ModelError
+from probml.language import Bound, ModelError
 from probml.posterior import Posterior
 
 
@@ -57,7 +57,7 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def load(path: str | os.PathLike, model: Model) -> Fit:
+def load(path: str | os.PathLike, model: Bound) -> Fit:
     """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
 
     Raises:

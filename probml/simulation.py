@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 from probml import codes as coding
 from probml import deterministics, families, ragged
 from probml.compiling import jit
-from probml.language import Model, ModelError, Refusal, chains_of, whole_steps
+from probml.language import Bound, ModelError, Refusal, chains_of, whole_steps
 from probml.structure import peel
 from probml.tables import as_raw, to_labels
 
@@ -78,8 +78,8 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
     return jax.vmap(one, axis_size=n)(params, fixed, columns, inputs, keys)
 
 
-def input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
-    model._know(inputs)
+def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
+    model.check_inputs(inputs)
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
@@ -88,7 +88,7 @@ def input_rows(model: Model, inputs: Mapping[str, Any], rows: int | None) -> tup
     return arrays, int(rows)
 
 
-def simulate_prior(model: Model, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}

@@ -27,7 +27,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml import deterministics, exchange, families, finite, indices, levels
-from probml.language import ROWS, Model, ModelError, Refusal, chains_of, freeze, thaw
+from probml.language import ROWS, Bound, ModelError, Refusal, chains_of, freeze, thaw
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
 from probml.switches import SETTING
@@ -51,7 +51,7 @@ class _Recorder(Messenger):
     deterministics apart."""
 
     def __init__(
-        self, model: Model, values: Mapping[str, jax.Array], index: jax.Array | None = None, lows: Mapping[str, int] | None = None
+        self, model: Bound, values: Mapping[str, jax.Array], index: jax.Array | None = None, lows: Mapping[str, int] | None = None
     ):
         super().__init__()
         self.model, self.values, self.index, self.lows, self.messages, self.computed = model, values, index, lows or {}, {}, {}
@@ -124,7 +124,7 @@ SEVERAL = (
 )
 
 
-def _failed(model: Model, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
+def _failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """The user's own function failed under the trace: say where, and with which inputs."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == model.generative.__name__]
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
@@ -138,7 +138,7 @@ def _failed(model: Model, inputs: Mapping, error: Exception, more: str = "") -> 
 
 
 def _run(
-    model: Model, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1, lows=None
+    model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1, lows=None
 ) -> tuple[dict[str, dict], dict[str, dict]]:
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
@@ -147,7 +147,7 @@ def _run(
     return recorder.messages, recorder.computed
 
 
-def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
+def _site(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
     fn = msg["fn"]
     base, independent = peel(fn)
     batch = tuple(fn.batch_shape)
@@ -206,7 +206,7 @@ def _site(model: Model, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array
     return site, arguments
 
 
-def _arrays(model: Model) -> dict[str, np.ndarray]:
+def _arrays(model: Bound) -> dict[str, np.ndarray]:
     """The arrays of numbers that a model holds: those around its function, and its settings."""
     held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
     lists = {name: value for name, value in held.items() if isinstance(value, list | tuple | np.ndarray | jax.Array)}
@@ -217,7 +217,7 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
     return {name: value for name, value in arrays.items() if value.ndim and value.dtype.kind in "biuf"}
 
 
-def _as_input(model: Model, name: str) -> str:
+def _as_input(model: Bound, name: str) -> str:
     """What to do with an array that has rows and is no input."""
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
@@ -226,7 +226,7 @@ def _as_input(model: Model, name: str) -> str:
     )
 
 
-def _loose(model: Model, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
+def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
     """What to do about an axis of that size in a single row that is neither rows() nor a plate."""
     long = next((name for name, value in _arrays(model).items() if len(value) == size), None)
     plate = next((frame for frame in frames if in_rows and frame.name != "rows" and frame.size == size), None)
@@ -245,7 +245,7 @@ def _loose(model: Model, name: str, size: int, in_rows: bool, frames: list, fact
     )
 
 
-def _labels(model: Model, site: Site) -> tuple | None:
+def _labels(model: Bound, site: Site) -> tuple | None:
     """The labels of the states: those that the model declares in NumPyro's slot for such things, or the values themselves."""
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
@@ -257,7 +257,7 @@ def _labels(model: Model, site: Site) -> tuple | None:
 class Structure:
     """The sites of a model in order, and the traced programs of their arguments."""
 
-    model: Model
+    model: Bound
     sites: dict[str, Site]
     programs: dict[str, tuple[Any, tuple[str, ...]]]  # site -> (closed jaxpr of its arguments, names of what it takes)
     specs: tuple = ()  # of the inputs, as traced
@@ -508,7 +508,7 @@ class Structure:
         return graph
 
 
-def trace(model: Model, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+def trace(model: Bound, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
     """Trace a model once; cached.
 
     Args:
@@ -529,7 +529,7 @@ def trace(model: Model, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None
     return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())), bool(jax.config.jax_enable_x64))
 
 
-def structure_of(model: Model, specs: Mapping[str, tuple]) -> Structure:
+def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
     """The model traced for its inputs: some of them, in a model with chains, have an axis of time, which is found by trying."""
     failure, plain = None, None
     try:
@@ -556,7 +556,7 @@ def structure_of(model: Model, specs: Mapping[str, tuple]) -> Structure:
 
 
 @functools.lru_cache(maxsize=256)
-def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
+def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     found, declared, computed = _sites(model, specs, x64, 1)
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
@@ -626,7 +626,7 @@ def _trace(model: Model, specs: tuple, x64: bool) -> Structure:
     return found
 
 
-def _listed(model: Model, found: Mapping[str, Site], closed, depends: list, ended: list[str]) -> dict[str, Site]:
+def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list, ended: list[str]) -> dict[str, Site]:
     """The sites, told how many values their supports have, as far as these depend on nothing: bounds are the last outputs of `closed`."""
     out, first = dict(found), len(closed.out_avals) - 2 * len(ended)
     for i, name in enumerate(ended):
@@ -654,7 +654,7 @@ def _input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.Shape
 
 
 @functools.lru_cache(maxsize=256)
-def _sites(model: Model, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
+def _sites(model: Bound, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
     """The sites of one row whose chains have so many steps, the lengths that the chains state, and the deterministics."""
     found, declared, inputs, made = {}, [], _input_specs(specs, steps), {}
 
@@ -687,7 +687,7 @@ def _sites(model: Model, specs: tuple, x64: bool, steps: int) -> tuple[dict[str,
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n]) for n, (msg, shape) in made.items()}
 
 
-def _timed(model: Model, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
+def _timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
     """The sites of a single step, told where time runs: along the axis that has grown with the chains."""
     out = {}
     for name, site in one.items():
@@ -704,9 +704,9 @@ def _timed(model: Model, one: Mapping[str, Site], some: Mapping[str, Site]) -> d
     return out
 
 
-def intervened(model: Model, values: Mapping[str, Any]) -> tuple:
+def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
     """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row), checked."""
-    sites, out = trace(Model(model.generative, model.settings)).sites, dict(model.interventions)
+    sites, out = trace(model.plain).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
@@ -740,7 +740,7 @@ def _dtype(site: Site) -> np.dtype:
 
 
 def _leaves(
-    model: Model, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
+    model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
 ) -> list[jax.Array]:
     """The arrays of all sites' distributions and the computed values, in order; `owners` is told whose they are."""
     flat = []
@@ -754,7 +754,7 @@ def _leaves(
 
 
 def _check_steps(
-    model: Model, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr
+    model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr
 ) -> None:
     """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
 
@@ -789,7 +789,7 @@ def _check_steps(
 
 
 def _check_rows(
-    model: Model, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: core.ClosedJaxpr
+    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: core.ClosedJaxpr
 ) -> None:
     """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's number or on how many rows there are.
 

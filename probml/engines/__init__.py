@@ -22,7 +22,7 @@ from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
 from probml.engines.svi import SVI as SVI
 from probml.factors import Known, Summary
-from probml.language import Model, ModelError, Refusal
+from probml.language import Bound, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
 from probml.passes import global_posterior, summarise
 from probml.plan import Plan
@@ -46,7 +46,7 @@ def choose(data: chunks.Data, plan: Plan) -> tuple[Any, dict[str, str]]:
     return chosen, reasons
 
 
-def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
+def fit(model: Bound, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
     """See Model.fit."""
     from probml.fit import Fit
 
@@ -127,7 +127,7 @@ def states(plan: Plan, outcome, known, rows):
     return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows)
 
 
-def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict:
+def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict:
     """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in one program.
 
     A smaller model is the largest one whose states beyond its size are impossible, which holds where their weights then vanish:
