@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.models.colours import COLOURS
 from probml.models.network_pictures import draw_network as draw_network
 from probml.models.pictured import Asked, ask, column_of, normals, tables
 from probml.models.reliability_pictures import reliability as reliability
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 ROWS = 2000  # bars of responsibilities at the most: further ones would be thinner than a pixel
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from probml import Calibration, ModelError
+from probml.models.colours import COLOURS
 
 
 def reliability(report, label=None, *, ax=None):
@@ -18,8 +19,6 @@ def reliability(report, label=None, *, ax=None):
         ModelError: no calibration report, or a label that it has not.
     """
     from matplotlib.figure import Figure
-
-    from probml.models.pictures import COLOURS
 
     if not isinstance(report, Calibration):
         raise ModelError(f"reliability: expected what fit.calibration(...) returns, got {type(report).__name__}")

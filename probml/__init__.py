@@ -14,9 +14,9 @@ from probml.fit import Fit as Fit
 from probml.language import ModelError as ModelError
 from probml.language import Refusal as Refusal
 from probml.language import rows as rows
+from probml.loading import load as load
 from probml.markov_chain import MarkovChain as MarkovChain
 from probml.markov_chain import stationary as stationary
-from probml.saving import load as load
 from probml.tables import DataError as DataError
 from probml.verbs import Model as Model
 from probml.verbs import model as model

@@ -1,6 +1,5 @@
 """Fitted models side by side: likelihood, information criteria, evidence, leave-one-out and K-fold scores, in one table."""
 
-import ast
 import functools
 import warnings
 from collections.abc import Mapping
@@ -11,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import chunks, density, engines, passes, reports
+from probml import chunks, density, passes, reports
 from probml.compiling import jit
 from probml.fit import Fit
+from probml.folds import engine_of, mapping, own_rows, splits_of
 from probml.language import ModelError, Refusal
 from probml.plan import Plan
+from probml.predictive import predictions
 from probml.tables import DataError
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ def compare(
     import pandas as pd
 
     if target is not None:
-        from probml.predictive import predictions
-
         return predictions(fits, data, target, folds, engines or {}, seed)
     contestants = _contestants(fits, data, engines or {})
     rows = _same_rows(contestants)
@@ -210,10 +209,6 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
     return out
 
 
-def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Name → its data, where all share them or each has its own."""
-    own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping) or hasattr(data.get(n), "columns") for n in fits)
-    return {name: data[name] if own else data for name in fits}
 
 
 def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
@@ -239,41 +234,14 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     return first.rows
 
 
-def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any]) -> None:
-    """Warn of contestants that could not be judged at all, each with its reason; they have no row.
-
-    Raises:
-        ModelError: none could be judged.
-    """
-    if failed and len(failed) == len(contestants):
-        shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
-        raise ModelError(f"{verb}: none of the contestants could be judged: {shown}")
-    for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=4)
 
 
-def mapping(held: chunks.Data) -> dict[str, np.ndarray]:
-    """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one counts like the whole."""
-    table = held.table
-    columns = {name: column.shown if column.likelihood is None else column.likelihood for name, column in table.columns.items()}
-    return {**table.inputs, **table.values, **columns}
 
 
 def _short(fit: Fit) -> str:
     return fit.engine.partition("(")[0]
 
 
-def engine_of(fit: Fit) -> Any:
-    """The engine that fitted, read from its name."""
-    if fit.kept is not None:
-        return fit.kept.engine
-    try:
-        call = ast.parse(fit.engine, mode="eval").body
-        settings = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-        return getattr(engines, call.func.id)(**settings)
-    except (AttributeError, SyntaxError, TypeError, ValueError):
-        hint = "its parameters were given" if fit.engine == "known" else "give engines={name: ...}"
-        raise ModelError(f"{fit.engine} cannot be fitted again: {hint}") from None
 
 
 # Numbers
@@ -292,31 +260,6 @@ def _freedom(plan: Plan, known) -> int:
     return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
 
 
-def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of train and test indices, checked; with `classes`, (rows,) labels, their shares are alike in all parts."""
-    if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
-        if not 2 <= folds <= rows:
-            raise ModelError(f"compare(folds={folds}): expected 2 … {rows}, the number of rows")
-        try:
-            from sklearn.model_selection import KFold, StratifiedKFold
-        except ModuleNotFoundError as error:
-            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install 'probml[sklearn]'") from None
-        folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True, random_state=seed)
-    codes = None if classes is None else np.unique(classes.astype(str), return_inverse=True)[1]
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            pairs = list(folds.split(np.zeros((rows, 1)), codes)) if hasattr(folds, "split") else list(folds)
-        out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
-    except (TypeError, ValueError, IndexError) as error:
-        raise ModelError(
-            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn that needs no labels, or pairs of index arrays below "
-            f"{rows}: {error}"
-        ) from None
-    for train, test in out:
-        if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): every fold needs rows to learn from, and others to be scored")
-    return out
 
 
 def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:

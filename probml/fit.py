@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, decisions, deterministics, members, queries, reports, tables
+from probml import asking, chunks, decisions, deterministics, members, queries, reports, saving, tables
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
@@ -706,9 +706,7 @@ class Fit:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
-        from probml.saving import save
-
-        save(self, path)
+        saving.save(self, path)
 
 
 def _fixed(value: Any) -> np.ndarray:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml import chunks, reports
-from probml.compare import engine_of, left_out, mapping, own_rows, splits_of
 from probml.fit import Fit
+from probml.folds import engine_of, left_out, mapping, own_rows, splits_of
 from probml.language import ModelError
 from probml.tables import DataError
 

@@ -5,23 +5,22 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
-from probml.engines.run import Status
-from probml.fit import Fit
-from probml.language import Bound, ModelError
+from probml.language import ModelError
 from probml.posterior import Posterior
 
+if TYPE_CHECKING:
+    from probml.fit import Fit
 
-def save(fit: Fit, path: str | os.PathLike) -> None:
+
+def save(fit: "Fit", path: str | os.PathLike) -> None:
     """See Fit.save."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on what is loaded: it costs nothing")
@@ -57,51 +56,6 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def load(path: str | os.PathLike, model: Bound) -> Fit:
-    """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
-
-    Raises:
-        ModelError: not such a file, or saved from another model.
-    """
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(arrays["meta"].tobytes().decode())
-        if meta["format"] != 1:
-            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
-        if meta["identity"] != model.identity:
-            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
-        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
-        fit = Fit(
-            model, _part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
-            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, _part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
-            double=bool(meta.get("double", False)),
-        )  # fmt: skip
-    except ModelError:
-        raise
-    except FileNotFoundError:
-        raise
-    except Exception as error:
-        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
-    wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
-    if {name: value.shape for name, value in fit.point.items()} != wanted:
-        got = {name: value.shape for name, value in fit.point.items()}
-        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
-    if meta.get("drawn") is not None:
-        fit = replace(fit, drawn=_drawn(meta["drawn"], _part(arrays, "drawn/"), wanted, path))
-    if meta["closed"] is None:
-        return fit
-    template = _closed_template(fit._plan, meta.get("roots") or ())
-    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
-    if missing or meta["closed"] != len(jax.tree.leaves(template)):
-        raise ModelError(
-            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
-        )
-    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
-    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
-
-
 def _named(drawn: Draws | Normal) -> dict[str, Any]:
     """The arrays of draws or of a normal, by names of paths."""
     if isinstance(drawn, Normal):
@@ -110,13 +64,13 @@ def _named(drawn: Draws | Normal) -> dict[str, Any]:
     return {f"values/{k}": v for k, v in drawn.values.items()} | {f"stats/{k}": v for k, v in drawn.stats.items()} | tables
 
 
-def _drawn(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws | Normal:
+def drawn_part(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws | Normal:
     """The inverse of `_named`."""
     found: Draws | Normal | None = None
     if kind == "Normal" and arrays.keys() == set(Normal._fields):
         found = Normal(**arrays)
     if kind == "Draws":
-        found = Draws(_part(arrays, "values/"), arrays.get("tables"), _part(arrays, "stats/"))
+        found = Draws(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
         if any(name not in found.values or found.values[name].shape[2:] != shape for name, shape in wanted.items()):
             found = None
     if found is None:
@@ -124,11 +78,11 @@ def _drawn(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws | No
     return found
 
 
-def _part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
+def part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def _closed_template(plan, roots: Sequence[bool]) -> Posterior:
+def closed_template(plan, roots: Sequence[bool]) -> Posterior:
     """A Posterior with the right keys, to give saved leaves their places; `roots`: which blocks have that of their precision."""
     keys = {
         "gaussian": ("loc", "precision"),
