@@ -1,14 +1,24 @@
 """One rule for the kinds of columns: what is guessed, what is shown, how it is overruled, what is refused or doubted."""
 
+import datetime
 import warnings
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
 import probml
-from probml.models import GaussianDiscriminant, GaussianMixture, HiddenMarkov, MixedMixture, NaiveBayes, learn_structure
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    HiddenMarkov,
+    MixedMixture,
+    NaiveBayes,
+    bayesian_network,
+    learn_structure,
+)
 from probml.models.kinds import discrete, tied, usual
 
 
@@ -37,6 +47,7 @@ def passengers():
         (["a", "b"], "categorical"),
         (list(range(40)) * 5, "normal"),
         ([1, 2, 3, 4], "normal"),  # each seen once
+        ([0, 1, 1], "categorical"),  # 0 and 1 are what they are
         ([0.5, 1.5] * 20, "normal"),
         ([7.0] * 20, "normal"),
         ([*[0, 1] * 600, 0.5], "normal"),  # beyond the first glance
@@ -85,6 +96,57 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
         learn_structure(data, "bdeu", kinds={"Pclass": "normal"})
     with pytest.raises(probml.DataError, match="kinds: column 'Pclass' is 'poisson'"):
         learn_structure(data, "bdeu", kinds={"Pclass": "poisson"})
+
+
+def test_structure_takes_whole_numbers_of_many_values_as_numbers_and_says_so(passengers):
+    data = passengers[["Survived", "Pclass", "Sex"]].fillna(3.0).assign(Age=passengers["Age"].fillna(30).round().astype(int))
+    dag = learn_structure(data, "bic", restarts=0)
+    assert dict(dag.nodes(data="states")) == {"Survived": (0, 1), "Pclass": (1.0, 2.0, 3.0), "Sex": ("female", "male"), "Age": float}
+    assert "categories: 'Survived', 'Pclass';" in dag.graph["status"] and "taken as numbers: 'Age'" in dag.graph["status"]
+    told = learn_structure(data, "bic", restarts=0, kinds={"Age": "categorical"})
+    assert told.nodes["Age"]["states"] == tuple(sorted(set(data["Age"]))) and "'Age'" not in told.graph["status"]
+    with pytest.raises(probml.DataError, match="'Age' is continuous and score='bdeu'.*kinds={'Age': 'categorical'}"):
+        learn_structure(data)
+
+
+def test_a_network_reads_its_states_from_the_data_unseen_cells_and_all(passengers):
+    dag = nx.DiGraph([("Pclass", "Survived"), ("Sex", "Survived"), ("Pclass", "Fare")])
+    table = passengers[list(dag)].assign(Sex=passengers["Sex"].where(passengers.index > 9))
+    fit = bayesian_network(dag, data=table).fit(table)
+    assert dict(node[::2][:2] for node in fit.model.bound["nodes"]) == {
+        "Pclass": (1.0, 2.0), "Sex": ("female", "male"), "Survived": (0, 1), "Fare": float,
+    }  # fmt: skip
+    rates = fit.table("Survived")
+    assert rates.loc[(1.0, "male"), 1] > 0.55 > 0.45 > rates.loc[(2.0, "male"), 1]
+    told = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=table, kinds={"Survived": "normal"})
+    assert dict(node[::2][:2] for node in told.bound["nodes"])["Survived"] is float
+
+
+def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
+    dag, table = nx.DiGraph([("Pclass", "Fare")]), passengers[["Pclass", "Fare"]]
+    for given, words in (
+        ({}, "'Pclass' has no states.*data=..."),
+        ({"kinds": {"Fare": "normal"}}, "give data as well"),
+        ({"data": table, "kinds": {"fare": "normal"}}, "kinds names 'fare', which is no node"),
+        ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}}, "'Fare' is in states and in kinds"),
+        ({"data": table, "kinds": {"Fare": "poisson"}}, "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
+        ({"data": table[["Fare"]]}, "'Pclass' is no column of the data"),
+        ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))}, "'Fare' holds dates"),
+    ):
+        with pytest.raises((probml.ModelError, probml.DataError), match=words):
+            bayesian_network(dag, **given)
+
+
+@pytest.mark.slow
+def test_passengers_fall_into_few_groups_of_which_none_collapses(passengers):
+    table = passengers.assign(SibSp=np.random.default_rng(1).poisson(0.5, len(passengers)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        face = MixedMixture(range(1, 5)).fit(table)
+    assert face.n_components_ in (2, 3) and face.weights_.min() > 0.05 and "collapsed" not in face.status
+    assert face.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical", "categorical", "categorical")
+    gains = np.diff(face.table_["loglik"])
+    assert gains[0] > 20 and (gains[face.n_components_ :] < 60).all()
 
 
 @pytest.mark.slow
