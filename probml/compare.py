@@ -90,10 +90,15 @@ def compare(
     rows = _same_rows(contestants)
     splits = None if folds is None else splits_of(folds, rows, seed)
     records: dict[str, dict[str, float]] = {}
+    failed: dict[str, str] = {}
     missing: dict[str, dict[str, str]] = {}
     pointwise: dict[str, dict[str, np.ndarray]] = {"elpd_loo": {}, "elpd_kfold": {}}
     for name, contestant in contestants.items():
-        records[name], missing[name] = contestant.point()
+        try:
+            records[name], missing[name] = contestant.point()
+        except ModelError as error:
+            failed[name] = str(error)
+            continue
         try:
             found, pointwise["elpd_loo"][name] = contestant.leave_one_out()
             records[name] |= found
@@ -105,6 +110,7 @@ def compare(
             except ModelError as error:
                 missing[name] |= dict.fromkeys(FOLDS, str(error))
                 warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning, stacklevel=2)
+    left_out("compare", failed, contestants, stacklevel=3)
     table = pd.DataFrame.from_dict(records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO, *(FOLDS if splits is not None else ())]).astype(float)
     table.index.name = "model"
@@ -239,7 +245,7 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     return first.rows
 
 
-def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any]) -> None:
+def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any], stacklevel: int = 4) -> None:
     """Warn of contestants that could not be judged at all, each with its reason; they have no row.
 
     Raises:
@@ -249,7 +255,7 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
         raise ModelError(f"{verb}: none of the contestants could be judged: {shown}")
     for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=4)
+        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
 
 
 def mapping(held: chunks.Data) -> dict[str, np.ndarray]:

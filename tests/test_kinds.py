@@ -5,8 +5,10 @@ import warnings
 
 import networkx as nx
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro import sample
 
 pytest.importorskip("sklearn")
 import probml
@@ -167,6 +169,24 @@ def test_no_time_at_all_is_a_waiting_time():
     face = MixedMixture(1, kinds="exponential").fit(waits)
     np.testing.assert_allclose(face.tables_[1]["rate"][0], 1 / waits[:, 1].mean(), rtol=0.1)
     assert np.isfinite(face.score_samples(waits)).all()
+
+
+def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_where_it_has_none():
+    def waits(distribution):
+        @probml.model
+        def model(scale):
+            with probml.rows():
+                sample("x", distribution(scale))
+
+        return model(scale=2.0).at({})
+
+    x = np.array([0.0, 1.0])
+    np.testing.assert_allclose(waits(lambda scale: dist.Exponential(1 / scale)).log_prob({"x": x}), np.log(0.5) - x / 2, rtol=1e-6)
+    for refused in (lambda scale: dist.Gamma(2.0, scale), lambda scale: dist.LogNormal(0.0, scale), lambda scale: dist.Weibull(scale, 1.5)):
+        with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. (Gamma|LogNormal|Weibull) has no dens.*half"):
+            waits(refused).log_prob({"x": x})
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. An unseen cell is NaN"):
+            waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 
 @pytest.mark.slow
