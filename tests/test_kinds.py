@@ -1,5 +1,6 @@
 """One rule for the kinds of columns: what is guessed, what is shown, how it is overruled, what is refused or doubted."""
 
+import contextlib
 import datetime
 import warnings
 
@@ -17,6 +18,7 @@ from probml.models import (
     GaussianMixture,
     HiddenMarkov,
     MixedMixture,
+    MixtureDiscriminant,
     NaiveBayes,
     bayesian_network,
     learn_structure,
@@ -157,6 +159,10 @@ def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_
     x = np.column_stack([random.normal(size=80), random.integers(2, size=80)])
     with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*MixedMixture"):
         GaussianMixture(1).fit(x)
+    with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*emission='categorical'"):
+        HiddenMarkov(2, n_init=2).fit(x)  # as many starts as states: an initial table that is square is no transition
+    with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*NaiveBayes"), contextlib.suppress(probml.ModelError):
+        MixtureDiscriminant(2, covariance="diag").fit(x, np.arange(80) % 2)
     apart = random.normal(size=(90, 1)) + 20 * np.repeat([0, 1, 2], 30)[:, None]
     with pytest.warns(UserWarning, match="the best n_components by bic is 2, the largest"):
         face = GaussianMixture([1, 2], covariance_type="diag").fit(apart)
