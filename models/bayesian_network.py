@@ -50,14 +50,14 @@ def bayesian_network(
             given a dict of the parents' values and returns a NumPyro distribution; with `parameters=g` as well, g() samples
             whatever f needs outside rows, and f(parents, parameters) is given what it returned.
         states: node → labels of its states, or their number, or `float` for a Gaussian node; nodes with a distribution of
-            their own need none. By default the node attribute "states" (learn_structure sets it), else what `data` shows.
+            their own need none. By default the node attribute "states" (learn_structure sets it), and what `data` shows.
         strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole table; None puts one
             pseudo-row into every cell (Laplace). With prior=False an engine takes maximum likelihood.
         mean_scale: c, prior standard deviation of coefficients, in standard deviations of the node given its parents.
         scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two rows.
         data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from which the states of the other nodes
             are read: text, booleans, categories and whole numbers of few values are labels, other numbers Gaussian
-            (probml.models.kinds).
+            (probml.models.kinds). To the labels that a node has as an attribute those that the data show besides are added.
         kinds: node → "categorical" or "normal", for nodes that are not so; their states are read from the data.
 
     Raises:
@@ -196,11 +196,19 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
         raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is no node; the nodes are {named(dag)}")
     if twice := [name for name in kinds if name in said]:
         raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: say one of them")
-    wanted = [name for name in dag if name in kinds or (name not in known and dag.nodes[name].get("distribution") is None)]
+    learnt = {name: states for name, states in known.items() if name not in said and name not in kinds}  # attributes of the nodes
+    kept = {name for name, states in learnt.items() if states is not float and not isinstance(states, tuple)}
+    own = {name for name in dag if dag.nodes[name].get("distribution") is not None}
+    wanted = [name for name in dag if name not in said and name not in own | kept]
     columns = {name: column for name, column in items(data) if name in wanted}
-    if absent := [name for name in wanted if name not in columns]:
+    if absent := [name for name in wanted if name not in columns and name not in learnt]:
         raise probml.DataError(f"bayesian_network: node '{absent[0]}' is no column of the data: say its states")
-    return {**known, **(read(columns, None, kinds, complete=False).states if columns else {})}
+    as_learnt = {name: "normal" if states is float else "categorical" for name, states in learnt.items() if name in columns}
+    found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
+    for name, states in learnt.items():  # its labels in their order, then what these data show besides
+        if name in found and isinstance(states, tuple):
+            found[name] = (*states, *(label for label in found[name] if label not in states))
+    return {**known, **found}
 
 
 def _check_parents(nodes) -> None:

@@ -124,6 +124,9 @@ def test_a_network_reads_its_states_from_the_data_unseen_cells_and_all(passenger
     assert rates.loc[(1.0, "male"), 1] > 0.55 > 0.45 > rates.loc[(2.0, "male"), 1]
     told = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=table, kinds={"Survived": "normal"})
     assert dict(node[::2][:2] for node in told.bound["nodes"])["Survived"] is float
+    rare = table.assign(Pclass=table["Pclass"].where(table.index != 5, 3.0))  # a class that no complete row showed
+    wider = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=rare)
+    assert dict(node[::2][:2] for node in wider.bound["nodes"])["Pclass"] == (1.0, 2.0, 3.0)
 
 
 def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
