@@ -24,6 +24,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.models.variables import items, named, read
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -35,6 +36,8 @@ def bayesian_network(
     strength: float | None = 1.0,
     mean_scale: float = 1000.0,
     scale: float = 0.1,
+    data=None,
+    kinds: Mapping[str, str] | None = None,
 ) -> probml.Model:
     """A directed acyclic graph as a Model: every node a site in every row.
 
@@ -47,14 +50,19 @@ def bayesian_network(
             given a dict of the parents' values and returns a NumPyro distribution; with `parameters=g` as well, g() samples
             whatever f needs outside rows, and f(parents, parameters) is given what it returned.
         states: node → labels of its states, or their number, or `float` for a Gaussian node; nodes with a distribution of
-            their own need none. By default the node attribute "states".
+            their own need none. By default the node attribute "states" (learn_structure sets it), and what `data` shows.
         strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole table; None puts one
             pseudo-row into every cell (Laplace). With prior=False an engine takes maximum likelihood.
         mean_scale: c, prior standard deviation of coefficients, in standard deviations of the node given its parents.
         scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two rows.
+        data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from which the states of the other nodes
+            are read: text, booleans, categories and whole numbers of few values are labels, other numbers Gaussian
+            (probml.models.kinds). To the labels that a node has as an attribute those that the data show besides are added.
+        kinds: node → "categorical" or "normal", for nodes that are not so; their states are read from the data.
 
     Raises:
-        ModelError: a cycle (named), a node without states, a discrete node with a continuous parent, a name that is no string.
+        DataError: data that cannot be read, such as dates. ModelError: a cycle (named), a node without states, a discrete node with a
+        continuous parent, a name that is no string.
 
     Cost: of a fit to complete data, one pass; of a query, exponential in the treewidth; `explain` says.
     """
@@ -62,6 +70,10 @@ def bayesian_network(
 
     _check(dag)
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
+    if kinds and data is None:
+        raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give data as well, or states alone")
+    if data is not None:
+        known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
         raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; the nodes are {named(dag)}")
@@ -159,7 +171,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
-            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or float for a Gaussian node"
+            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or float for a Gaussian node, or the data to "
+            "read them from, data=..."
         )
     if hasattr(states, "__index__") and not isinstance(states, bool):
         states = int(states)
@@ -177,6 +190,27 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     return name, tuple(dag.predecessors(name)), states, None, None
 
 
+def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
+    """Node → states: those that are said, and of the other nodes what the data show."""
+    if stray := [name for name in kinds if name not in dag]:
+        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is no node; the nodes are {named(dag)}")
+    if twice := [name for name in kinds if name in said]:
+        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: say one of them")
+    learnt = {name: states for name, states in known.items() if name not in said and name not in kinds}  # attributes of the nodes
+    kept = {name for name, states in learnt.items() if states is not float and not isinstance(states, tuple)}
+    own = {name for name in dag if dag.nodes[name].get("distribution") is not None}
+    wanted = [name for name in dag if name not in said and name not in own | kept]
+    columns = {name: column for name, column in items(data) if name in wanted}
+    if absent := [name for name in wanted if name not in columns and name not in learnt]:
+        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is no column of the data: say its states")
+    as_learnt = {name: "normal" if states is float else "categorical" for name, states in learnt.items() if name in columns}
+    found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
+    for name, states in learnt.items():  # its labels in their order, then what these data show besides
+        if name in found and isinstance(states, tuple):
+            found[name] = (*states, *(label for label in found[name] if label not in states))
+    return {**known, **found}
+
+
 def _check_parents(nodes) -> None:
     states = {name: kind for name, _, kind, _, _ in nodes}
     for name, parents, kind, own, _ in nodes:
@@ -192,9 +226,3 @@ def _check_parents(nodes) -> None:
                     f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has a distribution of its own: "
                     f"give '{name}' one too"
                 )
-
-
-def named(names) -> str:
-    """Names for a message, the first twelve and how many there are."""
-    names = list(map(repr, names))
-    return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")

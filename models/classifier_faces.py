@@ -335,6 +335,11 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
 
+    def _doubt(self, X):
+        if self.n_components > 1:
+            columns.warn_of_tied(X, self._column, "Drop it, or take NaiveBayes, which treats it as categories")
+        return []
+
     def _infer(self, model, data, weights, start, complete):
         """The best of n_init starts, each with its own means: the engine's own start labels rows without regard to classes."""
         if self.n_components == 1 or self.engine is not None and not isinstance(self.engine, EM):

@@ -205,6 +205,13 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
             say_ties(columns.shown(j), data["normal"][:, i], f"Say kinds={{{columns.names[j]!r}: 'categorical'}}, or drop it")
 
 
+def warn_of_tied(X, shown, advice: str) -> None:
+    """The same of an array whose columns are all normal; `shown`: a column's number → its name in a message."""
+    for j in range(X.shape[1]):
+        if tied(X[:, j]):
+            say_ties(shown(j), X[:, j], advice)
+
+
 def say_ties(shown: str, values, advice: str) -> None:
     """A warning that a normal fitted to this column has a density that only the prior bounds."""
     distinct = len(np.unique(values[~np.isnan(values)]))

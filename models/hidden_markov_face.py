@@ -7,6 +7,7 @@ import numpy as np
 
 from probml import EM, DataError, ModelError
 from probml.estimator import Face, check_is_fitted, check_random_state, n_parameters
+from probml.models.columns import warn_of_tied
 from probml.models.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.sequences import Steps, read, together
 from probml.models.units import SHARE, moments
@@ -141,6 +142,8 @@ class HiddenMarkov(Face):
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: use at most {len(steps.values)} states"
             )
         data = self._padded(steps) | self._hyper(steps, sample_weight)
+        if y is None and self.n_states > 1 and self.emission not in ("categorical", "bernoulli", "poisson"):
+            warn_of_tied(steps.values, self._column, "Drop it, or take emission='categorical', 'bernoulli' or 'poisson' if it is such")
         if y is not None:
             data["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's

@@ -3,10 +3,12 @@
 | values | kind |
 |---|---|
 | text, booleans, categories | categorical |
-| at most `FEW` distinct whole numbers, each seen `OFTEN` times on average | categorical: a normal's precision would run away on them |
+| 0 and 1; at most `FEW` distinct whole numbers, each seen `OFTEN` times on average | categorical: a normal's precision would run away |
 | other numbers | a number |
 | dates and times | refused |
 """
+
+import datetime
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from probml import DataError
 
 FEW = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average
+DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)  # in a column of objects
 GLANCE = 1000  # rows that are looked at first: most columns of numbers end there
 
 
@@ -23,19 +26,22 @@ def refuse_dates(column, name: str) -> None:
     Raises:
         DataError: naming the column, and what to do.
     """
-    dtype = column.dtype
-    if getattr(dtype, "kind", "O") not in "Mm" and not str(dtype).startswith(("date", "time", "duration", "period")):
-        return
+    found = str(column.dtype)
+    if getattr(column.dtype, "kind", "O") not in "Mm" and not found.startswith(("date", "time", "duration", "period")):
+        cell = next((cell for cell in column if cell is not None and cell == cell), None) if found == "object" else None
+        if not isinstance(cell, DATES):
+            return
+        found = type(cell).__name__
     raise DataError(
-        f"{name} holds dates or times ({dtype}), whose kind nothing says. Make a number of it, such as "
+        f"{name} holds dates or times ({found}), whose kind nothing says. Make a number of it, such as "
         "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as column.dt.month.astype(str)"
     )
 
 
 def discrete(values) -> bool:
-    """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several times."""
+    """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several times; or 0 and 1."""
     values = np.asarray(values)
-    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and _often(values)
+    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and (_often(values) or _binary(values))
 
 
 def tied(values) -> bool:
@@ -55,6 +61,10 @@ def _often(values) -> bool:
     seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     distinct = len(np.unique(seen))
     return distinct > 1 and len(seen) >= OFTEN * distinct
+
+
+def _binary(values) -> bool:
+    return np.array_equal(np.unique(values[~np.isnan(values)] if values.dtype.kind == "f" else values), [0, 1])
 
 
 def usual(column, name: str) -> str:

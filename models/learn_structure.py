@@ -19,7 +19,8 @@ import networkx as nx
 import numpy as np
 
 from probml import ModelError
-from probml.models.scores import Scores, Variables, bits, read, shown
+from probml.models.scores import Scores, bits
+from probml.models.variables import Variables, read, shown
 
 METHODS = ("hill_climb", "exact", "chow_liu")
 MOST = 20  # columns of the exact search
@@ -52,8 +53,8 @@ def learn_structure(
     bdeu and (discrete) loglik, aic and bic, and of these one is returned. loglik alone never refuses an arc: give max_parents.
 
     Args:
-        data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings, categoricals, booleans and
-            whole numbers are discrete, floats of at most ten distinct whole numbers as well; other floats are continuous, each a linear
+        data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings, categoricals, booleans and whole
+            numbers of at most ten values that repeat are discrete (probml.models.kinds); other numbers are continuous, each a linear
             regression on its continuous parents in every configuration of its discrete ones. A discrete column never gets a
             continuous parent.
         score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See `scores.py`.
@@ -70,9 +71,10 @@ def learn_structure(
         seed: of the random changes; the same seed gives the same graph, and so does any order of rows.
 
     Returns:
-        networkx.DiGraph with every column as a node, in column order. `graph["score"]` is its score and `graph["trace"]` the
-        best score so far: from the graph of the whitelist alone (for chow_liu, the empty one) after every step of hill_climb,
-        never decreasing; for the other methods the first and the last only.
+        networkx.DiGraph with every column as a node, in column order, its attribute "states" what it was taken for: labels, or float;
+        bayesian_network(dag) reads it. `dag.graph["score"]` is the score and `dag.graph["trace"]` the best score so far: from the graph
+        of the whitelist alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for the other methods the
+        first and the last only. `dag.graph["status"]` says which whole numbers were taken for categories or numbers by guess.
 
     Raises:
         DataError: data that cannot be scored, with the column and row. ModelError: an unknown score, method or name, arcs
@@ -99,8 +101,8 @@ def learn_structure(
         parents, trace = _exact(variables, scores, rules)
     else:
         parents, trace = _hill_climb(scores, rules, restarts, tabu, seed)
-    dag = nx.DiGraph(score=trace[-1], trace=trace)
-    dag.add_nodes_from(variables.names)
+    dag = nx.DiGraph(score=trace[-1], trace=trace, status=variables.status)
+    dag.add_nodes_from((name, {"states": states}) for name, states in variables.states.items())
     dag.add_edges_from((variables.names[j], variables.names[child]) for child, mask in enumerate(parents) for j in bits(mask))
     return dag
 

@@ -8,7 +8,6 @@ from probml import DataError, ModelError
 from probml.estimator import Mixture, flat
 from probml.models import columns
 from probml.models.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
-from probml.models.kinds import tied
 from probml.models.naive_bayes import naive_bayes
 from probml.models.starts import precision_near
 from probml.models.units import InUnits
@@ -161,9 +160,7 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _doubt(self, X):
-        for j in range(X.shape[1]):
-            if tied(X[:, j]):
-                columns.say_ties(self._column(j), X[:, j], "Drop it, or take MixedMixture, which treats it as categories")
+        columns.warn_of_tied(X, self._column, "Drop it, or take MixedMixture, which treats it as categories")
         return []
 
     @property

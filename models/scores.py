@@ -17,11 +17,8 @@ so that what others determine exactly still has a finite, high score. Discrete n
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -31,146 +28,13 @@ from jax import lax
 from scipy.special import gammaln, xlogy
 
 from probml import DataError, ModelError
-from probml.models.bayesian_network import named
-from probml.models.kinds import discrete, refuse_dates
+from probml.models.variables import Variables, shown
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 LEAST = 1e-10  # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that counts
 BATCH = 256  # sets of columns per compiled call
 BUFFERS = (2**14, 2**20)  # cells per compiled call; a single set may have as many as LARGEST
 LARGEST = 2**22
-
-
-@dataclass(frozen=True, eq=False)
-class Variables:
-    """Complete data: n rows of d columns, discrete ones as codes 0..r−1, continuous ones as floats."""
-
-    names: tuple[str, ...]
-    labels: tuple[tuple | None, ...]  # in code order; None for a continuous column
-    columns: tuple[np.ndarray, ...]  # (n,) int32 codes or float64
-    rows: int
-
-    @property
-    def continuous(self) -> list[int]:
-        return [j for j, labels in enumerate(self.labels) if labels is None]
-
-
-def shown(names, wrong=None) -> str:
-    """The known names for a message, and the nearest to a wrong one."""
-    near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
-
-
-def read(data, states: Mapping | None = None, kinds: Mapping | None = None) -> Variables:
-    """A DataFrame, a pyarrow Table or a mapping name → column, as codes and floats.
-
-    Strings, categoricals, booleans and whole numbers are discrete, and so is what `states` names, and floats that are few distinct whole
-    numbers (probml.models.kinds); other floats are continuous. `kinds` says otherwise: column → "categorical" or "normal".
-    Codes follow the order of `states`, else of the categorical, else the sorted values, numbers before text.
-
-    Raises:
-        DataError: no rows or columns, names that are not distinct strings, unequal lengths, an unseen cell, a label that
-        `states` lacks, infinity, or a continuous column that does not vary.
-    """
-    items = _items(data)
-    if strange := [name for name, _ in items if not isinstance(name, str)]:
-        raise DataError(f"column names must be strings, got {strange[0]!r}: data.columns = data.columns.astype(str)")
-    if twice := [name for name, k in Counter(name for name, _ in items).items() if k > 1]:
-        raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all but one")
-    names = tuple(name for name, _ in items)
-    states = dict(states or {})
-    if strange := [name for name in states if name not in names]:
-        raise DataError(f"states names {strange[0]!r}, which is not a column; {shown(names, strange[0])}")
-    kinds = dict(kinds or {})
-    for name, kind in kinds.items():
-        if name not in names:
-            raise DataError(f"kinds names {name!r}, which is not a column; {shown(names, name)}")
-        if kind not in ("categorical", "normal"):
-            raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or 'normal'")
-        if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: say one of them")
-    series = {name: _series(name, value) for name, value in items}
-    lengths = {name: len(column) for name, column in series.items()}
-    rows = max(lengths.values(), default=0)
-    if rows == 0:
-        raise DataError(f"the data is empty: expected at least 1 row and 1 column, got {rows} rows and {len(names)} columns")
-    if short := [name for name in names if lengths[name] != rows]:
-        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, another has {rows}: every column needs the same rows")
-    found = [_column(name, column, states.get(name), kinds.get(name)) for name, column in series.items()]
-    return Variables(names, tuple(labels for labels, _ in found), tuple(values for _, values in found), rows)
-
-
-def _items(data) -> list[tuple]:
-    if isinstance(data, Mapping):
-        return list(data.items())
-    if hasattr(data, "column_names") and hasattr(data, "to_pandas"):  # a pyarrow Table
-        return [(name, data.column(j).to_pandas()) for j, name in enumerate(data.column_names)]
-    if hasattr(data, "iloc") and hasattr(data, "columns"):
-        return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    raise DataError(f"data must be a DataFrame, a pyarrow Table or a mapping name → column, got {type(data).__name__}")
-
-
-def _series(name, value):
-    import pandas as pd
-
-    value = np.asarray(value) if hasattr(value, "__jax_array__") or isinstance(value, jax.Array) else value
-    if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
-        raise DataError(f"column {name!r} must hold one value per row, got {type(value).__name__} of shape {np.shape(value)}")
-    column = pd.Series(value).reset_index(drop=True)
-    if (hidden := column.isna().to_numpy(bool)).any():
-        raise DataError(
-            f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} in all): structure is learnt from "
-            "complete rows. Drop the others: data.dropna(); or fit a graph to the incomplete data by EM and fill the cells from it"
-        )
-    return column
-
-
-def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray]:
-    """(labels, codes) of a discrete column, (None, floats) of a continuous one."""
-    import pandas as pd
-
-    kind = column.dtype
-    if said == "normal":
-        try:
-            return None, _float(name, column.to_numpy(np.float64))
-        except (TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"column {name!r} is to be 'normal' and holds values that are no numbers ({error})") from None
-    refuse_dates(column, f"column {name!r}")
-    floats = pd.api.types.is_float_dtype(kind) or (
-        pd.api.types.is_object_dtype(kind) and pd.api.types.infer_dtype(column) in ("floating", "mixed-integer-float")
-    )
-    if given is None and floats and said is None and not discrete(column.to_numpy(np.float64)):
-        return None, _float(name, column.to_numpy(np.float64))
-    if given is None and isinstance(kind, pd.CategoricalDtype):
-        return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)
-    try:
-        codes, found = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype) else column)
-        found = found.tolist()
-        given = range(given) if isinstance(given, int | np.integer) else given
-        labels = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)) if given is None else given)
-    except TypeError as error:
-        raise DataError(f"column {name!r} holds values that cannot be sorted into labels ({error}): convert it to text, numbers") from None
-    if len(set(labels)) < len(labels) or not labels:
-        raise DataError(f"states: the labels of {name!r} must be distinct and at least one, got {labels}")
-    lookup = {label: code for code, label in enumerate(labels)}
-    if strange := [label for label in found if label not in lookup]:
-        row = int(np.argmax(codes == found.index(strange[0])))
-        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which states lacks; {shown(labels, strange[0])}")
-    return labels, np.array([lookup[label] for label in found], np.int32)[codes]
-
-
-def _float(name, values: np.ndarray) -> np.ndarray:
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop the row")
-    if values.min() == values.max():
-        raise DataError(
-            f"column {name!r} is continuous and constant: a normal that is fitted to it has variance 0 and no maximum of the likelihood. "
-            "Drop it, or make it discrete: data[name].astype(str)"
-        )
-    return values
 
 
 class Scores:
@@ -188,7 +52,8 @@ class Scores:
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
                 f"column {variables.names[self.continuous[0]]!r} is continuous and score={score!r} takes discrete columns only: "
-                "choose score='bic', cut the column into classes (pandas.cut), or make whole numbers integers"
+                f"choose score='bic', cut the column into classes (pandas.cut), or say kinds={{{variables.names[self.continuous[0]]!r}: "
+                "'categorical'} where its numbers are categories"
             )
         self.score, self.strength, self.rows = score, float(strength), variables.rows
         self.size = len(variables.names)

@@ -24,6 +24,7 @@ from probml.structure import Site, Structure
 
 FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
 HELD = 2**23  # numbers that the evidence of such a question may take
+ZERO = "{kind} has no density at 0. What was rounded down to 0 wants half of what it is rounded to; Exponential takes 0 as it is."
 ALIGNED = 64  # bytes
 PART = 2**24  # bytes that are worth a thread to copy
 
@@ -329,9 +330,10 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
         def valid(values):
             return np.asarray(held(site.valued(values)))
 
+    zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else tables.UNSEEN
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
     low = site.low
-    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates, low)
+    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates, low, zero)
 
 
 def _words(support: Any, site: Site) -> str:

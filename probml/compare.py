@@ -89,10 +89,15 @@ def compare(
     rows = _same_rows(contestants)
     splits = None if folds is None else splits_of(folds, rows, seed)
     records: dict[str, dict[str, float]] = {}
+    failed: dict[str, str] = {}
     missing: dict[str, dict[str, str]] = {}
     pointwise: dict[str, dict[str, np.ndarray]] = {"elpd_loo": {}, "elpd_kfold": {}}
     for name, contestant in contestants.items():
-        records[name], missing[name] = contestant.point()
+        try:
+            records[name], missing[name] = contestant.point()
+        except ModelError as error:
+            failed[name] = str(error)
+            continue
         try:
             found, pointwise["elpd_loo"][name] = contestant.leave_one_out()
             records[name] |= found
@@ -104,6 +109,7 @@ def compare(
             except ModelError as error:
                 missing[name] |= dict.fromkeys(FOLDS, str(error))
                 warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning, stacklevel=2)
+    left_out("compare", failed, contestants, stacklevel=3)
     table = pd.DataFrame.from_dict(records, orient="index")
     table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO, *(FOLDS if splits is not None else ())]).astype(float)
     table.index.name = "model"
@@ -209,8 +215,6 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
     return out
 
 
-
-
 def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     """The number of rows that all have seen alike."""
     first, *others = contestants.values()
@@ -234,14 +238,8 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     return first.rows
 
 
-
-
-
-
 def _short(fit: Fit) -> str:
     return fit.engine.partition("(")[0]
-
-
 
 
 # Numbers
@@ -258,8 +256,6 @@ def _freedom(plan: Plan, known) -> int:
     direct = {p for s in sites.values() if s.rows or s.discrete for p in structure.programs[s.name][1]}
     shapes = density.shapes(plan, known)
     return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
-
-
 
 
 def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:

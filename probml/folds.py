@@ -18,7 +18,7 @@ def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
     return {name: data[name] if own else data for name in fits}
 
 
-def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any]) -> None:
+def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any], stacklevel: int = 4) -> None:
     """Warn of contestants that could not be judged at all, each with its reason; they have no row.
 
     Raises:
@@ -28,7 +28,7 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
         raise ModelError(f"{verb}: none of the contestants could be judged: {shown}")
     for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=4)
+        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
 
 
 def mapping(held: chunks.Data) -> dict[str, np.ndarray]:

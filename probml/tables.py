@@ -39,6 +39,7 @@ class Expected:
     event: int = 0  # trailing axes of `cells` that belong to one inseparable value
     plates: tuple[tuple[str, int], ...] = ()  # those around the site
     low: int = 0  # the value of code 0
+    zero: str = UNSEEN  # what to do about a 0 that is refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,7 +327,9 @@ def _checked(e, values, seen):
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):  # one answer per event: judge those seen whole
             ok, look = ok.reshape(batch), None if seen is None else seen.all(tuple(range(len(batch), values.ndim)))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
-        deny(bad if look is None else bad & look, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows)
+        bad = bad if look is None else bad & look
+        hint = e.zero if bad.any() and not values[bad].any() else UNSEEN
+        deny(bad, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows, hint)
     whole = None if seen is None or not e.event else seen.reshape(*values.shape[: values.ndim - e.event], -1)
     return Column(values, seen, torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 

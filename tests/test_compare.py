@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
@@ -173,6 +174,24 @@ def test_fits_to_other_rows_are_refused(pair, mixtures):
         probml.compare(fits, other)
     with pytest.raises(probml.DataError, match=r"explains \['y'\]"):
         probml.compare({"a": fits["slope"], "b": mixtures[0]["k=1"]}, {"a": data["slope"], "b": {"x": np.zeros(N)}})
+
+
+def test_a_model_that_has_no_likelihood_is_left_out_with_the_reason(pair):
+    fits, data = pair
+
+    @probml.model
+    def scored(x):
+        a = sample("a", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(a * x[:, 0], 1.0))
+            numpyro.factor("penalty", -(x[:, 0] ** 2))
+
+    fits, data = {**fits, "scored": scored().at({"a": 0.5})}, {**data, "scored": data["slope"]}
+    with pytest.warns(UserWarning, match="'scored' is left out: .*penalty"):
+        table = probml.compare(fits, data)
+    assert set(table.index) == {"slope", "flat"}
+    with pytest.raises(probml.ModelError, match="none of the contestants could be judged: 'scored': .*penalty"):
+        probml.compare({"scored": fits["scored"]}, data["scored"])
 
 
 def test_bad_requests_are_refused_by_name(pair):

@@ -1,14 +1,28 @@
 """One rule for the kinds of columns: what is guessed, what is shown, how it is overruled, what is refused or doubted."""
 
+import contextlib
+import datetime
 import warnings
 
+import networkx as nx
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro import sample
 
 pytest.importorskip("sklearn")
 import probml
-from probml.models import GaussianDiscriminant, GaussianMixture, HiddenMarkov, MixedMixture, NaiveBayes, learn_structure
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    HiddenMarkov,
+    MixedMixture,
+    MixtureDiscriminant,
+    NaiveBayes,
+    bayesian_network,
+    learn_structure,
+)
 from probml.models.kinds import discrete, tied, usual
 
 
@@ -37,6 +51,7 @@ def passengers():
         (["a", "b"], "categorical"),
         (list(range(40)) * 5, "normal"),
         ([1, 2, 3, 4], "normal"),  # each seen once
+        ([0, 1, 1], "categorical"),  # 0 and 1 are what they are
         ([0.5, 1.5] * 20, "normal"),
         ([7.0] * 20, "normal"),
         ([*[0, 1] * 600, 0.5], "normal"),  # beyond the first glance
@@ -87,12 +102,70 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
         learn_structure(data, "bdeu", kinds={"Pclass": "poisson"})
 
 
+def test_structure_takes_whole_numbers_of_many_values_as_numbers_and_says_so(passengers):
+    data = passengers[["Survived", "Pclass", "Sex"]].fillna(3.0).assign(Age=passengers["Age"].fillna(30).round().astype(int))
+    dag = learn_structure(data, "bic", restarts=0)
+    assert dict(dag.nodes(data="states")) == {"Survived": (0, 1), "Pclass": (1.0, 2.0, 3.0), "Sex": ("female", "male"), "Age": float}
+    assert "categories: 'Survived', 'Pclass';" in dag.graph["status"] and "taken as numbers: 'Age'" in dag.graph["status"]
+    told = learn_structure(data, "bic", restarts=0, kinds={"Age": "categorical"})
+    assert told.nodes["Age"]["states"] == tuple(sorted(set(data["Age"]))) and "'Age'" not in told.graph["status"]
+    with pytest.raises(probml.DataError, match="'Age' is continuous and score='bdeu'.*kinds={'Age': 'categorical'}"):
+        learn_structure(data)
+
+
+def test_a_network_reads_its_states_from_the_data_unseen_cells_and_all(passengers):
+    dag = nx.DiGraph([("Pclass", "Survived"), ("Sex", "Survived"), ("Pclass", "Fare")])
+    table = passengers[list(dag)].assign(Sex=passengers["Sex"].where(passengers.index > 9))
+    fit = bayesian_network(dag, data=table).fit(table)
+    assert dict(node[::2][:2] for node in fit.model.bound["nodes"]) == {
+        "Pclass": (1.0, 2.0), "Sex": ("female", "male"), "Survived": (0, 1), "Fare": float,
+    }  # fmt: skip
+    rates = fit.table("Survived")
+    assert rates.loc[(1.0, "male"), 1] > 0.55 > 0.45 > rates.loc[(2.0, "male"), 1]
+    told = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=table, kinds={"Survived": "normal"})
+    assert dict(node[::2][:2] for node in told.bound["nodes"])["Survived"] is float
+    rare = table.assign(Pclass=table["Pclass"].where(table.index != 5, 3.0))  # a class that no complete row showed
+    wider = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=rare)
+    assert dict(node[::2][:2] for node in wider.bound["nodes"])["Pclass"] == (1.0, 2.0, 3.0)
+
+
+def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
+    dag, table = nx.DiGraph([("Pclass", "Fare")]), passengers[["Pclass", "Fare"]]
+    for given, words in (
+        ({}, "'Pclass' has no states.*data=..."),
+        ({"kinds": {"Fare": "normal"}}, "give data as well"),
+        ({"data": table, "kinds": {"fare": "normal"}}, "kinds names 'fare', which is no node"),
+        ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}}, "'Fare' is in states and in kinds"),
+        ({"data": table, "kinds": {"Fare": "poisson"}}, "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
+        ({"data": table[["Fare"]]}, "'Pclass' is no column of the data"),
+        ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))}, "'Fare' holds dates"),
+    ):
+        with pytest.raises((probml.ModelError, probml.DataError), match=words):
+            bayesian_network(dag, **given)
+
+
+@pytest.mark.slow
+def test_passengers_fall_into_few_groups_of_which_none_collapses(passengers):
+    table = passengers.assign(SibSp=np.random.default_rng(1).poisson(0.5, len(passengers)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        face = MixedMixture(range(1, 5)).fit(table)
+    assert face.n_components_ in (2, 3) and face.weights_.min() > 0.05 and "collapsed" not in face.status
+    assert face.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical", "categorical", "categorical")
+    gains = np.diff(face.table_["loglik"])
+    assert gains[0] > 20 and (gains[face.n_components_ :] < 60).all()
+
+
 @pytest.mark.slow
 def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_said():
     random = np.random.default_rng(0)
     x = np.column_stack([random.normal(size=80), random.integers(2, size=80)])
     with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*MixedMixture"):
         GaussianMixture(1).fit(x)
+    with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*emission='categorical'"):
+        HiddenMarkov(2, n_init=2).fit(x)  # as many starts as states: an initial table that is square is no transition
+    with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*NaiveBayes"), contextlib.suppress(probml.ModelError):
+        MixtureDiscriminant(2, covariance="diag").fit(x, np.arange(80) % 2)
     apart = random.normal(size=(90, 1)) + 20 * np.repeat([0, 1, 2], 30)[:, None]
     with pytest.warns(UserWarning, match="the best n_components by bic is 2, the largest"):
         face = GaussianMixture([1, 2], covariance_type="diag").fit(apart)
@@ -105,6 +178,24 @@ def test_no_time_at_all_is_a_waiting_time():
     face = MixedMixture(1, kinds="exponential").fit(waits)
     np.testing.assert_allclose(face.tables_[1]["rate"][0], 1 / waits[:, 1].mean(), rtol=0.1)
     assert np.isfinite(face.score_samples(waits)).all()
+
+
+def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_where_it_has_none():
+    def waits(distribution):
+        @probml.model
+        def model(scale):
+            with probml.rows():
+                sample("x", distribution(scale))
+
+        return model(scale=2.0).at({})
+
+    x = np.array([0.0, 1.0])
+    np.testing.assert_allclose(waits(lambda scale: dist.Exponential(1 / scale)).log_prob({"x": x}), np.log(0.5) - x / 2, rtol=1e-6)
+    for refused in (lambda scale: dist.Gamma(2.0, scale), lambda scale: dist.LogNormal(0.0, scale), lambda scale: dist.Weibull(scale, 1.5)):
+        with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. (Gamma|LogNormal|Weibull) has no dens.*half"):
+            waits(refused).log_prob({"x": x})
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. An unseen cell is NaN"):
+            waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 
 @pytest.mark.slow

@@ -179,11 +179,12 @@ def test_states_behind_switches_cost_no_density_each():
     assert costs["where"] < 0.2 * costs["a slope"]
 
 
-def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
     for watched, said in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(run, "DELAY", 0.05)
         monkeypatch.setattr(sys, "stderr", watched)
@@ -195,3 +196,41 @@ def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
     with run.Progress("NUTS", 100, False) as bar:  # a short one stays silent
         bar.update(100, 1.0)
     assert sys.stderr.getvalue() == ""
+
+
+def test_work_within_work_shows_one_bar_and_does_not_begin_its_ten_seconds_anew(monkeypatch):
+    monkeypatch.setattr(run, "DELAY", 0.5)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with run.Progress("Laplace", None, False) as outer:
+        time.sleep(0.3)
+        with run.Progress("EM", 100, False) as inner:
+            time.sleep(0.4)  # 0.7 s of the whole
+            assert inner.bar is not None and outer.bar is None
+        assert "EM" in sys.stderr.getvalue() and "Laplace" not in sys.stderr.getvalue()
+        time.sleep(0.8)
+        assert "Laplace: 00:0" in sys.stderr.getvalue() and "working" in sys.stderr.getvalue()
+        with run.Progress("EM", 100, True):  # asked for: at once, in the other's place
+            assert outer.bar is None
+        assert outer.bar is not None
+    assert outer.bar.disable and run.Progress._open.innermost is None
+
+
+@pytest.mark.parametrize("engine", [probml.Laplace(), probml.Exact()], ids=["Laplace", "Exact"])
+def test_engines_that_count_nothing_show_a_clock(engine, monkeypatch):
+    @probml.model
+    def normal():
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+        with probml.rows():
+            sample("y", dist.Normal(mean, 1.0))
+
+    true = type(engine).run
+
+    def slow(self, *args):
+        time.sleep(0.3)
+        return true(self, *args)
+
+    monkeypatch.setattr(type(engine), "run", slow)
+    monkeypatch.setattr(run, "DELAY", 0.1)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    normal().fit({"y": T[:4] / 3}, engine)
+    assert f"{type(engine).__name__}: 00:0" in sys.stderr.getvalue()

@@ -17,7 +17,7 @@ from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace
 from probml.engines.map import MAP as MAP
 from probml.engines.nuts import NUTS as NUTS
-from probml.engines.run import Outcome
+from probml.engines.run import Outcome, Progress
 from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
 from probml.engines.svi import SVI as SVI
@@ -48,10 +48,20 @@ def choose(data: chunks.Data, plan: Plan) -> tuple[Any, dict[str, str]]:
 
 def fit(model: Bound, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
     """See Model.fit."""
-    from probml.fit import Fit
-
     if engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run")) or isinstance(engine, type):
         raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), probml.Exact() or probml.NUTS(), or None")
+    from probml.fit import Fit
+
+    with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
+        held, found, note = _fitted(model, data, engine, weights, seed, start)
+    outcome = found.outcome if note is None else found.outcome._replace(notes=(*found.outcome.notes, note))
+    return Fit.of(model, held, found.engine, outcome, jax.device_get(found.known.given), found.states, found.kept, note is not None)
+
+
+def _fitted(
+    model: Model, data: Any, engine: Any, weights: Any, seed: int, start: Mapping[str, Any] | None
+) -> tuple[chunks.Data, "_Found", str | None]:
+    """The data as they were read, what an engine found, and why in double."""
     held = chunks.read(model, data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
     if not held.table.columns and not (held.structure.losses and held.table.inputs):  # a loss may look at inputs alone
@@ -76,9 +86,7 @@ def fit(model: Bound, data: Any, engine: Any = None, *, weights: Any = None, see
         same = jax.config.jax_enable_x64 == double
         return _found(held if same else held._replace(structure=trace(model, held.shapes)), ladder, weight, seed, start)
 
-    found, note = precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True))
-    outcome = found.outcome if note is None else found.outcome._replace(notes=(*found.outcome.notes, note))
-    return Fit.of(model, held, found.engine, outcome, jax.device_get(found.known.given), found.states, found.kept, note is not None)
+    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True))
 
 
 class _Found(NamedTuple):
@@ -194,7 +202,8 @@ def _again(fit, part: tuple[Kept, Mapping]):
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = planning.make(fit.structure, pattern, tuple(fit.given))
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
-    outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
+    with Progress(type(kept.engine).__name__, None, False):
+        outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
     return Fit.of(fit.model, Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept, fit.double)
 
 

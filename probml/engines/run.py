@@ -88,13 +88,23 @@ DELAY = 10.0  # seconds without a sign of life
 class Progress:
     """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal or a notebook).
 
-    A thread of its own shows it, and moves its clock, also while a program compiles and no count comes.
+    A thread of its own shows it, and moves its clock, also while a program compiles and no count comes. Work within other work of the
+    same thread, as EM's within a sampler's fit, hides that one's bar while it shows its own; the ten seconds are those of the whole.
+
+    Args:
+        total: counts to come; None where nothing is counted: a clock.
     """
 
-    def __init__(self, title: str, total: int, show: bool):
+    _open = threading.local()  # `innermost`: of this thread's work
+
+    def __init__(self, title: str, total: int | None, show: bool):
         self.title, self.total, self.bar = title, total, None
         self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
-        self._at: tuple[int, str] = (0, "preparing")
+        self._at: tuple[int, str] = (0, "preparing" if total else "working")
+        self._outer: Progress | None = getattr(self._open, "innermost", None)
+        self._inner: Progress | None = None
+        self._since: float = self._outer._since if self._outer else self._begun
+        self._hidden = False
         self._watched = show or looked_on()
         if show:
             self._appear()
@@ -102,9 +112,22 @@ class Progress:
     def _appear(self) -> None:
         from tqdm.auto import tqdm
 
-        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=True)
+        if self._outer is not None:
+            self._outer._hide()
+        clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
+        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total), **clock)
         self.bar.start_t = self._begun
+        self._hidden = False
         self._show()
+
+    def _hide(self) -> None:
+        with self._lock:
+            if self.bar is not None:
+                self.bar.leave = False
+                self.bar.close()
+                self.bar, self._hidden = None, True
+        if self._outer is not None:
+            self._outer._hide()
 
     def _show(self) -> None:
         count, said = self._at
@@ -112,15 +135,22 @@ class Progress:
         self.bar.update(count - self.bar.n)
 
     def _watch(self) -> None:
-        while not self._ended.wait(DELAY):
+        wait = max(self._since + DELAY - time.time(), 0.0)
+        while not self._ended.wait(wait):
+            wait = DELAY
             with self._lock:
                 if self._ended.is_set():
                     return
+                if self._inner is not None:  # which shows itself
+                    continue
                 if self.bar is None:
                     self._appear()
                 self.bar.refresh()
 
     def __enter__(self):
+        self._open.innermost = self
+        if self._outer is not None:
+            self._outer._inner = self
         if self._watched:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -136,6 +166,12 @@ class Progress:
             self._ended.set()
             if self.bar is not None:
                 self.bar.close()
+        outer = self._open.innermost = self._outer
+        if outer is not None:
+            with outer._lock:
+                outer._inner = None
+                if outer._hidden:
+                    outer._appear()
 
 
 def looked_on() -> bool:

@@ -354,7 +354,7 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)
         moved = (1 - OFF) * table + OFF * draw
-        if table.shape[-2] == table.shape[-1]:  # from each state to each: in every other start they tend to stay
+        if table.ndim > 2 and table.shape[-2] == table.shape[-1]:  # behind the starts, from each state to each: in every other they stay
             moved[1::2] = (1 - STICKY) * moved[1::2] + STICKY * np.eye(table.shape[-1])
         out[name] = moved.astype(table.dtype)
     return out
