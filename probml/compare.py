@@ -13,7 +13,7 @@ import numpy as np
 from probml import chunks, density, passes, reports
 from probml.compiling import jit
 from probml.fit import Fit
-from probml.folds import engine_of, mapping, own_rows, splits_of
+from probml.folds import engine_of, left_out, mapping, own_rows, splits_of
 from probml.language import ModelError, Refusal
 from probml.plan import Plan
 from probml.predictive import predictions

@@ -59,7 +59,7 @@ def fit(model: Bound, data: Any, engine: Any = None, *, weights: Any = None, see
 
 
 def _fitted(
-    model: Model, data: Any, engine: Any, weights: Any, seed: int, start: Mapping[str, Any] | None
+    model: Bound, data: Any, engine: Any, weights: Any, seed: int, start: Mapping[str, Any] | None
 ) -> tuple[chunks.Data, "_Found", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = chunks.read(model, data).trimmed()
