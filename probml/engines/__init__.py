@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml import chunks, tables
+from probml import chunks, digits, tables
 from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.double import precise, worst
@@ -76,7 +76,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         same = jax.config.jax_enable_x64 == double
         return _found(held if same else held._replace(structure=trace(model, held.shapes)), ladder, weight, seed, start)
 
-    found, note = precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True))
+    found, note = precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True), digits.lost(held))
     outcome = found.outcome if note is None else found.outcome._replace(notes=(*found.outcome.notes, note))
     return Fit.of(model, held, found.engine, outcome, jax.device_get(found.known.given), found.states, found.kept, note is not None)
 
@@ -156,7 +156,7 @@ def grid(models: Mapping[int, Model], data: Any, site: str, engine: EM, *, weigh
         rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.starts(at, plan, {}, len(sizes)))
         return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior)
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior, digits.lost(held))
     fits = {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)
