@@ -212,7 +212,9 @@ def _means(X, weights) -> np.ndarray:
 class ProbabilisticPCA(_Linear):
     """Probabilistic principal components (Tipping & Bishop 1999); unseen cells are NaN. The model is probml.models.probabilistic_pca.
 
-    With prior=False and complete rows it is PCA: the axes and variances are those of the covariance's eigenvectors, divided by n.
+    With prior=False and complete rows it is PCA: the axes and variances are those of the covariance's eigenvectors, divided by n. As
+    there, all columns have one noise and are in units that can be compared: standardise others, or take FactorAnalysis, to which no
+    unit matters. One unit for all columns, and offsets, matter to neither.
 
     Args:
         n_components: k, at most d. With k = d the noise is not determined by the likelihood.

@@ -42,8 +42,12 @@ class Framed(Complete):
         self._centre, self._unit = centre, unit
         return self._framed(whole)
 
+    def _plain(self) -> bool:
+        """Whether the columns were left as they are."""
+        return not self._centre.any() and bool((self._unit == 1).all())
+
     def _framed(self, X) -> np.ndarray:
-        if not self._centre.any() and (self._unit == 1).all():
+        if self._plain():
             return X
         return (X - self._centre) / self._unit
 

@@ -166,8 +166,9 @@ class GeneralizedLinearModel(Numeric):
 
     def _means(self, X, offset) -> tuple[np.ndarray, np.ndarray]:
         """μ and dμ/dη at rows X."""
-        eta = jnp.asarray(X @ self.coef_ + self.intercept_ + offset)
-        mean, slope = jax.jvp(LINKS[self._link], (eta,), (jnp.ones_like(eta),))
+        with jax.enable_x64(True):  # a large mean needs its digits
+            eta = jnp.asarray(X @ self.coef_ + self.intercept_ + offset)
+            mean, slope = jax.jvp(LINKS[self._link], (eta,), (jnp.ones_like(eta),))
         return np.asarray(mean, float), np.asarray(slope, float)
 
     def _deviance(self, y, mean, weights, trials) -> float:

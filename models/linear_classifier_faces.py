@@ -23,6 +23,7 @@ except ModuleNotFoundError as error:
 
 LOOSE = 30.0  # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
 GAP = 1e-9  # by which the conditions of the dual's maximum may be missed, in units of the decision value
+FLAT = 1e4  # prior standard deviation of a weight that is as good as free, in targets per standard deviation of its column
 COST = ("a number above 0, inf for no penalty", lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
 _LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1), "random_state": SEED, "engine": ENGINE}
 
@@ -50,7 +51,8 @@ class LogisticRegression(_Planes):
     which the probabilities are averaged. The functions are probml.models.logistic_regression and softmax_regression.
 
     Args:
-        C: prior variance of a weight, in inverse squared units of its column; inf: maximum likelihood.
+        C: prior variance of a weight, in inverse squared units of its column, as scikit-learn's: scale matters to it, an offset does
+            not. inf: maximum likelihood, to which neither does.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
         tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains less of the objective.
@@ -141,7 +143,8 @@ class LinearSVM(_Planes):
     probml.models.linear_support_vector_machine; the hinge is solved by its dual, whose support vectors are then known.
 
     Args:
-        C: cost of a violation, which weighs rows against the penalty.
+        C: cost of a violation, which weighs rows against the penalty; that is in the columns' own units, as scikit-learn's, so that
+            scale matters to it, and an offset does not.
         loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
@@ -222,7 +225,8 @@ class LeastSquaresClassifier(_Planes):
     classes, and has no probabilities of them. Where a class lies between two others it is masked (Hastie, Tibshirani & Friedman 2009, 4.2).
 
     Args:
-        alpha: the penalty; 0 is least squares.
+        alpha: the penalty, in squared units of each column, as RidgeClassifier's: scale matters to it, an offset does not; 0 is least
+            squares, to which neither does.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
 
@@ -246,8 +250,8 @@ class LeastSquaresClassifier(_Planes):
         X, codes, weights = self._balanced(X, y, sample_weight)
         k = len(self.classes_)
         targets = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(codes[:, None] == np.arange(k), 1.0, -1.0)
-        flat = 1e4 / max(float(np.sqrt((X**2).mean())), 1e-12)  # as good as no penalty, in the units of the columns
-        scale = 1 / np.sqrt(self.alpha) if self.alpha > 0 else flat
+        self._frame(X, weights, always=True)
+        scale = 1 / np.sqrt(self.alpha) if self.alpha > 0 else FLAT / self._unit
         self.regression_ = BayesianLinearRegression(weight_scale=scale, noise=1.0, fit_intercept=self.fit_intercept)
         self.regression_.fit(X, targets, sample_weight=weights)
         self._centre, self._unit = np.zeros(X.shape[1]), np.ones(X.shape[1])

@@ -222,4 +222,4 @@ class NeuralNetworkRegressor(_Network, Numeric):
     def predict(self, X):
         """The mean of y, (n,); averaged over a posterior, where there is one."""
         check_is_fitted(self, "fit_")
-        return self._level + self._spread * self.fit_.predict(self.as_data(X), "y")
+        return self._level + self._spread * np.asarray(self.fit_.predict(self.as_data(X), "y"), float)

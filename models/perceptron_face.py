@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 
 from probml import Fit
+from probml.models.framed import Framed
 from probml.models.margins import Margin
 from probml.models.perceptron import learn, perceptron
 from probml.parameters import FLAG, SEED, whole
@@ -15,14 +16,15 @@ except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
 
-class Perceptron(Margin):
+class Perceptron(Framed, Margin):
     """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it, until none is left.
 
     Several classes are parted together by Kesler's rule, the class of the greatest of k linear functions; not one against the rest,
     which needs each class to be parted from all others by a plane. The model is probml.models.perceptron.
 
-    Steps are as long as the rows: on columns of very different size, or far from 0, standardise first. The size of a step
-    does not matter, as the start is 0.
+    Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very different size, or far from 0, the
+    rule needs too many of them: it is then run on standardised columns, and so it is, once more, where it ends with mistaken rows; what
+    that finds is kept. The size of a step does not matter, as the start is 0.
 
     Args:
         fit_intercept: with b: a column of ones; else planes through 0.
@@ -57,32 +59,36 @@ class Perceptron(Margin):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
         """
         X, codes, weights, _ = self._read(X, y, sample_weight)
-        k = len(self.classes_)
-        rows = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
-        found = learn(rows, codes, weights, k, self.max_iter, self._seed() if self.shuffle else None)
-        planes = found.planes[1:] if k == 2 else found.planes
-        self.coef_, self.intercept_ = planes[:, : X.shape[1]], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
-        self.n_iter_, self.mistakes_, self.mistaken_ = found.epochs, found.updates, found.mistaken
-        self.converged_ = found.mistaken == 0
+        self._learn_in(self._frame(X, weights), codes, weights)
+        if self.mistaken_ and self._plain():
+            self._learn_in(self._frame(X, weights, always=True), codes, weights)
+        self.converged_ = self.mistaken_ == 0
         vars(self).pop("_fit", None)
         if not self.converged_:
             warnings.warn(
-                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes mistake {found.mistaken} of {len(X)} rows: no "
-                "planes part the classes, or they need more epochs (standardise the columns). LogisticRegression and "
+                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes mistake {self.mistaken_} of {len(X)} rows: no "
+                "planes part the classes, or they need more epochs, though in standardised columns. LogisticRegression and "
                 "SupportVectorMachine do without",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return self
 
+    def _learn_in(self, x: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> None:
+        """The rule on rows x of the frame."""
+        k, d = len(self.classes_), x.shape[1]
+        rows = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
+        found = learn(rows, codes, weights, k, self.max_iter, self._seed() if self.shuffle else None)
+        planes = found.planes[1:] if k == 2 else found.planes
+        self._own = planes[:, :d], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
+        self.coef_, self.intercept_ = self._planes(self._own[0].T, self._own[1])
+        self.n_iter_, self.mistakes_, self.mistaken_ = found.epochs, found.updates, found.mistaken
+
     def decision_function(self, X):
         """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
-        found = self._rows(X) @ self.coef_.T + self.intercept_
+        X = self._rows(X)
+        found = self._framed(X) @ self._own[0].T + self._own[1]
         return found[:, 0] if len(self.classes_) == 2 else found
-
-    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`."""
-        return {"x": self._rows(X)} | ({} if y is None else {"y": np.asarray(y)})
 
     @property
     def fit_(self) -> Fit:
@@ -90,5 +96,5 @@ class Perceptron(Margin):
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
             known = perceptron(classes=len(self.classes_))
-            self._fit = known.at({"weights": self.coef_, "bias": self.intercept_}, {"y": tuple(self.classes_.tolist())})
+            self._fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)), {"y": tuple(self.classes_.tolist())})
         return self._fit

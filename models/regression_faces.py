@@ -89,8 +89,9 @@ class BayesianLinearRegression(_Regression):
     found at their maximum without hyperpriors, and b is integrated out, so that the noise has n − 1 rows and not n.
 
     Args:
-        weight_scale: "shared": one s for all weights, chosen; "each": one for each, chosen, 0 where a column does not help; or
-            known, numbers: prior standard deviations in units of y per unit of X, one or (d,). A very large one is least squares.
+        weight_scale: "shared": one s for all weights, chosen, as if columns were in like units; "each": one for each, chosen, 0 where a
+            column does not help: no unit matters to it; or known, numbers: prior standard deviations in units of y per unit of X, one
+            or (d,). A very large one is least squares. Offsets matter to none.
         noise: σ in units of y; None: chosen.
         fit_intercept: with b; else X and y are taken as they are, about 0.
 

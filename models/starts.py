@@ -2,19 +2,19 @@
 
 import numpy as np
 
+from probml.models.units import ROUNDING, moments
+
 
 def spread(X) -> np.ndarray:
-    """The columns' standard deviations, 1 where there is none; (d,)."""
-    out = np.nanstd(X, 0)
-    return np.where(out > 0, out, 1.0)
+    """The columns' standard deviations, of a constant column the size of its value, or 1; (d,)."""
+    return moments(X).spread
 
 
 def far_rows(X, k: int, random: np.random.RandomState) -> np.ndarray:
     """k rows of complete X by k-means++ (Arthur & Vassilvitskii 2007) on standardised columns, (k, d)."""
     from sklearn.cluster import kmeans_plusplus  # slow to import, and few faces need it
 
-    scale = spread(X)
-    return kmeans_plusplus(X / scale, k, random_state=random)[0] * scale
+    return X[kmeans_plusplus((X - X.mean(0)) / spread(X), k, random_state=random)[1]]
 
 
 def precision_near(X, means, event: tuple[int, ...]) -> np.ndarray:
@@ -27,5 +27,5 @@ def precision_near(X, means, event: tuple[int, ...]) -> np.ndarray:
     scale = spread(X)
     distance = [np.nansum(((X - mean) / scale) ** 2, 1) for mean in means]
     within = np.nanmean((X - means[np.argmin(distance, 0)]) ** 2, 0)
-    within = np.where(within > 0, within, scale**2)
+    within = np.where(within > (ROUNDING * scale) ** 2, within, scale**2)
     return np.diag(1 / within) if len(event) == 2 else 1 / within if event else 1 / within.mean()

@@ -48,6 +48,15 @@ class _Machine:
             gamma = 1 / X.shape[1] if gamma == "auto" else 1 / (X.shape[1] * spread) if spread > 0 else 1.0
         return Kernel(self.kernel, float(gamma), float(self.degree), float(self.coef0))
 
+    def _settle(self, X: np.ndarray) -> np.ndarray:
+        """Learn the kernel, and where a linear one has its origin: Σβ = 0 says that this changes nothing but the digits. X about it."""
+        self.kernel_ = self._kernel(X)
+        self._origin = X.mean(0) if self.kernel == "linear" else np.zeros(X.shape[1])
+        return self._about(X)
+
+    def _about(self, X: np.ndarray) -> np.ndarray:
+        return X - self._origin if self._origin.any() else X
+
     def _solve(self, X: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> Solution:
         name = type(self).__name__
         kernel = self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})")
@@ -68,8 +77,17 @@ class _Machine:
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
-        parts = [piece @ self._dual.T for piece in self.kernel_.pieces(X, self.support_vectors_)]
-        return np.concatenate(parts) + self.intercept_
+        parts = [piece @ self._dual.T for piece in self._pieces(X)]
+        return np.concatenate(parts) + self._bias
+
+    def _pieces(self, X: np.ndarray):
+        return self.kernel_.pieces(self._about(X), self._about(self.support_vectors_))
+
+    @property
+    def intercept_(self):
+        """b of every pair, (pairs,), at the kernel's own origin."""
+        check_is_fitted(self)
+        return self._bias - self.coef_ @ self._origin if self._origin.any() else self._bias
 
     @property
     def coef_(self):
@@ -77,11 +95,11 @@ class _Machine:
         if self.kernel != "linear":
             raise AttributeError(f"coef_ is of a linear kernel only; this {type(self).__name__} has kernel={self.kernel!r}")
         check_is_fitted(self)
-        return self._dual @ self.support_vectors_
+        return self._dual @ self._about(self.support_vectors_)
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV), and y."""
-        data = {"kernel": np.concatenate(list(self.kernel_.pieces(self._rows(X), self.support_vectors_)))}
+        """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV), linear ones about the mean, and y."""
+        data = {"kernel": np.concatenate(list(self._pieces(self._rows(X))))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
     @property
@@ -106,7 +124,8 @@ class SupportVectorMachine(_Machine, Margin):
         C: cost of a violation.
         kernel: "linear", "poly", "rbf" or "sigmoid" (which is no inner product: the solution is then a local one).
         degree, gamma, coef0: of the kernel: poly (γ a·b + coef0)^degree, rbf exp(−γ|a − b|²), sigmoid tanh(γ a·b + coef0). gamma "scale" is
-            1/(d · variance of all cells), "auto" 1/d.
+            1/(d · variance of all cells), "auto" 1/d. Distances are in the columns' own units, as scikit-learn's: standardise columns of
+            different units or means, which enter that variance. One offset of all columns matters to poly and sigmoid alone.
         class_weight: None, "balanced" (rows / (classes · rows of the class)) or class → weight.
         decision_function_shape: "ovr": a column for each class, votes and squashed sums; "ovo": one for each pair, positive for its
             first class. Of two classes there is one number, positive for classes_[1].
@@ -163,7 +182,7 @@ class SupportVectorMachine(_Machine, Margin):
                 rows than a kernel matrix has room for.
         """
         X, codes, weights, kept = self._read(X, y, sample_weight)
-        self.kernel_ = self._kernel(X)
+        own = self._settle(X)
         cost = float(self.C) * weights * self._class_weights(codes)[codes]
         k, found = len(self.classes_), []
         beta = {}
@@ -171,7 +190,7 @@ class SupportVectorMachine(_Machine, Margin):
             rows = np.flatnonzero((codes == i) | (codes == j))
             sign = np.where(codes[rows] == i, 1.0, -1.0)
             bound = sign * cost[rows]
-            solution = self._solve(X[rows], sign[None], np.minimum(bound, 0.0)[None], np.maximum(bound, 0.0)[None])
+            solution = self._solve(own[rows], sign[None], np.minimum(bound, 0.0)[None], np.maximum(bound, 0.0)[None])
             found.append(solution)
             used = solution.beta[0] != 0
             beta[i, j] = rows[used], solution.beta[0][used]
@@ -186,7 +205,7 @@ class SupportVectorMachine(_Machine, Margin):
             self.dual_coef_[np.where(other < codes[rows], other, other - 1), place[rows]] = values
         self.support_, self.support_vectors_ = kept[support], X[support]
         self.n_support_ = np.bincount(codes[support], minlength=k)
-        self.intercept_ = np.array([each.bias for each in found])
+        self._bias = np.array([each.bias for each in found])
         self._keep(found)
         vars(self).pop("_fit", None)
         return self
@@ -224,7 +243,7 @@ class SupportVectorMachine(_Machine, Margin):
 
     def _known(self) -> Fit:
         known = support_vector_machine(classes=len(self.classes_), c=float(self.C))
-        return known.at({"dual": self._dual, "bias": self.intercept_}, {"y": tuple(self.classes_.tolist())})
+        return known.at({"dual": self._dual, "bias": self._bias}, {"y": tuple(self.classes_.tolist())})
 
 
 class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
@@ -276,22 +295,22 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         X, y = X[kept], y[kept]
         if not len(y):
             raise DataError("there is no row to learn from")
-        self.kernel_ = self._kernel(X)
+        own = self._settle(X)
         cost = float(self.C) * (np.ones(len(y)) if weights is None else weights)
         none = np.zeros(len(y))
-        found = self._solve(X, np.stack([y - self.epsilon, y + self.epsilon]), np.stack([none, -cost]), np.stack([cost, none]))
+        found = self._solve(own, np.stack([y - self.epsilon, y + self.epsilon]), np.stack([none, -cost]), np.stack([cost, none]))
         beta = found.beta.sum(0)
         support = np.flatnonzero(beta)
         self.support_, self.support_vectors_ = kept[support], X[support]
         self._dual = self.dual_coef_ = beta[support][None]
-        self.intercept_ = np.array([found.bias])
+        self._bias = np.array([found.bias])
         self._keep([found])
         vars(self).pop("_fit", None)
         return self
 
     def _known(self) -> Fit:
         known = support_vector_regression(c=float(self.C), epsilon=float(self.epsilon))
-        return known.at({"dual": self._dual[0], "bias": self.intercept_[0]})
+        return known.at({"dual": self._dual[0], "bias": self._bias[0]})
 
     def _rows(self, X) -> np.ndarray:
         check_is_fitted(self)

@@ -9,6 +9,7 @@ from numpyro import plate, sample
 from scipy.special import gammaln
 
 import probml
+from probml import chunks, digits
 
 
 @probml.model
@@ -74,3 +75,39 @@ def test_counts_of_a_million_have_their_density_in_float32(single):
     np.testing.assert_allclose(found, right, rtol=1e-3)
     with jax.enable_x64(True):
         np.testing.assert_allclose(counted().at(at).log_prob(data), right, rtol=1e-9)
+
+
+@probml.model
+def line(x):
+    slope, noise = sample("slope", dist.Normal(0.0, 10.0)), sample("noise", dist.HalfNormal(10.0))
+    with probml.rows():
+        sample("y", dist.Normal(slope * x, noise))
+
+
+def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 50))
+
+    def lost(x, y):
+        return digits.lost(chunks.read(line(), {"x": x, "y": y}))
+
+    far = np.where(np.arange(50) % 5, y + 1e9, np.nan)
+    assert lost(x, y) is None and lost(x + 1000, y - 1000) is None
+    assert lost(np.ones(50), np.full(50, 1e9)) is None  # a constant has no digits to lose
+    assert lost(x, far).startswith("'y' has too few digits: it lies about 1e+09 with a spread of ")
+    assert lost(x + 1e9, y).startswith("the input 'x' has too few digits")
+    assert lost(x, y * 1e-9).startswith("'y' is out of range") and lost(x, y * 1e12).startswith("'y' is out of range")
+
+
+def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
+    @probml.model
+    def normal():
+        mean, precision = sample("mean", dist.Normal(1.7e9, 100.0)), sample("precision", dist.Gamma(1.0, 1.0))
+        with probml.rows():
+            sample("y", dist.Normal(mean, precision**-0.5))
+
+    y = np.random.default_rng(0).normal(1.7e9, 2.0, 60)  # seconds of an epoch
+    fit = normal().fit({"y": y}, probml.MAP())
+    assert "in double, since in float32 'y' has too few digits" in fit.status
+    np.testing.assert_allclose(fit.params["mean"] - 1.7e9, y.mean() - 1.7e9, atol=0.01)
+    np.testing.assert_allclose(fit.log_prob({"y": y}).mean(), -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)

@@ -1,5 +1,7 @@
 """No unit of measurement matters: columns times 10⁶ and plus 10⁹ give the same classes, clusters and states, in double and single."""
 
+import inspect
+
 import jax
 import numpy as np
 import pytest
@@ -8,50 +10,171 @@ pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 
+import probml.models
+from probml.estimator import Face
 from probml.models import (
+    BayesianLinearRegression,
+    FactorAnalysis,
+    FisherDiscriminant,
     GaussianDiscriminant,
     GaussianMixture,
+    GeneralizedLinearModel,
     HiddenMarkov,
+    KernelDensity,
+    LatentClass,
+    LeastSquaresClassifier,
+    LinearSVM,
+    LogisticRegression,
     MixedMixture,
     MixtureDiscriminant,
+    MixtureOfExperts,
+    MixtureOfExpertsClassifier,
     NaiveBayes,
+    NeuralNetworkClassifier,
+    NeuralNetworkRegressor,
+    ParzenClassifier,
+    Perceptron,
+    PoissonMixture,
+    ProbabilisticPCA,
+    RobustRegression,
+    SmoothingSpline,
+    SupportVectorMachine,
+    SupportVectorRegression,
     gaussian_mixture,
 )
 from probml.models.units import moments
 
 ROWS = np.arange(0, 150, 2)
 X, Y = (part[ROWS] for part in load_iris(return_X_y=True))
-FACES = {
+T = X @ [0.5, 0.0, -0.3, 2.0] + np.random.default_rng(0).normal(0, 0.1, len(X))
+MOVED = X * [1e6, 1.0, 1e-9, 1e-4] + [1e9, 1e9, 0.0, 0.0]  # huge, far, tiny and small columns
+FAR = X + 1e9
+LIKE = X * 1e6 + 1e9  # all columns in one other unit
+FREE = {  # faces to which neither scale nor offset of any column matters
     "naive Bayes": NaiveBayes(),
     "naive Bayes, some labels unseen": NaiveBayes(unlabelled_weight=0.5),
     "discriminant": GaussianDiscriminant(),
     "shared discriminant": GaussianDiscriminant("shared"),
+    "Fisher's discriminant": FisherDiscriminant(),
     "mixture discriminant": MixtureDiscriminant(2, covariance="diag"),
-    "mixture": GaussianMixture(3),
-    "diagonal mixture": GaussianMixture(3, covariance_type="diag"),
-    "mixed mixture": MixedMixture(2),
-    "hidden Markov": HiddenMarkov(2),
+    "mixture": GaussianMixture(3, n_init=4),
+    "diagonal mixture": GaussianMixture(3, covariance_type="diag", n_init=4),
+    "mixtures of several sizes": GaussianMixture(range(1, 4), covariance_type="diag", n_init=4),
+    "mixed mixture": MixedMixture(2, n_init=4),
+    "hidden Markov": HiddenMarkov(2, n_init=4),
+    "hidden Markov, full": HiddenMarkov(2, emission="full", n_init=4),
+    "experts": MixtureOfExperts(n_init=2),
+    "classes by experts": MixtureOfExpertsClassifier(n_init=2),
+    "factor analysis": FactorAnalysis(2),
+    "kernel density": KernelDensity(),
+    "kernel density, likelihood": KernelDensity("likelihood"),
+    "Parzen": ParzenClassifier(),
+    "logistic regression, no penalty": LogisticRegression(np.inf),
+    "least squares classifier, no penalty": LeastSquaresClassifier(0.0),
+    "perceptron": Perceptron(max_iter=100),
+    "neural network": NeuralNetworkClassifier((4,)),
+    "neural network of numbers": NeuralNetworkRegressor((2,), weight_scale=1.0, noise=0.5),  # one mode
+    "regression, a scale each": BayesianLinearRegression("each"),
+    "smooth curves": SmoothingSpline(5),
+    "generalized linear model": GeneralizedLinearModel(),
+    "robust regression": RobustRegression(),
 }
-QUICK = {"naive Bayes", "discriminant"}
+COMPARED = {  # faces that compare columns in their own units, as their documentation says: an offset of all does not matter
+    "logistic regression": LogisticRegression(),
+    "linear SVM": LinearSVM(),
+    "linear SVM, hinge": LinearSVM(loss="hinge"),
+    "least squares classifier": LeastSquaresClassifier(),
+    "kernel machine": SupportVectorMachine(),
+    "linear kernel": SupportVectorMachine(kernel="linear"),
+    "kernel regression": SupportVectorRegression(),
+    "linear kernel regression": SupportVectorRegression(kernel="linear"),
+    "regression": BayesianLinearRegression(),
+    "principal components": ProbabilisticPCA(2),
+}
+UNITLESS = (LatentClass, PoissonMixture)  # categories and counts
+QUICK = {
+    "naive Bayes", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron", "regression, a scale each",
+    "smooth curves", "robust regression", "logistic regression", "least squares classifier", "kernel machine", "linear kernel",
+    "kernel regression", "regression",
+}  # fmt: skip
+CLUSTERS = GaussianMixture | MixedMixture | HiddenMarkov
+WRITTEN = ("scikit-learn", "in like units", "units that can be compared")
 
 
-def answers(face, x, name):
-    """Classes, clusters or states."""
+def answers(face, x, name="", t=T):
+    """Classes, clusters or states, or numbers that have the same unit whatever that of the columns."""
     face = clone(face)
+    if isinstance(face, CLUSTERS):
+        return face.fit(x).predict(x)
+    if isinstance(face, FactorAnalysis | ProbabilisticPCA):
+        return np.abs(face.fit(x).transform(x))
+    if isinstance(face, KernelDensity):
+        log = face.fit(x).score_samples(x)
+        return log - log.mean()  # less the logarithm of the units
+    if _numeric(face):
+        return face.fit(x, t).predict(x)
     y = np.where(np.arange(len(Y)) % 3 == 0, np.nan, Y) if "unseen" in name else Y
-    return (face.fit(x) if isinstance(face, GaussianMixture | MixedMixture | HiddenMarkov) else face.fit(x, y)).predict(x)
+    return face.fit(x, y).predict(x)
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FACES])
+def _numeric(face) -> bool:
+    return any(base.__name__ == "RegressorMixin" for base in type(face).__mro__)
+
+
+def same(face, one, other):
+    if _numeric(face) or isinstance(face, FactorAnalysis | ProbabilisticPCA | KernelDensity):
+        np.testing.assert_allclose(one, other, atol=0.02 * np.std(one))
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+def named(faces):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in faces]
+
+
+@pytest.mark.parametrize("name", named(FREE))
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of unlabelled rows
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of classes that no planes part, or that planes part without a penalty
 def test_no_unit_of_measurement_matters(name, double):
     with jax.enable_x64(double):
-        unit = np.array([1e6, 1.0, 1e-4, 1e6])
-        far = 1e9 if double else 1e4 * (unit * X.std(0))[[0, 3]]  # in single precision an offset must leave digits
-        moved = X * unit
-        moved[:, [0, 3]] += far
-        np.testing.assert_array_equal(answers(FACES[name], X, name), answers(FACES[name], moved, name))
+        same(FREE[name], answers(FREE[name], X, name), answers(FREE[name], MOVED, name))
+
+
+@pytest.mark.parametrize("name", named(COMPARED))
+@pytest.mark.parametrize("double", [True, False])
+def test_an_offset_of_all_columns_matters_to_no_face(name, double):
+    with jax.enable_x64(double):
+        face = COMPARED[name]
+        first = answers(face, X)
+        same(face, first, answers(face, FAR))
+        if isinstance(face, ProbabilisticPCA):
+            same(face, first, answers(face, LIKE))
+
+
+def test_every_face_is_held_to_units_or_says_why_not():
+    faces = {getattr(probml.models, name) for name in probml.models._LATE}
+    faces = {face for face in faces if inspect.isclass(face) and issubclass(face, Face)}
+    assert faces == {type(face) for face in (*FREE.values(), *COMPARED.values())} | set(UNITLESS)
+    for face in COMPARED.values():
+        said = f"{type(face).__doc__}{SupportVectorMachine.__doc__ if isinstance(face, SupportVectorRegression) else ''}"
+        assert any(words in " ".join(said.split()) for words in WRITTEN)
+
+
+@pytest.mark.parametrize("name", named(name for name, face in (FREE | COMPARED).items() if _numeric(face)))
+@pytest.mark.parametrize("double", [True, False])
+def test_answers_come_in_the_units_in_which_they_were_given(name, double):
+    face = (FREE | COMPARED)[name]
+    unit = 1.0 if isinstance(face, SupportVectorRegression) else 1e6  # its C and epsilon are in units of y
+    with jax.enable_x64(double):
+        same(face, answers(face, X), (answers(face, X, t=T * unit + 1e9) - 1e9) / unit)
+
+
+@pytest.mark.parametrize("face", [NaiveBayes(), pytest.param(MixtureDiscriminant(2, covariance="diag"), marks=pytest.mark.slow)])
+def test_constant_columns_say_nothing_however_large(face):
+    wide = np.column_stack([X, np.full(len(X), 5.0), np.full(len(X), 1e9)])
+    with jax.enable_x64(False):
+        np.testing.assert_array_equal(answers(face, X), answers(face, wide))
 
 
 def test_waiting_times_may_be_in_any_unit():

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml import chunks, tables
+from probml import chunks, digits, tables
 from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.double import precise, worst
@@ -86,7 +86,7 @@ def _fitted(
         same = jax.config.jax_enable_x64 == double
         return _found(held if same else held._replace(structure=trace(model, held.shapes)), ladder, weight, seed, start)
 
-    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True))
+    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True), digits.lost(held))
 
 
 class _Found(NamedTuple):
@@ -164,7 +164,7 @@ def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weigh
         rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.starts(at, plan, {}, len(sizes)))
         return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior)
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior, digits.lost(held))
     fits = {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)

@@ -17,13 +17,16 @@ FAILED = {  # how a run in float32 ends whose digits may have run out, in words
 }
 
 
-def precise(attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True) -> tuple[Found, str | None]:
+def precise(
+    attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True, lost: str | None = None
+) -> tuple[Found, str | None]:
     """What an attempt found; of one that failed in float32, what it finds in double, as arrays of double on the host.
 
     Args:
         attempt: reads the precision anew: nothing in it may hold arrays or traces that were made before.
         outcome_of: the outcome in what was found.
         held: a prior holds every component, so that one that collapses is a matter of digits even if others do not.
+        lost: why float32 need not be tried, in words: it has too few digits for the data.
 
     Returns:
         what was found, and a note of why it is in double.
@@ -33,6 +36,9 @@ def precise(attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome]
     """
     if jax.config.jax_enable_x64:
         return attempt(), None
+    if lost is not None:
+        with jax.enable_x64(True):
+            return jax.device_get(attempt()), f"in double, since in float32 {lost}"
     try:
         found = attempt()
         why = FAILED.get(outcome_of(found).status)
