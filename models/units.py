@@ -43,7 +43,7 @@ class Moments(NamedTuple):
     def spread(self) -> np.ndarray:
         """Standard deviations within the classes seen, else of all rows; of a constant column the size of its value, or 1; (d,)."""
         known, total, mean = self.weight[:-1].sum(0), self.pooled(), np.abs(self.centre)
-        least = np.finfo(np.float32).eps ** 2 * total.mean[0] ** 2  # rounding is no spread
+        least = (64 * np.finfo(float).eps * total.mean[0]) ** 2  # rounding is no spread
         within = self.square[:-1].sum(0) / np.maximum(known, np.finfo(float).tiny)
         overall = total.square[0] / np.maximum(total.weight[0], np.finfo(float).tiny)
         best = np.where((known > 0) & (within > 1e-12 * overall), within, overall)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import bounds, ragged, tables
+from probml import bounds, precision, ragged, tables
 from probml import codes as coding
 from probml import plan as planning
 from probml.factors import Known, Rows
@@ -168,6 +168,21 @@ class Data(NamedTuple):
     def small(self) -> bool:
         """Whether evidence on every cell of the network takes little memory, and compiling a program for it more than running it."""
         return self.table.rows <= FEW and self.table.rows * sum(self.structure.sites[n].states for n in self.structure.network) <= HELD
+
+    def beyond(self) -> str | None:
+        """Which of the columns of numbers float32 does not hold, in words."""
+        sites, columns = self.structure.sites, {}
+        for name, column in self.table.columns.items():
+            site = sites[name]
+            if site.discrete or column.likelihood is not None:
+                continue
+            columns[name] = column
+            if site.time is not None:  # the steps of all rows are one column
+                parts = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1) for leaf in (column.values, column.seen))
+                columns[name] = tables.Column(*(leaf if leaf is None else leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
+        for name, array in self.table.inputs.items():
+            columns[name] = tables.Column(array.reshape(-1, *array.shape[2:]) if name in self.structure.timed else array, None)
+        return precision.beyond(columns)
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False, joints: tuple = ()) -> Plan:
         plan = planning.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals, joints)
