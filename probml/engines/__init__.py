@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml import chunks, tables
+from probml import chunks, stated, tables
 from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.double import precise, worst
@@ -70,6 +70,7 @@ def fit(model: Model, data: Any, engine: Any = None, *, weights: Any = None, see
         ladder = (engine,)
     start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
     given_start(plan, start)  # refused before anything is shipped or compiled
+    stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Found:
