@@ -40,7 +40,8 @@ def hidden(face, X):
     """A fit in which something is hidden: its parameters and its likelihood."""
     params = face.fit(X).fit_.params
     order = np.argsort(params["weights"])  # which state is which is not told by the data
-    led = {name: np.asarray(v)[order] if np.shape(v)[:1] == order.shape else v for name, v in params.items()}
+    shared = {"precision"} if getattr(face, "covariance_type", "").startswith("tied") else set()
+    led = {name: v if name in shared or np.shape(v)[:1] != order.shape else np.asarray(v)[order] for name, v in params.items()}
     return {"log-likelihood": face.score_samples(X).sum(), **led}
 
 

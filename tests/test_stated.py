@@ -10,6 +10,7 @@ from numpyro import plate, sample
 
 import probml
 from probml import chunks, stated
+from user_models import CASES
 
 
 @probml.model
@@ -128,3 +129,11 @@ def test_the_zoo_sets_its_priors_by_the_data_and_is_left_in_peace():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         NaiveBayes(kinds="normal").fit(1e9 + 1e4 * np.stack([Y, Y**2], 1), np.arange(40) % 2)
+
+
+DENSE = [case for case in CASES if case.truth != "refused"]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_models_as_users_write_them_are_left_in_peace(part):
+    assert [text for case in DENSE[part::4] for text in said(case.model, case.data)] == []
