@@ -26,24 +26,28 @@ def lost(data: Data) -> str | None:
     return None
 
 
+def measured(values: np.ndarray, seen: np.ndarray | None = None, axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have the axes that are left."""
+    step = max(len(values) // TOLD, 1)
+    values = np.asarray(values[::step], float)
+    if seen is None:
+        return values.mean(axes), values.std(axes)
+    seen = seen[::step]
+    count = np.maximum(seen.sum(axes, keepdims=True), 1.0)
+    mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
+    square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
+    return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
+
+
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str | None:
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:
         values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is time.
     """
-    step = max(len(values) // TOLD, 1)
-    values, seen = values[::step].astype(float), None if seen is None else seen[::step]
-    axes = (0,) if time is None else (0, 1 + time)
-    count = np.maximum(1.0 if seen is None else seen.sum(axes, keepdims=True), 1.0)
-    known = np.ones((), bool) if seen is None else seen
-
-    def mean(x):
-        return x.mean(axes, keepdims=True) if seen is None else np.where(known, x, 0.0).sum(axes, keepdims=True) / count
-
     with np.errstate(over="ignore", invalid="ignore"):
-        centre = mean(values)
-        spread, size = np.sqrt(mean((values - centre) ** 2)), np.abs(centre)
+        centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
+        size = np.abs(centre)
         far, wide = size > FAR * spread, (spread < SMALL) | (spread > LARGE)
         bad = (far | wide) & (spread > ROUNDING * size)
     if not bad.any():

@@ -26,6 +26,7 @@ from probml.switches import SETTING
 if TYPE_CHECKING:
     from probml.passes import Expected
 
+LOST = 2e-4  # rounding of a component's mean square, or location, in units of its variance, or scale, that is too much
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
 
@@ -666,4 +667,20 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
         away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)  # a constant column has no spread of its own
         found |= ~jnp.all(site.family.smallest(arguments) > floor * jnp.where(known.spread[name] > 0, known.spread[name], away))
+    return found
+
+
+def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
+    """Whether some component is so narrow, beside its distance from where its column is centred, that squares leave it few digits.
+
+    Of pooled sites: the square of a component's distance is taken off the mean square, and what is left is its variance.
+    """
+    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
+    for name in (name for name in plan.pooled if name in known.centre):
+        family = plan.structure.sites[name].family
+        if getattr(family, "mean_of", None) != ("loc",) or not hasattr(family, "scatter"):
+            continue
+        arguments = argument_table(plan, params, known, name)
+        away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)
+        found |= jnp.any((eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale))
     return found

@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import chunks, density, engines
+from probml import chunks, density, digits, engines
+from probml import plan as planning
 from probml.belief import Draws
 from probml.compiling import jit
 from probml.engines import begin, nuts
+from probml.engines.double import precise
 from probml.engines.exact import Exact, closed_form, sound
 from probml.engines.nuts import NUTS
-from probml.engines.run import Progress, Status
+from probml.engines.run import Outcome, Progress, Status
 from probml.engines.start import prior_point
 from probml.factors import Known
 from probml.language import ModelError, Refusal
@@ -24,6 +26,7 @@ from probml.passes import log_evidence, summarise
 from probml.plan import Plan
 from probml.posterior import draw_params
 from probml.relabelling import Exchange, exchanges
+from probml.structure import trace
 from probml.tables import DataError
 
 AT_ONCE = 2**26  # numbers that the fits in one program may touch together
@@ -63,10 +66,18 @@ def all_of(
     """
     loaded = [chunks.load(data, plan) for data in sets]
     at = [{name: value[i] for name, value in truth.items()} for i in range(len(sets))]
+    double = jax.config.jax_enable_x64
     if isinstance(engine, Exact) and plan.free:
-        found = _exact(plan, loaded, seed, draws)
-        judged = {i: _judged(plan, values, at[i], *loaded[i], False) for i, values in found.items()}
-        return judged, {i: "the closed form differs between two points" for i in range(len(sets)) if i not in found}
+        judged = _all_exact(plan, dict(enumerate(loaded)), at, seed, draws)
+        left = [i for i in range(len(sets)) if i not in judged]
+        if left and not double:
+            with jax.enable_x64(True):
+                again = {i: _anew(sets[i], plan) for i in left}
+                its = again[left[0]][1]
+                judged |= _all_exact(its, {i: found[2:] for i, found in again.items()}, at, seed, draws)
+        if not judged:
+            raise Refusal("Exact: its closed form differs between two points for every simulated data set. Try NUTS()")
+        return judged, {i: "the closed form differs between two points" for i in range(len(sets)) if i not in judged}
     host = jax.default_backend() == "cpu"
     if isinstance(engine, NUTS) and not host:
         found = side_by_side(engine, sets, plan, loaded, seed)
@@ -75,8 +86,8 @@ def all_of(
 
     def one(i):
         try:
-            values, chain = _fitted(engine, sets[i], plan, *loaded[i], seed + i, draws)
-            judged[i] = _judged(plan, values, at[i], *loaded[i], chain)
+            with jax.enable_x64(double):  # this thread's, as the one's that asks
+                judged[i] = _fitted(engine, sets[i], plan, loaded[i], at[i], seed + i, draws)
         except (ModelError, DataError) as error:
             failures[i] = str(error)
             if not judged and len(failures) >= GIVE_UP:
@@ -97,10 +108,38 @@ def all_of(
     return judged, dict(sorted(failures.items()))
 
 
-def _fitted(engine: Any, data: chunks.Data, plan: Plan, rows, known: Known, seed: int, draws: int) -> tuple[dict[str, np.ndarray], bool]:
+class _Ran(NamedTuple):
+    plan: Plan
+    rows: Any
+    known: Known
+    outcome: Outcome
+
+
+def _anew(data: chunks.Data, plan: Plan) -> tuple[chunks.Data, Plan, Any, Known]:
+    """Data and plan in the precision of now: nothing is kept of traces and arrays in another."""
+    data = data._replace(structure=trace(data.model, data.shapes))
+    plan = planning.make(data.structure, plan.pattern, plan.given)
+    return data, plan, *chunks.load(data, plan)
+
+
+def _fitted(engine: Any, data: chunks.Data, plan: Plan, loaded: tuple, truth: Mapping, seed: int, draws: int) -> Drawn:
+    """Draws of one posterior; of a fit that fails in float32, of the one in double."""
+    double = jax.config.jax_enable_x64
+
+    def attempt() -> _Ran:
+        at, its, rows, known = (data, plan, *loaded) if jax.config.jax_enable_x64 == double else _anew(data, plan)
+        outcome = engine.run(at, its, engines.reduced(engine, its, known, rows), known, None, seed, {})
+        return _Ran(its, rows, known, engines.judged(its, outcome, known))
+
+    ran, note = precise(attempt, lambda ran: ran.outcome, getattr(engine, "prior", True), digits.lost(data))
+    with jax.enable_x64(double or note is not None):
+        values, chain = _values(engine, ran, seed, draws)
+        return _judged(ran.plan, values, truth, ran.rows, ran.known, chain)
+
+
+def _values(engine: Any, ran: _Ran, seed: int, draws: int) -> tuple[dict[str, np.ndarray], bool]:
     """Draws of one posterior, and whether they are a chain."""
-    rows = engines.reduced(engine, plan, known, rows)
-    outcome = engine.run(data, plan, rows, known, None, seed, {})
+    plan, rows, known, outcome = ran
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.message}")
     belief = outcome.belief
@@ -144,6 +183,13 @@ def _kinds(loaded: Sequence) -> list[tuple[list[int], Any]]:
     return [(each, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(loaded[i] for i in each))) for each in kinds.values()]
 
 
+def _all_exact(plan: Plan, loaded: Mapping[int, tuple], truth: Sequence[Mapping], seed: int, draws: int) -> dict[int, Drawn]:
+    """By number, the data sets whose closed form is sound."""
+    numbers = list(loaded)
+    found = {numbers[j]: values for j, values in _exact(plan, list(loaded.values()), seed, draws).items()}
+    return {i: _judged(plan, values, truth[i], *loaded[i], False) for i, values in found.items()}
+
+
 def _exact(plan: Plan, loaded: list, seed: int, draws: int) -> dict[int, dict[str, np.ndarray]]:
     out = {}
     for members, (rows, known) in _kinds(loaded):
@@ -154,8 +200,6 @@ def _exact(plan: Plan, loaded: list, seed: int, draws: int) -> dict[int, dict[st
         for j, i in enumerate(members):
             if sound(evidence[j], mismatch[j]):
                 out[i] = {name: value[j] for name, value in values.items()}
-    if not out:
-        raise Refusal("Exact: its closed form differs between two points for every simulated data set. Try NUTS()")
     return out
 
 

@@ -10,6 +10,8 @@ from scipy.special import gammaln
 
 import probml
 from probml import chunks, digits
+from probml.engines.double import precise
+from probml.engines.run import Outcome, Status
 
 
 @probml.model
@@ -53,6 +55,63 @@ def test_what_fits_in_float32_stays_in_float32(single):
     fit = two_clusters().fit(data, probml.EM(restarts=4))
     assert fit.converged and "double" not in fit.status
     assert fit.params["mean"].dtype == np.float32
+
+
+def test_a_component_narrow_beside_its_distance_is_fitted_in_double(single):
+    """Nothing collapses, but squares of 5 leave a variance of 1e-4 three digits."""
+    rng = np.random.default_rng(0)
+    data = {"y": np.concatenate([rng.normal(-5, 1e-2, 20), rng.normal(5, 1e-2, 30)])}
+    fit = two_clusters().fit(data, probml.EM(restarts=4))
+    assert "in double, since in float32 it has a component that is narrow" in fit.status
+    order = np.argsort(fit.params["mean"])
+    np.testing.assert_allclose(fit.params["mean"][order], [data["y"][:20].mean(), data["y"][20:].mean()], rtol=1e-6)
+    np.testing.assert_allclose(fit.params["scale"][order], [data["y"][:20].std(), data["y"][20:].std()], rtol=0.1)  # the prior pulls
+
+
+@probml.model
+def clock(t):
+    start, rate = sample("start", dist.Normal(0.0, 1e10)), sample("rate", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(start + rate * t, 1.0))
+
+
+def test_seconds_since_1970_are_not_held_by_float32_which_is_seen_before_the_fit(single):
+    t = np.arange(50.0)
+    data = {"t": 1.6e9 + t, "y": 1.6e9 + 2 * t}
+    fit = clock().fit(data)
+    assert "in double, since in float32 'y' has too few digits: it lies about 1.6e+09 with a spread of 29" in fit.status
+    np.testing.assert_allclose(fit.params["rate"], 2.0, rtol=1e-4)
+
+
+def outcome(status, history, **more):
+    return Outcome({}, np.asarray(history, np.float32), status, len(history), **more)
+
+
+@pytest.mark.parametrize(
+    "history, again",
+    [(np.r_[np.linspace(-2e5, -1e5, 20), np.full(30, -1e5)], True), (np.linspace(-2e5, -1e5, 50), False), ([-2.0, -1.0], False)],
+)
+def test_a_climb_without_end_is_repeated_in_double_where_rounding_hides_its_gains(single, history, again):
+    def attempt():
+        ended = jax.config.jax_enable_x64
+        return outcome(Status.CONVERGED if ended else Status.MAX_ITERATIONS, history)
+
+    found, note = precise(attempt, lambda found: found)
+    assert (found.status is Status.CONVERGED) == again and (note is not None) == again
+
+
+@probml.model
+def polynomial(x):
+    beta = sample("beta", dist.Normal(jnp.zeros(7), 100.0).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(x @ beta, 1.0))
+
+
+@pytest.mark.slow
+def test_a_check_refits_in_double_what_fails_in_float32(single):
+    x = np.linspace(-9.0, -3.0, 30)[:, None] ** np.arange(7)
+    found = polynomial().check({"x": x}, probml.Exact(), 40)
+    assert not found.failures
 
 
 @probml.model

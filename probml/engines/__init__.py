@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml import chunks, digits, tables
+from probml import chunks, digits, stated, tables
 from probml import plan as planning
 from probml.compiling import jit
 from probml.engines.double import precise, worst
@@ -21,7 +21,7 @@ from probml.engines.run import Outcome, Progress
 from probml.engines.run import Status as Status
 from probml.engines.start import given_start, prior_point
 from probml.engines.svi import SVI as SVI
-from probml.factors import Known, Summary
+from probml.factors import Known, Summary, short
 from probml.language import Bound, ModelError, Refusal
 from probml.merging import Kept, alike, keeps, together
 from probml.passes import global_posterior, summarise
@@ -80,6 +80,7 @@ def _fitted(
         ladder = (engine,)
     start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
     given_start(plan, start)  # refused before anything is shipped or compiled
+    stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Found:
@@ -104,13 +105,21 @@ def _found(held: chunks.Data, ladder: tuple, weight: Any, seed: int, start: Mapp
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
-            outcome = (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, start)
+            outcome = judged(plan, (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, start), known)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
     return _Found(engine, outcome, known, states(plan, outcome, known, rows), kept)
+
+
+def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
+    """An outcome that says, if it was found in float32, whether that has digits for it."""
+    if jax.config.jax_enable_x64 or not (plan.free and known.centre) or outcome.status is Status.COLLAPSED:
+        return outcome
+    params = {name: outcome.params[name] for name in plan.free}
+    return outcome._replace(short=bool(_short(plan, params, known)))
 
 
 def _copies(engine: Any, data: chunks.Data, plan: Plan, start: Mapping[str, Any]) -> int:
@@ -162,7 +171,7 @@ def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weigh
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         rows, known = chunks.load(at, plan, weight, chunks.order(at, plan), len(sizes) * engine.starts(at, plan, {}, len(sizes)))
-        return engine.grid(at, plan, rows, known, weight, seed, site, sizes), known
+        return [judged(plan, outcome, known) for outcome in engine.grid(at, plan, rows, known, weight, seed, site, sizes)], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior, digits.lost(held))
     fits = {}
@@ -208,6 +217,7 @@ def _again(fit, part: tuple[Kept, Mapping]):
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)
+_short = jit(short, static_argnums=0)
 
 
 @functools.partial(jit, static_argnums=0)

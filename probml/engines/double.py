@@ -10,6 +10,7 @@ from probml.engines.run import Outcome, Status
 from probml.language import Refusal
 
 Found = TypeVar("Found")
+FLAT = 64  # units of rounding, of the objective, that half a run's gain is at least if it is one
 FAILED = {  # how a run in float32 ends whose digits may have run out, in words
     Status.COLLAPSED: "collapsed",
     Status.FELL: "fell, which it must not",
@@ -41,9 +42,7 @@ def precise(
             return jax.device_get(attempt()), f"in double, since in float32 {lost}"
     try:
         found = attempt()
-        why = FAILED.get(outcome_of(found).status)
-        lost = outcome_of(found).lost
-        why = f"lost {lost} of its restarts, which collapsed" if why is None and lost and held else why
+        why = _why(outcome_of(found), held)
     except Refusal:  # asked at the data, not at the plan: a matter of digits
         found, why = None, "was refused"
     if why is None:
@@ -55,9 +54,35 @@ def precise(
     return again, f"in double, since in float32 it {why}"
 
 
+def _why(outcome: Outcome, held: bool) -> str | None:
+    """What speaks against a run in float32."""
+    if outcome.status in FAILED:
+        return FAILED[outcome.status]
+    if outcome.lost and held:
+        return f"lost {outcome.lost} of its restarts, which collapsed"
+    if outcome.short:
+        return "has a component that is narrow beside its distance from others, whose squares leave it few digits"
+    if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
+        return "went on to the iteration limit, though what it gained was less than rounding"
+    return None
+
+
+def _level(history: np.ndarray) -> bool:
+    """Whether the second half of a run gained less than float32 tells from nothing."""
+    found = np.asarray(history, float)
+    if len(found) < 4:
+        return False
+    gain = found[-1] - found[len(found) // 2]
+    return bool(np.abs(gain) <= FLAT * np.finfo(np.float32).eps * (1 + abs(found[-1])))
+
+
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of several, one that failed, or else the one that lost most restarts."""
-    return max(outcomes, key=lambda outcome: (outcome.status in FAILED, outcome.lost))
+    """Of several, the one that speaks most against float32."""
+
+    def doubt(outcome: Outcome) -> tuple:
+        return outcome.status in FAILED, outcome.short, outcome.lost, outcome.status is Status.MAX_ITERATIONS
+
+    return max(outcomes, key=doubt)
 
 
 def _higher(one: Outcome, other: Outcome) -> bool:

@@ -33,6 +33,7 @@ EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine
 RACE = 16  # evaluations of all starts, after which those far behind are left
 LATER = 4  # times what a start gained in the second half of these it may gain later
 TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
+PATIENT, STILL = 8.0, 3e-5  # times longer at the most, where rounding hides gains; relative steps of parameters that stand still
 FINAL = 3  # starts at least that are followed to their end
 
 
@@ -323,13 +324,19 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
 
     small = value - state.value <= gain
     calm = jnp.where(rejected, state.calm, jnp.where(small & ~starting, state.calm + 1, 0))
-    ended = jnp.where(calm >= (2 if accelerate else 1), Status.CONVERGED, Status.RUNNING)
+    turns = 2 if accelerate else 1
+    if value.dtype == jnp.float32:
+        turns = turns * _patience(value, gain, state.pending, improved)
+    ended = jnp.where(calm >= turns, Status.CONVERGED, Status.RUNNING)
     status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
-    keep = ~rejected & healthy & ~fell & ~starting & (value >= state.value)
+    sound = ~rejected & healthy & ~fell & ~starting
+    keep = sound & (value >= state.value)
+    if value.dtype == jnp.float32:  # near the end rounding chooses: M-steps are kept, and leaps that gain more than that
+        keep = sound & ((state.phase != 2) | (value > state.value + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)))
     return _State(
         pending,
         choose(keep, state.pending, state.params),
-        jnp.where(keep, value, state.value),
+        jnp.where(sound & (value >= state.value), value, state.value),
         phase.astype(state.phase.dtype),
         base,
         improved,
@@ -337,6 +344,16 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
         state.count + jnp.where(starting, 0, 1).astype(state.count.dtype),
         status.astype(state.status.dtype),
     )
+
+
+def _patience(value: jax.Array, gain, here: Mapping, after: Mapping) -> jax.Array:
+    """How many times longer a run must gain nothing until it counts as ended, where rounding hides what it gains: until that adds up,
+    or the parameters stand still."""
+    rounding = jnp.finfo(value.dtype).eps * jnp.abs(value)
+    hidden = jnp.where(gain > 0, jnp.ceil(rounding / jnp.where(gain > 0, gain, 1.0)), 1.0)
+    moved = [jnp.max(jnp.abs(after[name] - here[name])) - STILL * jnp.max(jnp.abs(after[name])) for name in after]
+    moves = jnp.any(jnp.stack([jnp.zeros((), value.dtype), *moved]) > 0)
+    return jnp.where(moves, jnp.clip(hidden, 1.0, PATIENT), 1.0)
 
 
 def _leap(plan: Plan, state: _State, here: Mapping, after: Mapping, known: Known) -> dict:

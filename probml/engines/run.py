@@ -67,6 +67,7 @@ class Outcome(NamedTuple):
     belief: Any = None  # belief.Draws or belief.Normal
     held_out: np.ndarray | None = None  # mean log evidence of rows that were not learnt from, at every entry of history
     lost: int = 0  # restarts that collapsed, beside the one that is kept
+    short: bool = False  # of digits, see factors.short
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:
