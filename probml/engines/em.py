@@ -141,7 +141,7 @@ class EM:
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = short._runs(plan, first, some, shared, True, Race(groups))
         status, value, total = np.asarray(state.status), np.asarray(state.value), float(some.weights.sum())
-        steps, words, chosen = data.steps is not None, [], []
+        steps, words, chosen, lost = data.steps is not None, [], [], []
         shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
@@ -152,6 +152,7 @@ class EM:
             said = ends(value[members], alive & (status[members] != Status.LEFT), alive, best[0], ALIKE * total, where)
             words.append(f"{said}; the best {'end was' if len(best) == 1 else f'{len(best)} ends were'} finished on all")
             chosen.append(members[best])
+            lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
         each = FINAL if max(map(len, chosen)) > 1 else 1  # two programs at the most, whatever the ends are
         found = [_point(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(_middle(plan, known))
@@ -161,7 +162,7 @@ class EM:
         outcomes = self._climb(plan, first, rows, known, closed=True, race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
-        return [outcome._replace(notes=(said,)) for outcome, said in zip(outcomes, words, strict=True)]
+        return [outcome._replace(notes=(said,), lost=gone) for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
