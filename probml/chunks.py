@@ -123,14 +123,15 @@ class Data(NamedTuple):
 
     def unrolled(self, picks: np.ndarray) -> "Data":
         """Single steps as rows: `picks` number them, row by row."""
-        table, sites, t = self.table, self.structure.sites, self.steps
-        rows = picks // t
+        return self.stretches(picks // self.steps, picks % self.steps, 1)._replace(lengths=None)
+
+    def stretches(self, rows: np.ndarray, begins: np.ndarray, steps: int) -> "Data":
+        """So many steps in turn of some of the rows, as rows of their own."""
+        table, sites = self.table, self.structure.sites
+        at = begins[:, None] + np.arange(steps)
 
         def cut(name, array, axis):
-            if axis is None:
-                return array[rows]
-            flat = np.moveaxis(array, 1 + axis, 1)
-            return np.expand_dims(flat.reshape(-1, *flat.shape[2:])[picks], 1 + axis)
+            return array[rows] if axis is None else np.moveaxis(np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis)
 
         def column(name, c):
             parts = (leaf if leaf is None else cut(name, leaf, sites[name].time) for leaf in (c.values, c.seen, c.likelihood))
@@ -138,7 +139,10 @@ class Data(NamedTuple):
 
         inputs = {name: cut(name, array, 0 if name in self.structure.timed else None) for name, array in table.inputs.items()}
         columns = {name: column(name, c) for name, c in table.columns.items()}
-        return self._replace(table=replace(table, rows=len(picks), columns=columns, inputs=inputs, index=None), steps=1, lengths=None)
+        table = replace(table, rows=len(rows), columns=columns, inputs=inputs, index=None)
+        lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
+        new = {name: array[rows] for name, array in self.new.items()}
+        return self._replace(table=table, steps=steps, lengths=lengths, given=None, new=new)
 
     def taken(self, index: np.ndarray) -> "Data":
         """Some of the rows, in this order, as often as they stand there."""

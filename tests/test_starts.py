@@ -1,6 +1,8 @@
 """Starts: of several kinds, in standardised units, as many as are worth their time; the first answer does not hang on the seed."""
 
+import importlib
 import re
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +13,9 @@ from numpyro import plate, sample
 import probml
 from compilations import counted
 from probml import chunks
-from probml.engines import em, labelling
+from probml.engines import grid, labelling, race
 from probml.engines.run import Status
-from probml.models import gaussian_mixture, hidden_markov
+from probml.models import LatentClass, gaussian_mixture, hidden_markov
 
 R = np.random.default_rng(1)
 GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide ones
@@ -121,10 +123,100 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail = np.repeat(value[:, None], 32, 1)
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
-    np.testing.assert_array_equal(em._left(status, value, trail, True), [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
-    np.testing.assert_array_equal(em._left(status, value, trail, False)[:2], [0, Status.LEFT])
-    words = em._ends(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0, 1e-3)
+    np.testing.assert_array_equal(race.left(status, value, trail, True), [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
+    np.testing.assert_array_equal(race.left(status, value, trail, False)[:2], [0, Status.LEFT])
+    words = race.ends(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0, 1e-3)
     assert words == "best of 7 starts, reached by 1; the next is 1 nats below; 2 fell behind and were left; 1 collapsed and were discarded"
+
+
+def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_worth_its_starts():
+    assert race.effort(215, 60, 3) == race.Effort(32)
+    few, many, huge = (race.effort(rows, 50, 3) for rows in (20_000, 200_000, 10_000_000))
+    for made, rows in ((few, 20_000), (many, 200_000), (huge, 10_000_000)):
+        assert made.starts == race.FINAL and made.scouts >= race.LEAST and race.ROWS <= made.size < rows
+        assert made.scouts * made.size <= max(race.EFFORT / 50, race.PASS * rows)
+    assert huge.large and not few.large
+    assert race.effort(5_000, 125_000, 50) == race.Effort(1, large=True)  # a sample large enough for 50 states is no saving
+    assert race.effort(1_000, 100, 3, programs=6).starts == race.LEAST
+    assert race.effort(20_000, 50, 3, sampling=False).scouts == 0
+
+
+def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
+    data, _ = held(gaussian_mixture(3, 5), {"x": GLANDS})
+    part, weights = race.sample(data, None, 50, 0)
+    assert part.table.rows == 50 and weights is None
+    assert np.isin(part.table.columns["x"].values[:, 0], GLANDS[:, 0]).all()
+    heavy = np.where(np.arange(215) == 7, 1e3, np.arange(215) % 2)
+    part, weights = race.sample(data, heavy, 50, 0)
+    values = part.table.columns["x"].values[:, 0]
+    assert weights.sum() == 50 and weights[values == GLANDS[7, 0]] > 40
+    assert np.isin(values, GLANDS[(heavy > 0), 0]).all()
+    y = np.arange(12_000.0).reshape(2, 6_000, 1)
+    y[1, 4_000:] = np.nan  # a short sequence
+    data, plan = held(hidden_markov(k=2), {"y": y})
+    part, _ = race.sample(data.trimmed(), None, 2_000, 0)
+    assert part.plan() == data.trimmed().plan() and part.steps == 125 and part.table.rows == 16
+    assert (np.diff(part.table.columns["y"].values[:, :, 0], axis=1) == 1).all() and (part.lengths == 125).all()
+    sequences = held(hidden_markov(k=2), {"y": y[:1].reshape(600, 10, 1)})[0]
+    assert race.sample(sequences, None, 500, 0)[0].table.rows == 50
+
+
+def test_ends_on_a_sample_are_finished_one_of_each_height_if_not_hopeless():
+    value = np.array([-50.0, -10, -10.01, -12, -13, -14, -900, -5])
+    status = np.array([1, 1, 1, 0, 1, 1, 1, Status.LEFT])
+    np.testing.assert_array_equal(race.promising(status, value, 100.0), [1, 3, 4])
+    np.testing.assert_array_equal(race.promising(status[:3], value[:3], 100.0), [1])
+    assert not len(race.promising(np.array([Status.COLLAPSED]), np.array([np.nan]), 100.0))
+
+
+def test_a_fit_of_many_rows_ends_where_all_starts_on_all_rows_do(monkeypatch):
+    """What no row of the sample shows is not therefore impossible."""
+    z = np.random.default_rng(3).integers(0, 3, 1500)
+    items = (np.random.default_rng(4).random((1500, 6)) < np.array([0.1, 0.5, 0.9])[(z[:, None] + np.arange(6) // 3) % 3]).astype(int)
+    items[700, 0] = 2  # once only
+    best = LatentClass(3, prior=False).fit(items).fit_
+    monkeypatch.setattr(race, "EFFORT", 3e4)
+    for seed in range(2):
+        fit = LatentClass(3, prior=False, random_state=seed).fit(items).fit_
+        assert re.search(r"best of \d+ starts on 7\d\d of 1500 rows, reached by .* finished on all", fit.status), fit.status
+        assert fit.converged and fit.history[-1] > best.history[-1] - 0.1
+
+
+def test_each_of_several_sizes_has_its_own_race(monkeypatch):
+    models = {k: levels_apart(k=k) for k in (2, 3)}
+    x = np.random.default_rng(5).normal(np.repeat([0.0, 9.0, 30.0], 150), 1.0)
+    fits = grid(models, {"x": x}, "z", probml.EM())
+    assert all(int(WORDS.search(fit.status)[1]) >= race.LEAST for fit in fits.values())
+    monkeypatch.setattr(race, "EFFORT", 1e4)
+    monkeypatch.setattr(race, "ROWS", 100)
+    for k, fit in grid(models, {"x": x}, "z", probml.EM()).items():
+        assert "of 450 rows" in fit.status and fit.history[-1] > fits[k].history[-1] - 0.1
+
+
+@probml.model
+def levels_apart(k):
+    """Normals of one spread that is known."""
+    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+    with plate("state", k):
+        mean = sample("mean", dist.Normal(10.0, 20.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[z], 1.0))
+
+
+QUICK = ("earthquakes k=3", "mixreg_tonedata")
+SLOW = ("nile HMM 2", "polca_carcinoma k=3", "speed HMM 3", "moe_npreg", "diabetes_reaven_miller VVI3")
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
+def test_the_first_answer_reaches_the_best_known_likelihood(name, shared_data, monkeypatch):
+    """The yardstick of benchmarks/default_cases.py on a few references, from a few seeds."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    cases = importlib.import_module("default_cases")
+    monkeypatch.setattr(cases, "DATA", shared_data)
+    rows, best, ours = next((rows, best, ours) for found, rows, best, _, ours, _ in cases.references(False) if found == name)
+    short = np.maximum(best - np.array([ours(seed) for seed in range(3)]), 0)
+    assert short.mean() < 0.01 * rows and short.min() < max(0.01, 1e-6 * abs(best))
 
 
 @pytest.mark.parametrize("restarts", [0, -1, 1.5, True])

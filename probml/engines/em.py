@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,8 +12,10 @@ import numpy as np
 
 from probml import hierarchy
 from probml.blocks import blocks
-from probml.chunks import Data
+from probml.chunks import Data, load, order
 from probml.compiling import jit
+from probml.engines.labelling import hidden
+from probml.engines.race import ALIKE, FINAL, SETTLE, SHORT, Effort, Race, effort, ends, promising, sample
 from probml.engines.run import Outcome, Progress, Status, check_settings
 from probml.engines.start import Start, check_distinct, need_prior, prior_point, shaken, stack, starts, tells_apart
 from probml.factors import Known, Rows, collapsed, log_prior, naturals
@@ -28,13 +30,8 @@ READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
-MANY = 32  # starts at the most where the engine chooses how many
-EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
-RACE = 16  # evaluations of all starts, after which those far behind are left
-LATER = 4  # times what a start gained in the second half of these it may gain later
 TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
 PATIENT, STILL = 8.0, 3e-5  # times longer at the most, where rounding hides gains; relative steps of parameters that stand still
-FINAL = 3  # starts at least that are followed to their end
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,8 @@ class EM:
         max_iterations: M-steps at the most.
         tolerance: stop when an iteration gains less than this of the objective per unit of total weight, in nats.
         restarts: starts run as one vmapped program; the best is kept. None: where something is hidden as many as take about a second,
-            at most 32; those that are far behind after some iterations are left.
+            at most 32; those that are far behind after some iterations are left. Where all rows allow fewer than ten, up to 16 short
+            runs are made on a sample of them (of whole sequences, or stretches), and the promising ends are finished on all.
         prior: maximise log posterior (True) or log likelihood (False).
         hard: classification EM (Celeux & Govaert 1992): the hidden states at their joint maximum instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the objective does not fall.
@@ -84,13 +82,17 @@ class EM:
                     )
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
-        restarts = self.starts(data, plan, start)
-        first = starts(data, plan, known, weights, restarts, seed, start, self.prior)
-        outcome = self._climb(plan, first, rows, known, closed=True, race=self.restarts is None)
+        made = self._effort(data, plan, start)
+        found, restarts = self._finished(data, plan, rows, known, weights, seed, start, made), made.starts
+        if not found:
+            first = starts(data, plan, known, weights, restarts, seed, start, self.prior)
+            race = Race(np.zeros(restarts, int), compact=made.large) if self.restarts is None else None
+            found = self._climb(plan, first, rows, known, closed=True, race=race)
+        outcome = found[0]
         outcome = self._unstuck(plan, outcome, rows, known, restarts, seed)
         if outcome.status is Status.FELL:  # a closed form misled: go on from the best point without any
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
-            again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)
+            again = self._climb(plan, Start(point, None, {}), rows, known, closed=False)[0]
             note = "a closed form lowered the objective, so the M-step went on by L-BFGS"
             history = np.concatenate([outcome.history, again.history])
             outcome = again._replace(history=history, iterations=outcome.iterations + again.iterations, notes=(*outcome.notes, note))
@@ -102,45 +104,96 @@ class EM:
         if apart is None:
             return outcome
         point = {name: stack(value, restarts) for name, value in apart.items()}
-        again = self._climb(plan, Start(point, None, {}), rows, known, closed=True)
+        again = self._climb(plan, Start(point, None, {}), rows, known, closed=True)[0]
         gain = again.history[-1] - outcome.history[-1] if len(again.history) else -np.inf
         if again.status is not Status.COLLAPSED and gain > self.tolerance * float(rows.weights.sum()) + 1e-6:
             return again._replace(iterations=outcome.iterations + again.iterations)
         return outcome
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any], programs: int = 1) -> int:
-        """How many starts are made: as asked, or as many as are worth their time."""
-        if self.restarts is None and data is not None and tells_apart(plan, start):
-            size = data.table.rows * max(data.steps or 1, 1) * max(plan.work, plan.width) * programs
-            chosen = int(np.clip(EFFORT // max(size, 1), 1, MANY))
-        else:
-            chosen = self.restarts or 1
-        return max(chosen, APART) if plan.globals and plan.free else chosen
+        """How many starts are made on all rows: as asked, or as many as are worth their time."""
+        return self._effort(data, plan, start, programs).starts
 
-    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: bool = False) -> Outcome:
+    def _effort(self, data: Data | None, plan: Plan, start: Mapping[str, Any], programs: int = 1) -> Effort:
+        made = Effort(self.restarts or 1)
+        if self.restarts is None and data is not None and tells_apart(plan, start):
+            states = sum(plan.variables[name].states for name in hidden(plan))
+            rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
+            made = effort(rows, entries, states, programs, sampling=not plan.globals)
+        return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
+
+    def _finished(
+        self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping, made: Effort, of: Mapping | None = None
+    ) -> list[Outcome]:
+        """Short runs on a sample of the rows, and their promising ends finished on all: of every group the best. Empty where no such
+        runs are worth their time, or all of a group collapse.
+
+        Args:
+            of: variable → (groups, states) bool, what each group does without; one group by default.
+        """
+        if not made.scouts:
+            return []
+        part, weight = sample(data, weights, made.size, seed)
+        count = 1 if of is None else len(next(iter(of.values())))
+        groups = np.repeat(np.arange(count), made.scouts)
+        allowed = {name: table[groups] for name, table in (of or {}).items()}
+        some, shared = load(part, plan, weight, order(part, plan), len(groups), params=start)
+        first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior, allowed=allowed)
+        short = replace(self, max_iterations=min(self.max_iterations, SHORT))
+        state, _ = short._runs(plan, first, some, shared, True, Race(groups))
+        status, value, total = np.asarray(state.status), np.asarray(state.value), float(some.weights.sum())
+        steps, words, chosen, lost = data.steps is not None, [], [], []
+        shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
+        for members in (np.flatnonzero(groups == group) for group in range(count)):
+            best = promising(status[members], value[members], total)
+            if not len(best):
+                return []
+            alive = (status[members] != Status.COLLAPSED) & np.isfinite(value[members])
+            where = f" on {shown[0]} of {shown[1]} {'steps' if steps else 'rows'}"
+            said = ends(value[members], alive & (status[members] != Status.LEFT), alive, best[0], ALIKE * total, where)
+            words.append(f"{said}; the best {'end was' if len(best) == 1 else f'{len(best)} ends were'} finished on all")
+            chosen.append(members[best])
+            lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
+        each = FINAL if max(map(len, chosen)) > 1 else 1  # two programs at the most, whatever the ends are
+        found = [_point(plan, state, i) for best in chosen for i in np.resize(best, each)]
+        middle = jax.device_get(_middle(plan, known))
+        point = {name: np.stack([_held(plan, name, p[name], middle[name], np) for p in found]) for name in plan.free}
+        groups = np.repeat(np.arange(count), each)
+        first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})
+        outcomes = self._climb(plan, first, rows, known, closed=True, race=Race(groups, 1, SETTLE, made.large))
+        if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
+            return []
+        return [outcome._replace(notes=(said,), lost=gone) for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
+
+    def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: Race | None = None) -> list[Outcome]:
+        """Of every group of starts the best end; one group where there is no race."""
         close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
         state, trail = self._runs(plan, first, rows, known, closed, race)
-        status, value = np.asarray(state.status), np.asarray(state.value)
-        left, ended = status == Status.LEFT, ~np.isin(status, (Status.LEFT, Status.COLLAPSED))
-        if left.any() and value[left].max() > value[ended].max(initial=-np.inf):  # those that were ahead have collapsed
+        groups = np.zeros(len(state.value), int) if race is None else race.groups
+        members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        if any(_ahead(np.asarray(state.status)[at], np.asarray(state.value)[at]) for at in members):
             state, trail = self._runs(plan, first, rows, known, closed)
-        return _outcome(plan, state, trail, close)
+        return [_outcome(plan, jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state), trail[at], close) for at in members]
 
     def grid(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program for all, the largest's,
-        in which the states beyond a size are impossible."""
-        size = np.repeat(sizes, self.starts(data, plan, {}, len(sizes)))
-        allowed = {site: np.arange(plan.variables[site].states) < size[:, None]}
-        first = starts(data, plan, known, weights, len(size), seed, {}, self.prior, allowed=allowed)
-        state, trail = self._runs(plan, first, rows, known, True)
-        groups = [np.flatnonzero(size == k) for k in sizes]
-        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
-        return [_outcome(plan, jax.tree.map(lambda leaf, g=group: np.asarray(leaf)[g], state), trail[group], close) for group in groups]
+        in which the states beyond a size are impossible. Each size has its own race."""
+        made = self._effort(data, plan, {}, len(sizes))
+        of = {site: np.arange(plan.variables[site].states) < np.asarray(sizes)[:, None]}
+        found = self._finished(data, plan, rows, known, weights, seed, {}, made, of)
+        if found:
+            return found
+        groups = np.repeat(np.arange(len(sizes)), made.starts)
+        first = starts(data, plan, known, weights, len(groups), seed, {}, self.prior, allowed={site: of[site][groups]})
+        race = Race(groups, compact=made.large) if self.restarts is None else Race(groups, keep=made.starts)
+        return self._climb(plan, first, rows, known, closed=True, race=race)
 
-    def _runs(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: bool = False) -> tuple["_State", np.ndarray]:
+    def _runs(
+        self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: Race | None = None
+    ) -> tuple["_State", np.ndarray]:
         """Every restart at its end, and its trail of objectives.
 
-        A device call serves all that still run; where it is long, those that ended are taken out once they are half.
+        A device call serves all that still run; where it is long, those that ended or were left are taken out once they are half.
         """
         static = (self.prior, self.hard, self.accelerate, closed)
         drawn, first = first.drawn, first._replace(drawn=None)
@@ -151,21 +204,22 @@ class EM:
         where, whole, compiled, slow = np.arange(restarts), state, False, 0
         with Progress("EM", self.max_iterations, self.progress) as bar:
             while not done:
-                racing, early = race and restarts > FINAL, not history
-                limit = min(limit + (RACE if racing and early else BLOCK), ceiling)
+                racing, early = race is not None and race.on, not history
+                limit = min(limit + (race.first if racing and early else BLOCK), ceiling)
                 began = time.perf_counter()
                 state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.full((restarts, BLOCK), np.nan))
                 history[-1][where] = np.asarray(trail)
                 done = bool(done) or limit >= ceiling
                 if racing and not done:
-                    state = state._replace(status=_left(np.asarray(state.status), np.asarray(state.value), history[-1][where], early))
+                    status = race.left(np.asarray(state.status), np.asarray(state.value), history[-1][where], where, early)
+                    state = state._replace(status=status)
                 if self.progress:
                     bar.update(int(np.asarray(state.count).max()) - 1, float(np.asarray(state.value).max()))
                 running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
                 done = done or not len(running)
                 slow = slow + 1 if compiled and time.perf_counter() - began > LONG else 0
-                long = slow > 1  # one may have waited for other work on the machine
+                long = slow > 1 or (racing and race.compact)  # one may have waited for other work on the machine
                 compiled = True
                 if done or (long and 2 * len(running) <= len(where)):
                     whole = jax.tree.map(functools.partial(_put, where), whole, state)
@@ -305,9 +359,8 @@ def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expe
     for name, found in improved.items():
         if name in first.fixed:
             improved[name] = jnp.where(starting, first.fixed[name], found)
-        elif first.expected is not None and not first.allowed and plan.structure.sites[name].domain in ("simplex", "unit_interval"):
-            edge = jnp.any((found <= 0) | (found >= 1))  # what a few rows never showed is not therefore impossible
-            improved[name] = jnp.where(starting & edge, (1 - HELD) * found + HELD * point[name], found)
+        elif first.expected is not None and not first.allowed:
+            improved[name] = jnp.where(starting, _held(plan, name, found, point[name]), found)
 
     improved = _bundled(plan, improved)
 
@@ -390,21 +443,27 @@ def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
-def _left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool) -> np.ndarray:
-    """The status of every start after a stage of the race: those far behind, judged by what they gained of late, are left.
+def _ahead(status: np.ndarray, value: np.ndarray) -> bool:
+    """Whether a start that was left is higher than all that were followed: those that were ahead of it have collapsed."""
+    left, ended = status == Status.LEFT, ~np.isin(status, (Status.LEFT, Status.COLLAPSED))
+    return bool(left.any() and value[left].max() > value[ended].max(initial=-np.inf))
 
-    Args:
-        early: whether this was the first stage, after which the best are followed whatever they gained.
-    """
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    reached = np.where(alive, value, -np.inf)
-    half = np.where(np.isfinite(trail[:, : RACE // 2]), trail[:, : RACE // 2], -np.inf).max(1)
-    known = alive & np.isfinite(half)
-    gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
-    hopeful = reached + LATER * gain >= reached.max()
-    if early:
-        hopeful[np.argsort(-reached, kind="stable")[: max(FINAL, -(-len(value) // 3))]] = True
-    return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
+
+def _point(plan: Plan, state: _State, i: int) -> dict[str, np.ndarray]:
+    """The parameters of one start at its best."""
+    parts = (bundle.part(np.asarray(state.params[bundle.names[0]])[i], _cut) for bundle in plan.bundles)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _held(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
+    """Probabilities of which some are 0, a little towards the prior means: what a few rows never showed is not therefore impossible."""
+    if plan.structure.sites[name].domain not in ("simplex", "unit_interval"):
+        return found
+    edge = numpy.any((found <= 0) | (found >= 1))
+    return numpy.where(edge, (1 - HELD) * found + HELD * middle, found).astype(found.dtype)
+
+
+_middle = jit(prior_point, static_argnums=0)
 
 
 def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outcome:
@@ -418,24 +477,10 @@ def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outc
     history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     return Outcome(
-        {n: v for bundle in plan.bundles for n, v in bundle.part(np.asarray(state.params[bundle.names[0]])[best], _cut).items()},
+        _point(plan, state, best),
         history,
         Status.MAX_ITERATIONS if final == Status.RUNNING else final,
         max(int(np.asarray(state.count)[best]) - 1, 0),
-        (_ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else (),
+        (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else (),
         lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,  # a few of many are no matter of digits
     )
-
-
-def _ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float) -> str:
-    """In words: of how many starts the best, how many reached it, how far below the next end is."""
-    below = value[ended].max() - value[ended]
-    same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
-    words = [f"best of {len(value)} starts, reached by {int(same.sum())}"]
-    if not same.all():
-        words.append(f"the next is {below[~same].min():.2g} nats below")
-    if (alive & ~ended).any():
-        words.append(f"{int((alive & ~ended).sum())} fell behind and were left")
-    if not alive.all():
-        words.append(f"{int((~alive).sum())} collapsed and were discarded")
-    return "; ".join(words)
