@@ -99,8 +99,9 @@ def load(name):
         return _table(f"polca_{name}")
     if name == "votes":
         return _table("housevotes84_missing", "Class")
-    if name == "mushrooms":
+    if name == "mushrooms":  # its words are declared: many are in few rows
         found = _table(name, "edibility")
+        found["X"] = found["X"].astype("category")
         few = np.random.default_rng(0).permutation(len(found["y"]))[:900]
         return dict(X=found["X"].iloc[few].reset_index(drop=True), y=found["y"][few])
     if name == "monks":

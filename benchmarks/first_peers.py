@@ -123,8 +123,8 @@ def hmmlearn(train, test, seed, words):
 
 
 def pgmpy(train, test, seed, words):
-    from pgmpy.estimators import BayesianEstimator, HillClimbSearch
     import pandas as pd
+    from pgmpy.estimators import BayesianEstimator, HillClimbSearch
     from pgmpy.models import DiscreteBayesianNetwork
 
     dag = HillClimbSearch(train["X"]).estimate(show_progress=False)
