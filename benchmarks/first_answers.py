@@ -37,6 +37,7 @@ def makers():
         "MixedMixture": lambda w, s: m.MixedMixture(w["k"], random_state=s),
         "NaiveBayes": lambda w, s: m.NaiveBayes(),
         "NaiveBayes table": lambda w, s: m.NaiveBayes(),
+        "NaiveBayes words": lambda w, s: m.NaiveBayes(),
         "NaiveBayes counts": lambda w, s: m.NaiveBayes(kinds="multinomial"),
         "NaiveBayes bernoulli": lambda w, s: m.NaiveBayes(kinds="bernoulli"),
         "GaussianDiscriminant": lambda w, s: m.GaussianDiscriminant(w["shape"]),
@@ -163,7 +164,7 @@ def _row(face, name, words, key, mine, rivals, share):
     values = np.array([np.nan if s is None else s[key] for s in mine["scores"]])
     medians = {}
     for record in rivals:
-        theirs = np.array([np.nan if not s else s.get(key, np.nan) for s in record["scores"]])
+        theirs = np.array([np.nan if not s else s.get(key, np.nan) for s in record["scores"][: len(values)]])
         if len(theirs) and not np.isnan(theirs).all():
             medians[record["peer"]] = (np.nanmedian(theirs), theirs, record)
     median = np.nanmedian(values) if not np.isnan(values).all() else np.nan
@@ -175,7 +176,7 @@ def _row(face, name, words, key, mine, rivals, share):
         rival = max(judged, key=lambda n: judged[n][0])
         best, theirs, record = judged[rival]
         peer_time = record["time"]
-        apart = (values - theirs)[: len(values)]
+        apart = values - theirs
         spread = np.nanstd(apart) * np.sqrt(1 / len(apart) + share)
         note += f"; {rival}, warned {record['said']}" + (f", {record['failed']}" if record["failed"] else "")
         if not median >= best - 1e-6 * max(1, abs(best)):

@@ -191,7 +191,9 @@ QUESTIONS = [
     ("MixedMixture", "wine", dict(k=3)),
     ("MixedMixture", "iris", dict(k=3)),
     *[("NaiveBayes", d, {}) for d in ("iris", "wine", "breast_cancer", "odd units", "few rows", "glass", "torn")],
-    *[("NaiveBayes table", d, {}) for d in ("mushrooms", "monks", "votes", "titanic", "penguins", "mixed kinds", "spect")],
+    *[("NaiveBayes words", d, {}) for d in ("mushrooms", "monks", "votes")],
+    *[("NaiveBayes table", d, {}) for d in ("titanic", "penguins", "mixed kinds")],
+    ("NaiveBayes words", "spect", {}),
     ("NaiveBayes counts", "digits", {}),
     ("NaiveBayes bernoulli", "spect", {}),
     *[("GaussianDiscriminant", d, dict(shape="own")) for d in ("iris", "wine", "vowel", "few rows", "odd units", "breast_cancer")],
@@ -227,7 +229,7 @@ QUESTIONS = [
 ]
 SEEDS, FEW = 20, 5
 SLOW = {"network", "NeuralNetworkClassifier", "NeuralNetworkRegressor", "MixtureOfExperts", "MixtureOfExpertsClassifier"}
-SLOW |= {"SupportVectorMachine"}
+SLOW |= {"GaussianMixture", "SupportVectorMachine"}
 
 
 def seeds(face, name, quick):

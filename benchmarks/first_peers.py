@@ -181,7 +181,9 @@ def table_peers():
 
     mixed = lambda s, w: make_pipeline(plain(None), GaussianNB())  # noqa: E731
     linear = lambda s, w: make_pipeline(plain(None), LogisticRegression())  # noqa: E731
-    return {"GaussianNB": classifier(mixed), "CategoricalNB": categorical, "(LogisticRegression)": classifier(linear)}
+    others = {"(LogisticRegression)": classifier(linear)}
+    table = {"GaussianNB": classifier(mixed), **others}
+    return {"NaiveBayes table": table, "NaiveBayes words": {"CategoricalNB": categorical, "(GaussianNB)": classifier(mixed), **others}}
 
 
 def peers():
@@ -207,7 +209,7 @@ def peers():
         "LatentClass": {"pomegranate": pomegranate("Categorical")},
         "MixedMixture": {"GaussianMixture diag": density(lambda s, w: _diagonal(s, w))},
         "NaiveBayes": {"GaussianNB": classifier(lambda s, w: make_pipeline(SimpleImputer(), naive_bayes.GaussianNB()))},
-        "NaiveBayes table": table_peers(),
+        **table_peers(),
         "NaiveBayes counts": {"MultinomialNB": classifier(lambda s, w: naive_bayes.MultinomialNB())},
         "NaiveBayes bernoulli": {"BernoulliNB": classifier(lambda s, w: naive_bayes.BernoulliNB())},
         "GaussianDiscriminant": {"LDA, QDA": classifier(lambda s, w: shapes[w["shape"]]())},
