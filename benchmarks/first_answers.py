@@ -2,8 +2,8 @@
 
 A row is a face, a data set and a score: the median over the seeds of the held-out log density a row (a step), log score of the classes,
 share of hits, or R², ours and the best peer's median. A seed is both the split and `random_state`. The note says how many seeds
-warned, ours and theirs, and by how much ours falls short: `below`, or `BELOW` where the mean difference over the seeds is more than two
-standard errors (Nadeau & Bengio 2003: splits share rows). Names in brackets are models of another kind, shown and not judged.
+warned, ours and theirs, and by how much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference over the
+seeds more than two standard errors (Nadeau & Bengio 2003: splits share rows). Names in brackets are models of another kind, shown and not judged.
 
 `PEERS=/path/to/python` names one that has hmmlearn, pgmpy, pomegranate and statsmodels besides scikit-learn (its absent peers are skipped
 with a word); `ONLY=word,word` takes the questions whose "face | data" has one of the words; `VERBOSE=1` shows warnings and failures;
@@ -23,7 +23,7 @@ import numpy as np
 from cases import row, tell
 from first_data import QUESTIONS, chosen, classes, numbers, parts, seeds
 
-NOISE = 2.0  # standard errors
+NOISE, WORTH = 2.0, 1e-3  # standard errors, and nats or shares, beyond which a difference is told in capitals
 
 
 def makers():
@@ -181,7 +181,7 @@ def _row(face, name, words, key, mine, rivals, share):
         note += f"; {rival}, warned {record['said']}" + (f", {record['failed']}" if record["failed"] else "")
         if not median >= best - 1e-6 * max(1, abs(best)):
             errors = np.nanmean(apart) / spread if spread > 0 else -np.inf
-            word = "BELOW" if errors < -NOISE or np.isnan(median) else "below"
+            word = "BELOW" if errors < -NOISE and best - median > WORTH or np.isnan(median) else "below"
             note += f"; {word} by {best - median:.3g} ({errors:+.1f} se)"
     for n, v in medians.items():
         if n not in judged:
@@ -193,7 +193,7 @@ def _row(face, name, words, key, mine, rivals, share):
 
 
 def first_answers(dtype, quick):
-    """The table; rows below the best peer's median say so: in capitals where the mean difference is beyond NOISE standard errors."""
+    """The table; rows below the best peer's median say so: in capitals where that is beyond NOISE and WORTH."""
     rivals, own, make = peers(quick), kept("ours.jsonl"), makers()
     below = noise = total = 0
     for i, face, name, words in chosen():
