@@ -1,9 +1,9 @@
 """First answers of every face beside their peers': default arguments on data as a newcomer has them, a third of the rows held out.
 
 A row is a face, a data set and a score: the median over the seeds of the held-out log density a row (a step), log score of the classes,
-share of hits, or R², ours and the best peer's median. A seed is both the split and `random_state`. The note says how many seeds
-warned, ours and theirs, and by how much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference over the
-seeds more than two standard errors (Nadeau & Bengio 2003: splits share rows). Names in brackets are models of another kind, shown and not judged.
+share of hits, or R², ours and the best peer's median. A seed is both the split and `random_state`. The note says how many seeds warned,
+ours and theirs, and by how much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference over the seeds
+more than two standard errors (Nadeau & Bengio 2003: splits share rows). Names in brackets are models of another kind, not judged.
 
 `PEERS=/path/to/python` names one that has hmmlearn, pgmpy, pomegranate and statsmodels besides scikit-learn (its absent peers are skipped
 with a word); `ONLY=word,word` takes the questions whose "face | data" has one of the words; `VERBOSE=1` shows warnings and failures;
