@@ -168,7 +168,7 @@ def _row(face, name, words, key, mine, rivals, share):
         if len(theirs) and not np.isnan(theirs).all():
             medians[record["peer"]] = (np.nanmedian(theirs), theirs, record)
     median = np.nanmedian(values) if not np.isnan(values).all() else np.nan
-    case = f"{face}{''.join(f' {v}' for v in words.values())} | {name} | {key}"
+    case = f"{face}{''.join(f' {v}' for v in words.values())}, {name}, {key}"
     note = f"warned {mine['said']} of {len(values)}" + (f", failed {mine['failed']}" if mine["failed"] else "")
     judged = {n: v for n, v in medians.items() if not n.startswith("(")}
     best, peer_time = None, None
