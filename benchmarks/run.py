@@ -4,7 +4,7 @@ Every case and precision runs in a fresh process, without JAX's cache of compile
 included; "warm" the median of later ones, which take turns with the peer on the same data. Discriminative models are `million`, `digits`,
 `machine`, `experts`. Posteriors (`schools`, `linear`, `logistic`,
 `labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality. `defaults` gives how far the first
-answers fall short of known likelihoods, nats a row.
+answers fall short of known likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
 """
 
 import argparse
@@ -18,22 +18,24 @@ from cases import CASES as COMMON
 from chain_cases import CASES as CHAINS
 from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
+from first_answers import CASES as ANSWERS
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
-# case -> the file that runs it
+# case -> the files that run it
 FILES = {"cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
-FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS}
-CASES = {case: file for file, cases in FILES.items() for case in cases}
+FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS, "first_answers.py": ANSWERS}
+CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values() for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))
+ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
 
 
-def rows(case: str, precision: str, quick: bool):
+def rows(case: str, file: str, precision: str, quick: bool):
     """The rows of a case, as they come from its process."""
     environment = os.environ | ENVIRONMENT | {"JAX_ENABLE_X64": str(precision == "float64").lower()}
-    script = Path(__file__).with_name(CASES[case])
+    script = Path(__file__).with_name(file)
     command = [sys.executable, str(script), case, precision, *["--quick"] * quick]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
@@ -59,8 +61,9 @@ def main() -> int:
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
     failed = False
     for case in chosen.case or CASES:
-        for precision in PRECISIONS.get(case, ("float64",)):
-            for record in rows(case, precision, chosen.quick):
+        runs = [(file, p) for file in CASES[case] for p in ALONE.get(file, PRECISIONS.get(case, ("float64",)))]
+        for file, precision in runs:
+            for record in rows(case, file, precision, chosen.quick):
                 failed |= record["note"].startswith("FAILED")
                 print(line(record), flush=True)
     return int(failed)

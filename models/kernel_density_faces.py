@@ -87,9 +87,9 @@ class KernelDensity(DensityMixin, _Kernels):
     """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is probml.models.kernel_density.
 
     Args:
-        bandwidth: "scott" or "silverman": a power of n times the columns' standard deviations, as scipy's gaussian_kde but without
-            correlations; "likelihood": one multiple of the standard deviations, at the maximum of the leave-one-out likelihood;
-            or numbers, one or (d,), in units of X.
+        bandwidth: "likelihood": one multiple of the columns' standard deviations, at the maximum of the leave-one-out likelihood;
+            "scott" or "silverman": a power of n times the standard deviations, as scipy's gaussian_kde but without correlations, which
+            blurs columns that have clusters or go together; or numbers, one or (d,), in units of X.
         kernel: "gaussian"; there is no other.
         random_state: seed of sample(), and of the rows that "likelihood" looks at where they are more than 2000; None is 0.
 
@@ -104,7 +104,7 @@ class KernelDensity(DensityMixin, _Kernels):
         tags.input_tags.allow_nan = False  # of rows that are fitted
         return tags
 
-    def __init__(self, bandwidth="scott", *, kernel="gaussian", random_state=None):
+    def __init__(self, bandwidth="likelihood", *, kernel="gaussian", random_state=None):
         self.bandwidth = bandwidth
         self.kernel = kernel
         self.random_state = random_state
@@ -173,7 +173,7 @@ class ParzenClassifier(_Kernels, Classifier):
     _target = "class"
     _rules = {**_Kernels._rules, "priors": ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)}
 
-    def __init__(self, bandwidth="scott", *, priors=None, kernel="gaussian", random_state=None):
+    def __init__(self, bandwidth="likelihood", *, priors=None, kernel="gaussian", random_state=None):
         self.bandwidth = bandwidth
         self.priors = priors
         self.kernel = kernel

@@ -16,6 +16,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.models.gaussian_mixture import from_data
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "logistic": jax.nn.sigmoid, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
 
@@ -31,7 +32,7 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
         states: of y, the number of classes; None: y is a number.
         hidden: units of each hidden layer; () is a linear model.
         activation: "tanh", "relu", "logistic", "gelu" or "silu".
-        weight_scale: s; larger is rougher.
+        weight_scale: s; larger is rougher. "each" makes it a site `prior_scale` (1,), whose value stands in the data.
         noise: σ of a number, in its units; None: a site `variance` ~ InverseGamma(0.5, 0.005).
         outputs: None for one number a row, or m numbers.
 
@@ -44,6 +45,8 @@ def neural_network(x, states=None, hidden=(32,), activation="tanh", weight_scale
     if not all(isinstance(units, int) and units > 0 for units in hidden):
         raise probml.ModelError(f"neural_network(hidden={hidden!r}): expected whole numbers of at least 1, such as (32, 16)")
     width = states if states is not None else 1 if outputs is None else outputs
+    if isinstance(weight_scale, str):
+        weight_scale = from_data("prior_scale", weight_scale, 1)[0]
     h = x
     for i, units in enumerate((*hidden, width)):
         fan_in = h.shape[-1]

@@ -1,6 +1,7 @@
 """scikit-learn faces of multi-layer networks, for classes and for numbers."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 
@@ -18,6 +19,11 @@ except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
 
+SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
+ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
+FOLDS, MANY = 3, 1000  # a third of the rows is held out, each once where they are few
+
+
 def _layers(value) -> bool:
     valid = whole(1)[1]
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
@@ -30,7 +36,7 @@ class _Network(Framed, Face):
     _rules = {
         "hidden": ("a whole number of at least 1, or a tuple of such", _layers),
         "activation": one_of(*ACTIVATIONS),
-        "weight_scale": number(0.0, above=True),
+        "weight_scale": optional(number(0.0, above=True)),
         "optimizer": ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update")),
         "steps": optional(whole(1)),
         "batch_rows": optional(whole(1)),
@@ -49,20 +55,51 @@ class _Network(Framed, Face):
     def _layers(self) -> tuple[int, ...]:
         return tuple(map(int, self.hidden)) if isinstance(self.hidden, tuple | list) else (int(self.hidden),)
 
+    def _scale(self) -> float | str:
+        return "each" if self.weight_scale is None else float(self.weight_scale)
+
     def _draw(self, d: int, width: int) -> dict[str, np.ndarray]:
         """A start: weights from their prior, so that no two hidden units are alike."""
         random, out = np.random.default_rng(self._seed()), {}
         for i, units in enumerate((*self._layers(), width)):
-            out[f"weights{i}"] = random.normal(size=(d, units)) * float(self.weight_scale) / np.sqrt(d)
+            out[f"weights{i}"] = random.normal(size=(d, units)) * self.weight_scale_ / np.sqrt(d)
             out[f"bias{i}"] = np.zeros(units)
             d = units
         return out
 
     def _train(self, model, data, weights, width: int) -> None:
+        counts = counted(weights)
+        if self.weight_scale is None:
+            counts = np.asarray(weights, float)  # as for the folds, so that there is one program
+        self.weight_scale_ = float(self.weight_scale or ROUGH)
+        if self.weight_scale is None and self.optimizer is None:
+            self.weight_scale_ = self._choose(model, data, counts, width)
         start = self._draw(data["x"].shape[1], width)
-        fit = model.fit(data, self._engine(), weights=counted(weights), seed=self._seed(), start=start)
+        fit = model.fit({**data, **self._prior()}, self._engine(), weights=counts, seed=self._seed(), start=start)
         self._found(fit)
         self.held_out_ = fit.held_out
+
+    def _prior(self) -> dict[str, np.ndarray]:
+        return {"prior_scale": np.array([self.weight_scale_])} if self.weight_scale is None else {}
+
+    def _choose(self, model, data, weights, width: int) -> float:
+        """The weight scale under which rows that are held out are most probable; those that are held out count 0, in one program."""
+        n = len(weights)
+        if n < 2 * FOLDS:
+            return SCALES[0]
+        random, codes = np.random.default_rng(self._seed()), data["y"] if width > 1 else np.zeros(n)
+        fold = np.empty(n, int)
+        fold[np.lexsort((random.random(n), codes))] = np.arange(n) % FOLDS  # classes in proportion
+        scores = np.zeros(len(SCALES))
+        for i, self.weight_scale_ in enumerate(SCALES):
+            start = self._draw(data["x"].shape[1], width)
+            for held in range(FOLDS if n < MANY else 1):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a climb that has not ended is judged as the others
+                    fit = model.fit({**data, **self._prior()}, MAP(), weights=weights * (fold != held), seed=self._seed(), start=start)
+                found = np.asarray(fit.log_prob(data))
+                scores[i] += weights[fold == held] @ found[fold == held]
+        return SCALES[int(np.argmax(scores))]
 
     @property
     def coefs_(self) -> list[np.ndarray]:
@@ -85,15 +122,17 @@ class NeuralNetworkClassifier(_Network, Margin):
     Args:
         hidden: units of each hidden layer.
         activation: "tanh", "relu", "logistic", "gelu" or "silu".
-        weight_scale: prior standard deviation of the sum that enters a unit, for standardised inputs; smaller is smoother.
+        weight_scale: prior standard deviation of the sum that enters a unit, for standardised inputs; smaller is smoother. None: of 1, 1.7
+            and 3 the one under which held-out rows are most probable (in three folds; of 1000 rows or more, one); 3 with an optimizer.
         optimizer, steps, batch_rows, held_out, patience: of probml.MAP.
         class_weight: None, "balanced" or class → weight.
         random_state: seed of the start and of mini-batches; None is 0.
         engine: an engine's value in the place of MAP.
 
     Attributes:
-        classes_, coefs_, intercepts_ (a list, one for each layer), history_, held_out_ (the learning curve of the rows held out, or None),
-        n_iter_, converged_, fit_: the probml Fit, whose data are those of `as_data`.
+        classes_, weight_scale_, coefs_, intercepts_ (a list, one for each layer), history_,
+        held_out_ (the learning curve of the rows held out, or None), n_iter_, converged_,
+        fit_: the probml Fit, whose data are those of `as_data`.
     """
 
     _rules = {**_Network._rules, "class_weight": CLASS_WEIGHT}
@@ -103,7 +142,7 @@ class NeuralNetworkClassifier(_Network, Margin):
         hidden=(32,),
         *,
         activation="tanh",
-        weight_scale=3.0,
+        weight_scale=None,
         optimizer=None,
         steps=None,
         batch_rows=None,
@@ -133,7 +172,7 @@ class NeuralNetworkClassifier(_Network, Margin):
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k, x = len(self.classes_), self._frame(X, weights, always=True)
-        model = neural_network(states=k, hidden=self._layers(), activation=self.activation, weight_scale=float(self.weight_scale))
+        model = neural_network(states=k, hidden=self._layers(), activation=self.activation, weight_scale=self._scale())
         self._train(model, {"x": x, "y": codes}, weights, k)
         self.fit_ = dataclasses.replace(self.fit_, names={**self.fit_.names, "y": tuple(self.classes_.tolist())})
         return self
@@ -164,7 +203,8 @@ class NeuralNetworkRegressor(_Network, Numeric):
         hidden, activation, weight_scale, optimizer, steps, batch_rows, held_out, patience, random_state, engine: as there.
 
     Attributes:
-        coefs_, intercepts_, noise_: σ in units of y, history_, held_out_, n_iter_, converged_, fit_, whose data are those of as_data.
+        weight_scale_, coefs_, intercepts_, noise_: σ in units of y, history_, held_out_, n_iter_, converged_, fit_, whose data are those
+        of as_data.
     """
 
     _rules = {**_Network._rules, "noise": optional(number(0.0, above=True))}
@@ -175,7 +215,7 @@ class NeuralNetworkRegressor(_Network, Numeric):
         *,
         noise=None,
         activation="tanh",
-        weight_scale=3.0,
+        weight_scale=None,
         optimizer=None,
         steps=None,
         batch_rows=None,
@@ -209,7 +249,7 @@ class NeuralNetworkRegressor(_Network, Numeric):
         self._level = float(np.average(y, weights=weights))
         self._spread = float(np.sqrt(np.average((y - self._level) ** 2, weights=weights))) or 1.0
         noise = None if self.noise is None else float(self.noise) / self._spread
-        settings = {"hidden": self._layers(), "activation": self.activation, "weight_scale": float(self.weight_scale), "noise": noise}
+        settings = {"hidden": self._layers(), "activation": self.activation, "weight_scale": self._scale(), "noise": noise}
         self._train(neural_network(**settings), {"x": x, "y": (y - self._level) / self._spread}, weights, 1)
         self.noise_ = float(self.noise) if self.noise is not None else self._spread * float(np.sqrt(self.fit_.params["variance"]))
         return self

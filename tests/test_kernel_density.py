@@ -103,6 +103,12 @@ def test_the_leave_one_out_likelihood_is_at_its_maximum():
     np.testing.assert_allclose(KernelDensity("likelihood").fit(X[:50], sample_weight=np.full(50, 2)).bandwidth_, twice.bandwidth_)
 
 
+def test_by_default_kernels_do_not_blur_clusters_that_are_far_apart():
+    rows = np.random.default_rng(2).normal(size=(120, 2)) + 8.0 * (np.arange(120) % 2)[:, None]
+    first, scott = (face.fit(rows[:80]).score(rows[80:]) for face in (KernelDensity(), KernelDensity("scott")))
+    assert first > scott + 0.2
+
+
 @SLOW
 def test_the_bandwidth_of_a_part_of_many_rows_is_near_that_of_all():
     rows = np.random.default_rng(1).normal(size=(8000, 2))

@@ -67,6 +67,13 @@ def test_curves_are_learnt_in_any_units():
     assert face.noise_ == pytest.approx(5.0, rel=0.3)
 
 
+def test_held_out_rows_choose_the_weight_decay(moons):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 3))
+    y = x[:, 0] + 1.5 * rng.normal(size=60)
+    assert NeuralNetworkRegressor(4).fit(x[:40], y[:40]).weight_scale_ == 1.0 < moons.weight_scale_
+
+
 @pytest.mark.slow
 def test_the_weights_of_a_network_have_a_posterior():
     face = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
