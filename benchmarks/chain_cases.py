@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from cases import clock, row, tell
+from common_cases import clock, row, tell
 
 PEERS = {"float64": ("hmmlearn scaling", "hmmlearn log", "dynamax"), "float32": ("hmmlearn scaling", "dynamax")}
 TURNS, BUDGET = 6, 15.0  # a side that took longer than this many seconds in its turns gets no further one

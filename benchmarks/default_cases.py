@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import row, tell
+from common_cases import row, tell
 
 DATA = Path(os.environ.get("REFERENCES", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SEEDS, SHORT = 20, 0.01

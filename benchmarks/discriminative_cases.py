@@ -6,7 +6,7 @@ objective, −log likelihood + |β|²/2 in nats, is above ours at that point (be
 
 import numpy as np
 
-from cases import clock, race, row, tell
+from common_cases import clock, race, row, tell
 
 
 def _objective(x, y, coef, intercept):

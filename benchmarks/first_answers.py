@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import row, tell
+from common_cases import row, tell
 from first_data import QUESTIONS, chosen, classes, numbers, parts, seeds
 
 NOISE, WORTH = 2.0, 1e-3  # standard errors, and nats or shares, beyond which a difference is told in capitals

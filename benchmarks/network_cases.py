@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import clock, race, row, tell
+from common_cases import clock, race, row, tell
 
 QUERIES = """
 import csv, json, sys, time

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import clock, row, tell
 from chain_cases import peak
+from common_cases import clock, row, tell
 from posterior_sides import SIDES
 
 SAMPLERS = ("nutpie numba", "nutpie jax", "pymc", "blackjax", "numpyro")

@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cases import CASES as COMMON
 from chain_cases import CASES as CHAINS
+from common_cases import CASES as COMMON
 from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
@@ -23,7 +23,7 @@ from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
 # case -> the files that run it
-FILES = {"cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
+FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS, "first_answers.py": ANSWERS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values() for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))

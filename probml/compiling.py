@@ -1,12 +1,9 @@
 """One way to jit: as `jax.jit`, with XLA's CPU backend told not to use its fusion emitters where it knows that option, and with
 batches of matrices factorised one by one where jaxlib could block for ever.
 
-Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an iteration. Options may
-leave XLA; so they are tried once on a trivial program, and left out if refused.
-
-Where arrays are small, a program is compiled with less effort (`EFFORTS`), since its user waits for the compiler, not for the
-program. Measured in CPU seconds of a first and ms of a second fit, at full effort, 1 and 0: mixture of irises 15.3, 13.2, 8.1 and
-2000, 2200, 3000; mixture of 10,000 × 8 11.3, 9.9, 7.0 and 820, 770, 2300; chain of 1,000 steps 10.2, 7.9, 4.9 and 140, 100, 200.
+Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an iteration. The option may
+leave XLA; so it is tried once on a trivial program, and left out if refused. Never beside `xla_backend_optimization_level` 0: small
+programs then compile a third faster, and sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
 
 jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's threads, and waits for them on
 one of these threads: two such calls at once on two cores wait for ever. Within our own programs, and only on machines with few
@@ -22,11 +19,8 @@ import os
 from collections.abc import Callable
 
 import jax
-import numpy as np
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-EFFORTS = ((4_096, 0), (65_536, 1))  # numbers in a program's arguments, up to which LLVM optimises at this level
-LEVEL = "xla_backend_optimization_level"
 CORES = 8  # with more threads than calls that can meet, none blocks
 LAPACK = 150_000  # multiplications of a batch
 
@@ -34,25 +28,17 @@ _OURS: contextvars.ContextVar[bool] = contextvars.ContextVar("ours", default=Fal
 
 
 @functools.cache
-def _options(effort: int | None) -> dict | None:
-    """The compiler's options of this backend, None where it takes none of ours."""
+def _options() -> dict | None:
     if jax.default_backend() != "cpu":
         return None
-    if effort is not None:
-        options = {**(_options(None) or {}), LEVEL: effort}
-        return options if _taken(options) else _options(None)
     if (os.cpu_count() or 1) <= CORES:
         with contextlib.suppress(Exception):
             _one_by_one()
-    return OPTIONS if _taken(OPTIONS) else None
-
-
-def _taken(options: dict) -> bool:
     try:
-        jax.jit(lambda x: x, compiler_options=options).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()
     except Exception:
-        return False
-    return True
+        return None
+    return OPTIONS
 
 
 def _one_by_one() -> None:
@@ -83,33 +69,26 @@ def _looped(primitive, rule: Callable, mlir) -> Callable:
     return lower
 
 
-def jit(function: Callable, long: bool | None = None, **keywords) -> Callable:
+def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
-        long: whether the program will run for long: True lets XLA take longer to compile it (with its fusion emitters, whose
-            exponentials and logarithms are vectors), False takes its usual effort; by default the effort follows the sizes of the arrays.
+        long: the program will run for long, so that XLA may take longer to compile it (with its fusion emitters, whose exponentials
+            and logarithms are vectors).
     """
-    compiled: dict[int | None, Callable] = {}
+    compiled: list[Callable] = []
 
     @functools.wraps(function)
     def call(*args):
-        leaves = jax.tree.leaves(args)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
             return function(*args)  # part of somebody's program, whose options are theirs
-        effort = _effort(leaves) if long is None else None
-        if effort not in compiled:
-            options = None if long else _options(effort)
-            compiled[effort] = jax.jit(function, compiler_options=options, **keywords)
+        if not compiled:
+            options = _options()
+            compiled.append(jax.jit(function, compiler_options=None if long else options, **keywords))
         token = _OURS.set(True)
         try:
-            return compiled[effort](*args)
+            return compiled[0](*args)
         finally:
             _OURS.reset(token)
 
     return call
-
-
-def _effort(leaves: list) -> int | None:
-    size = sum(leaf.size if isinstance(leaf, (jax.Array, np.ndarray)) else 1 for leaf in leaves)
-    return next((level for most, level in EFFORTS if size <= most), None)

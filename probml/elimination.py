@@ -212,7 +212,7 @@ def _sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax
         if len(group) > 1 or logs[group[0]]:
             total = _add([arrays[i] if logs[i] else _log(arrays[i]) for i in group], [scopes[i] for i in group], scope)
             top = _finite_max(total, tuple(range(1, total.ndim)))
-            value, scale = jnp.exp(total - top), scale + top.reshape(-1)
+            value, scale = _exp(total - top), scale + top.reshape(-1)
         shared = value.shape[0] == 1
         operands += [value[0] if shared else value, [u + 1 for u in scope] if shared else [0, *(u + 1 for u in scope)]]
     per_row = any(0 in scope for scope in operands[1::2])
@@ -229,7 +229,7 @@ def _log_step(arrays: tuple, scopes: tuple) -> jax.Array:
     """Sums the last name out of a bucket in log space."""
     total = _add(arrays, scopes, range(1 + max(map(max, scopes))))
     top = _finite_max(total, -1)
-    return _log(jnp.sum(jnp.exp(total - top), -1)) + top[..., 0]
+    return _log(jnp.sum(_exp(total - top), -1)) + top[..., 0]
 
 
 @partial(jax.jit, static_argnums=1)
@@ -283,13 +283,18 @@ def _capped(log: jax.Array) -> jax.Array:
 def _log_sum(total: jax.Array) -> jax.Array:
     """log Σ exp over the middle axis."""
     top = _finite_max(total, 1)
-    return _log(jnp.sum(jnp.exp(total - top), 1)) + top[:, 0]
+    return _log(jnp.sum(_exp(total - top), 1)) + top[:, 0]
 
 
 def _peak(total: jax.Array) -> jax.Array:
     """The maximum over the middle axis; its gradient goes to the lowest maximising index alone."""
     chosen = jnp.argmax(stop_gradient(total), 1, keepdims=True) == jnp.arange(total.shape[1])[:, None]
     return jnp.sum(jnp.where(chosen, total, 0), 1)
+
+
+def _exp(below: jax.Array) -> jax.Array:
+    """exp of logs less their maximum: never above 1, also where XLA computes the two by different roundings (far from 0 in float32)."""
+    return jnp.exp(jnp.where(below > 0, 0.0, below))
 
 
 def _finite_max(log: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:

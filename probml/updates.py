@@ -174,7 +174,8 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))]) for p in points]
         slopes = objective.gradients(together, padded, rowwise)
         natural = [form.read(p, g[: len(p)], b[0].event) for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
-        return [form.mode(n, c, b[0].event) for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
+        onward = [getattr(form, "onward", form.mode) for form in forms]
+        return [then(n, c, b[0].event) for then, n, c, (b, _) in zip(onward, natural, at, groups, strict=True)], natural
 
     forms = [families.FORMS[blocks[0].form] for blocks, _ in groups]
     at = [_packed(params, alike) for alike in groups]

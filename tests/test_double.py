@@ -170,3 +170,11 @@ def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
     assert "in double, since in float32 'y' has too few digits" in fit.status
     np.testing.assert_allclose(fit.params["mean"] - 1.7e9, y.mean() - 1.7e9, atol=0.01)
     np.testing.assert_allclose(fit.log_prob({"y": y}).mean(), -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)
+
+
+def test_a_prior_of_scales_far_from_the_data_costs_no_digits(single):
+    """At the prior's scale of 5e-5 all log densities are about −1e10: the start is made at a scale that the data know."""
+    data = {"y": np.random.default_rng(0).normal(size=50) + np.repeat([0.0, 6.0], 25)}
+    ends = [two_clusters().fit(data, probml.EM(restarts=1), seed=seed) for seed in range(4)]
+    assert all(fit.converged and fit.iterations < 25 and "double" not in fit.status for fit in ends)
+    np.testing.assert_allclose([fit.history[-1] for fit in ends], -114.9453, atol=1e-3)

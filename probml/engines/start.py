@@ -27,6 +27,7 @@ from probml.updates import maximise, transforms
 
 OFF = 0.2  # share of a random table in the first tables of hidden chains
 ALIKE, AWAY = 1e-3, 0.05  # relative differences of parameters that are taken for none, and those that part them
+WIDE = 30.0  # times the spread of the data: a scale further away is no start
 STICKY = 0.7  # share of a state that stays, in the first tables of every other hidden chain
 UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
 
@@ -77,8 +78,9 @@ def need_prior(plan: Plan, engine: str, prior: bool) -> None:
 
 
 def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
-    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the middle of its support."""
-    env, out = dict(known.given), {}
+    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the middle of its support; a scale
+    within WIDE times, or a WIDEth of, the spread of what it scales."""
+    env, out, spreads = dict(known.given), {}, _spreads(plan, known)
     for variable in plan.globals:
         site = plan.structure.sites[variable]
         env[variable] = jnp.zeros(site.shape, jnp.result_type(int))
@@ -95,7 +97,21 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         if site.domain == "positive":
             wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
+            for spread in spreads.get(name, ()):
+                mean = jnp.where(spread > 0, jnp.clip(mean, spread / WIDE, spread * WIDE), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
+    return out
+
+
+def _spreads(plan: Plan, known: Known) -> dict[str, list[jax.Array]]:
+    """Parameters that are scales of seen sites → the largest spreads of these, in which float32 can tell one row from another."""
+    out: dict[str, list[jax.Array]] = {}
+    for name, spread in known.spread.items():
+        site = plan.structure.sites[name]
+        for argument in site.family.scatter:
+            for parameter, use in site.uses.get(argument, {}).items():
+                if use.level <= Level.MOVED:
+                    out.setdefault(parameter, []).append(jnp.max(spread))
     return out
 
 

@@ -42,6 +42,12 @@ class InverseGamma:
         some = (a > 0) | (a != a)  # a broken reading is NaN and must show
         return jnp.where(some, b / jnp.where(some, a, 1.0), jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
 
+    def onward(self, natural, c, event):
+        """Where to read next: at the mode, or where A went lost beside B/c, as far above c as would just have shown it."""
+        _, above = self.points(c, event)
+        lost = (natural["A"] == 0) & (natural["B"] > 0)
+        return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
+
     def moved(self, natural, role, move):
         """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
 
