@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpyro.distributions import biject_to
 
-from probml.engines import EM, Exact, grid
-from probml.fit import Fit
+from probml.engines import EM, Exact
+from probml.fit import Fit, grid
 from probml.language import Bound, ModelError, Refusal
 from probml.parameters import Rule, check, whole
 from probml.tables import DataError

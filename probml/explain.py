@@ -11,7 +11,8 @@ import numpy as np
 
 from probml import chunks, hierarchy
 from probml.blocks import blocks
-from probml.engines import LADDER, NUTS, SVI, Laplace, choose
+from probml.engines import NUTS, SVI, Laplace
+from probml.fitting import LADDER, choose
 from probml.language import Bound, Refusal
 from probml.plan import Plan
 

@@ -7,21 +7,22 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml import asking, chunks, decisions, deterministics, members, queries, reports, saving, tables
+from probml import asking, chunks, decisions, deterministics, fitting, members, queries, reports, saving, tables
 from probml import plan as planning
 from probml.belief import Draws, Normal
 from probml.blocks import blocks
 from probml.calibration import Calibration, judge
 from probml.codes import REFUSE, bounds
 from probml.compiling import jit
-from probml.engines.run import Outcome, Status
+from probml.engines import EM
+from probml.engines.run import Status
 from probml.engines.start import inside
 from probml.factors import Known, log_prior
 from probml.finite import Shifted
@@ -32,14 +33,6 @@ from probml.posterior import Marginals, Posterior, draw_params
 from probml.precision import in_its_own
 from probml.simulation import input_rows, simulate_rows
 from probml.structure import Structure, trace
-
-
-class Seen(NamedTuple):
-    """What a Fit keeps of the data: the shapes of the inputs, which cells were seen, the labels."""
-
-    shapes: dict[str, tuple]
-    pattern: Mapping[str, str]
-    labels: dict[str, tuple]
 
 
 @in_its_own
@@ -82,18 +75,9 @@ class Fit:
     double: bool = field(default=False, repr=False)  # found in double, since float32 has too few digits for it, and asked in double
 
     @classmethod
-    def of(
-        cls,
-        model: Bound,
-        seen: "chunks.Data | Seen",
-        engine: Any,
-        outcome: Outcome,
-        given: dict,
-        table: Any,
-        kept: Any,
-        double: bool = False,
-    ) -> "Fit":
+    def of(cls, model: Bound, found: fitting.Found) -> "Fit":
         """The Fit of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
+        seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a "
@@ -103,10 +87,10 @@ class Fit:
                 "prior=True, fewer components, or more restarts"
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=3)
         if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY):
             text = "; ".join((outcome.status.message, *outcome.notes))
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}", RuntimeWarning, stacklevel=3)
         return cls(
             model,
             {name: _fixed(value) for name, value in outcome.params.items()},
@@ -118,16 +102,16 @@ class Fit:
             outcome.log_evidence,
             outcome.notes,
             seen.labels,
-            given,
+            found.given,
             tuple(sorted(seen.pattern.items())),
             outcome.posterior,
-            table,
+            found.states,
             None,
-            kept,
+            found.kept,
             outcome.belief,
             seen if outcome.belief is not None and isinstance(seen, chunks.Data) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
-            double,
+            found.double,
         )
 
     # What was found
@@ -691,18 +675,14 @@ class Fit:
 
         Cost: that of a fit to one row.
         """
-        from probml.engines import merge
-
-        return merge(self, other)
+        return type(self).of(self.model, fitting.merged(self, other))
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
         """The Fit of further rows together with those already fitted: merge with their statistics, without fitting them alone.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
-        from probml.engines import update
-
-        return update(self, data, weights)
+        return type(self).of(self.model, fitting.updated(self, data, weights))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
@@ -714,6 +694,25 @@ def _fixed(value: Any) -> np.ndarray:
     out = np.array(value)
     out.flags.writeable = False
     return out
+
+
+def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict[int, Fit]:
+    """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in one program.
+
+    A smaller model is the largest one whose states beyond its size are impossible, which holds where their weights then vanish:
+    under maximum likelihood, or a Dirichlet prior of concentration 1.
+
+    Args:
+        models: states of `site` → the model with so many; parameters lead with the axis of the states, or do not have it.
+
+    Returns:
+        states → Fit, the best of the engine's restarts each.
+
+    Raises: as Model.fit, of the largest model.
+    Cost: every iteration is one of the largest model for each restart of each size.
+    """
+    found = fitting.infer_sizes(models, data, site, engine, weights, seed)
+    return {size: Fit.of(models[size], of) for size, of in found.items()}
 
 
 def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:

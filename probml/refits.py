@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import chunks, density, digits, engines
+from probml import chunks, density, digits, fitting
 from probml import plan as planning
 from probml.belief import Draws
 from probml.compiling import jit
@@ -128,8 +128,8 @@ def _fitted(engine: Any, data: chunks.Data, plan: Plan, loaded: tuple, truth: Ma
 
     def attempt() -> _Ran:
         at, its, rows, known = (data, plan, *loaded) if jax.config.jax_enable_x64 == double else _anew(data, plan)
-        outcome = engine.run(at, its, engines.reduced(engine, its, known, rows), known, None, seed, {})
-        return _Ran(its, rows, known, engines.judged(its, outcome, known))
+        outcome = engine.run(at, its, fitting.reduced(engine, its, known, rows), known, None, seed, {})
+        return _Ran(its, rows, known, fitting.judged(its, outcome, known))
 
     ran, note = precise(attempt, lambda ran: ran.outcome, getattr(engine, "prior", True), digits.lost(data))
     with jax.enable_x64(double or note is not None):
@@ -148,7 +148,7 @@ def _values(engine: Any, ran: _Ran, seed: int, draws: int) -> tuple[dict[str, np
             flat = {name: np.asarray(value) for name, value in belief.values.items()}
             return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
         return jax.device_get(belief.draw(plan, known, draws, seed)), False
-    states = engines.states(plan, outcome, known, rows)
+    states = fitting.states(plan, outcome, known, rows)
     if plan.free and outcome.posterior is None:
         raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try probml.NUTS() or probml.Exact()")
     return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known, jax.random.key(seed))), False

@@ -74,7 +74,7 @@ def warn(data: Data, plan: Plan) -> None:
                 text = None if known else _judge(structure, site, parameter, use, role, column)
                 if text is not None:
                     said.add(parameter)
-                    warnings.warn(f"model '{structure.model.name}': {text}", UserWarning, stacklevel=4)
+                    warnings.warn(f"model '{structure.model.name}': {text}", UserWarning, stacklevel=5)
 
 
 def _located(site: Site) -> bool:

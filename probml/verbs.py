@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probml import certificate
-from probml import engines as fitting
+from probml import certificate, fitting
 from probml import explain as explaining
-from probml.fit import known
+from probml.fit import Fit, known
 from probml.language import Bound, ModelError, freeze
 from probml.simulation import simulate_prior
 from probml.structure import intervened, trace
@@ -101,7 +100,7 @@ class Model(Bound):
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
         """
-        return fitting.fit(self, data, engine, weights=weights, seed=seed, start=start)
+        return Fit.of(self, fitting.infer(self, data, engine, weights, seed, start))
 
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
         """A Fit at known parameter values; nothing is fitted.

@@ -13,8 +13,9 @@ from numpyro import plate, sample
 import probml
 from compilations import counted
 from probml import chunks
-from probml.engines import grid, labelling, race
+from probml.engines import labelling, race
 from probml.engines.run import Status
+from probml.fit import grid
 from probml.models import LatentClass, gaussian_mixture, hidden_markov
 
 R = np.random.default_rng(1)
