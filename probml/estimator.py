@@ -26,7 +26,8 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin
     from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight as check_sample_weight
+    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
 
@@ -113,7 +114,7 @@ class Face(BaseEstimator):
         """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were not there."""
         if sample_weight is None:
             return None, None
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise DataError("Sample weights are all zero (sample_weight): at least one sample needs a weight above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
