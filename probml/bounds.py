@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from probml.structure import Structure
 from probml.tables import DataError, Table
+from probml.walk import evaluate
 
 
 def check(structure: Structure, table: Table) -> None:
@@ -28,7 +28,7 @@ def check(structure: Structure, table: Table) -> None:
 
             def at(*row, program=program, site=site):
                 held = (jnp.asarray(v[None], aval.dtype) for v, aval in zip(row, program.in_avals, strict=True))
-                return site.layout(core.jaxpr_as_fun(program)(*held)[0], 0)
+                return site.layout(evaluate(program, *held)[0], 0)
 
             bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(values.shape)
             wrong = values > bound if end == "upper_bound" else values < bound

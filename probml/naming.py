@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
 from probml.codes import bounds, together
 from probml.compiling import jit
 from probml.levels import Level
 from probml.structure import Structure
+from probml.walk import evaluate
 
 if TYPE_CHECKING:
     from probml.chunks import Data
@@ -170,7 +170,7 @@ def _touching(structure: Structure, parameter: str, site: str, child: str) -> ja
                 fill = 0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape) if real else jnp.zeros(spec.shape)
                 env[name] = jnp.full(spec.shape, state, spec.dtype) if name == site else fill.astype(spec.dtype)
             env[parameter] = value
-            out = core.jaxpr_as_fun(program)(*(env[name] for name in takes))
+            out = evaluate(program, *(env[name] for name in takes))
             return jnp.concatenate([jnp.ravel(leaf) for leaf in out if jnp.issubdtype(leaf.dtype, jnp.floating)])
 
         spec = specs[parameter]

@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax.extend import core
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -31,6 +30,7 @@ from probml.language import ROWS, Bound, ModelError, Refusal, chains_of, freeze,
 from probml.markov_chain import MarkovChain, distributions
 from probml.site import Site
 from probml.switches import SETTING
+from probml.walk import ClosedJaxpr, Literal, evaluate
 
 if TYPE_CHECKING:
     import networkx
@@ -275,7 +275,8 @@ class Structure:
         if SETTING in env:
             outputs = env[SETTING](env)
         else:
-            outputs = core.jaxpr_as_fun(program)(
+            outputs = evaluate(
+                program,
                 *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
             )
         return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
@@ -284,7 +285,7 @@ class Structure:
         """The value of a deterministic; of one inside rows for one row, in NumPyro's layout."""
         program, takes = self.programs[name]
         held = (jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
-        return core.jaxpr_as_fun(program)(*held)[0]
+        return evaluate(program, *held)[0]
 
     @functools.cached_property
     def derived(self) -> tuple[str, ...]:
@@ -327,7 +328,7 @@ class Structure:
         program, _ = self.programs[name]
         atom = program.jaxpr.outvars[self.sites[name].arguments.index(argument)]
         held = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
-        value = atom.val if isinstance(atom, core.Literal) else held.get(atom)
+        value = atom.val if isinstance(atom, Literal) else held.get(atom)
         return None if value is None else np.asarray(value)
 
     def check_chains(self, params: Mapping[str, Any]) -> None:
@@ -634,7 +635,7 @@ def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list, ende
         if any(depends[k] for k in at):
             continue
         with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
-            low, high = core.jaxpr_as_fun(levels.restrict(closed, at)[0])()
+            low, high = evaluate(levels.restrict(closed, at)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
             states = None if found[name].count else values[1]
@@ -732,7 +733,7 @@ def _by_use(program, takes: tuple[int, ...]) -> list[int]:
     """The inputs of a program in the order of their first use: parents stand as the user wrote them."""
     number = dict(zip(program.jaxpr.invars, takes, strict=True))
     used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
-    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, core.Literal) and atom in number))
+    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, Literal) and atom in number))
 
 
 def _dtype(site: Site) -> np.dtype:
@@ -754,7 +755,7 @@ def _leaves(
 
 
 def _check_steps(
-    model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: core.ClosedJaxpr
+    model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: ClosedJaxpr
 ) -> None:
     """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
 
@@ -769,7 +770,7 @@ def _check_steps(
             )
     owners: list[str] = []
 
-    def long(steps: int) -> core.ClosedJaxpr:
+    def long(steps: int) -> ClosedJaxpr:
         unfolded = _sites(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
         values = {n: jax.ShapeDtypeStruct(s.shape, _dtype(s)) for n, s in unfolded.items()}
         return jax.make_jaxpr(functools.partial(_leaves, model, owners, steps=steps))(values, _input_specs(specs, steps))
@@ -789,7 +790,7 @@ def _check_steps(
 
 
 def _check_rows(
-    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: core.ClosedJaxpr
+    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: ClosedJaxpr
 ) -> None:
     """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's number or on how many rows there are.
 
@@ -800,7 +801,7 @@ def _check_rows(
         return
     owners: list[str] = []
 
-    def many(rows: int) -> core.ClosedJaxpr:
+    def many(rows: int) -> ClosedJaxpr:
         shapes = {n: tuple(rows if axis == s.row_axis else size for axis, size in enumerate(s.shape)) for n, s in found.items()}
         values = {n: jax.ShapeDtypeStruct(shapes[n], _dtype(s)) for n, s in found.items()}
         given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}

@@ -7,7 +7,7 @@ of an array that may be either of two. Everything that reads jaxprs goes this wa
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 from probml.primitives import Kind, known
 
@@ -40,6 +40,11 @@ def interpret(
         results = rule(eqn, operands) if body is None else interpret(body, [operands[i] for i in taken], constant, rule)
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
+    """The results of a program."""
+    return jaxpr_as_fun(closed)(*values)
 
 
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
