@@ -92,7 +92,8 @@ def _inferred(
         ladder = (engine,)
     start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
     given_start(plan, start)  # refused before anything is shipped or compiled
-    stated.warn(held, plan)
+    if getattr(ladder[0], "prior", True):
+        stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:

@@ -136,6 +136,7 @@ def single():
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:model .* the prior of:UserWarning")  # of far data, which are meant
 def test_float32_agrees_with_float64(case):
     got = single()[case]
     assert isinstance(got, dict), got
