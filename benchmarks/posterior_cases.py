@@ -181,7 +181,7 @@ class Posterior:
     """What the draws of a side's turns tell."""
 
     def __init__(self, side):
-        from probml.diagnostics import effective
+        from probml.posteriors.diagnostics import effective
 
         runs = [ascending(run) for run in side.results()]
         stats = [{name: run.pop(name) for name in ("diverging", "steps")} for run in runs]

@@ -8,88 +8,121 @@ loaded when they are first named.
 import importlib
 from typing import TYPE_CHECKING
 
-from probml.models.bayesian_network import bayesian_network as bayesian_network
-from probml.models.casino import dishonest_casino as dishonest_casino
-from probml.models.experts import hierarchical_mixture_of_experts as hierarchical_mixture_of_experts
-from probml.models.experts import mixture_of_experts as mixture_of_experts
-from probml.models.factor_analysis import factor_analysis as factor_analysis
-from probml.models.factor_analysis import probabilistic_pca as probabilistic_pca
-from probml.models.gaussian_mixture import gaussian_mixture as gaussian_mixture
-from probml.models.generalized_linear import generalized_linear as generalized_linear
-from probml.models.generalized_linear import logistic_regression as logistic_regression
-from probml.models.generalized_linear import softmax_regression as softmax_regression
-from probml.models.hidden_markov import hidden_markov as hidden_markov
-from probml.models.hidden_markov import markov_chain as markov_chain
-from probml.models.kernel_density import kernel_density as kernel_density
-from probml.models.kernel_density import parzen_classifier as parzen_classifier
-from probml.models.learn_structure import learn_structure as learn_structure
-from probml.models.learn_structure import structure_score as structure_score
-from probml.models.linear_classification import linear_support_vector_machine as linear_support_vector_machine
-from probml.models.linear_regression import heteroscedastic_regression as heteroscedastic_regression
-from probml.models.linear_regression import lasso as lasso
-from probml.models.linear_regression import linear_regression as linear_regression
-from probml.models.linear_regression import polynomial as polynomial
-from probml.models.linear_regression import ridge as ridge
-from probml.models.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
-from probml.models.naive_bayes import naive_bayes as naive_bayes
-from probml.models.neural_network import neural_network as neural_network
-from probml.models.perceptron import perceptron as perceptron
-from probml.models.robust_regression import robust_regression as robust_regression
-from probml.models.smoothing import bspline_basis as bspline_basis
-from probml.models.smoothing import smoothing as smoothing
-from probml.models.support_vectors import support_vector_machine as support_vector_machine
-from probml.models.support_vectors import support_vector_regression as support_vector_regression
+from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
+from probml.models.bayesian_networks.learn_structure import learn_structure as learn_structure
+from probml.models.bayesian_networks.learn_structure import structure_score as structure_score
+from probml.models.chains.casino import dishonest_casino as dishonest_casino
+from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
+from probml.models.chains.hidden_markov import markov_chain as markov_chain
+from probml.models.classifiers.linear_classification import linear_support_vector_machine as linear_support_vector_machine
+from probml.models.classifiers.perceptron import perceptron as perceptron
+from probml.models.experts.experts import hierarchical_mixture_of_experts as hierarchical_mixture_of_experts
+from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
+from probml.models.kernels.kernel_density import kernel_density as kernel_density
+from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
+from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
+from probml.models.kernels.support_vectors import support_vector_regression as support_vector_regression
+from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
+from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
+from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
+from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
+from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
+from probml.models.neural_networks.neural_network import neural_network as neural_network
+from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
+from probml.models.regression.generalized_linear import logistic_regression as logistic_regression
+from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
+from probml.models.regression.linear_regression import heteroscedastic_regression as heteroscedastic_regression
+from probml.models.regression.linear_regression import lasso as lasso
+from probml.models.regression.linear_regression import linear_regression as linear_regression
+from probml.models.regression.linear_regression import polynomial as polynomial
+from probml.models.regression.linear_regression import ridge as ridge
+from probml.models.regression.robust_regression import robust_regression as robust_regression
+from probml.models.regression.smoothing import bspline_basis as bspline_basis
+from probml.models.regression.smoothing import smoothing as smoothing
 
 if TYPE_CHECKING:  # for editors
-    from probml.models.bif import read_bif, write_bif  # noqa: F401
-    from probml.models.classifier_faces import GaussianDiscriminant, MixtureDiscriminant, NaiveBayes  # noqa: F401
-    from probml.models.experts_face import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: F401
-    from probml.models.factor_analysis_faces import FactorAnalysis, ProbabilisticPCA  # noqa: F401
-    from probml.models.generalized_linear_faces import GeneralizedLinearModel, RobustRegression  # noqa: F401
-    from probml.models.hidden_markov_face import HiddenMarkov  # noqa: F401
-    from probml.models.kernel_density_faces import KernelDensity, ParzenClassifier  # noqa: F401
-    from probml.models.linear_classifier_faces import (  # noqa: F401
-        FisherDiscriminant,
-        LeastSquaresClassifier,
-        LinearSVM,
-        LogisticRegression,
+    from probml.models.bayesian_networks.bif import (
+        read_bif,  # noqa: F401
+        write_bif,  # noqa: F401
     )
-    from probml.models.mixture_faces import GaussianMixture, LatentClass, MixedMixture, PoissonMixture  # noqa: F401
-    from probml.models.neural_network_faces import NeuralNetworkClassifier, NeuralNetworkRegressor  # noqa: F401
-    from probml.models.perceptron_face import Perceptron  # noqa: F401
-    from probml.models.regression_faces import BayesianLinearRegression, SmoothingSpline  # noqa: F401
-    from probml.models.support_vector_faces import SupportVectorMachine, SupportVectorRegression  # noqa: F401
+    from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.classifiers.discriminant_faces import (
+        GaussianDiscriminant,  # noqa: F401
+        MixtureDiscriminant,  # noqa: F401
+    )
+    from probml.models.classifiers.linear_classifier_faces import (
+        FisherDiscriminant,  # noqa: F401
+        LeastSquaresClassifier,  # noqa: F401
+        LinearSVM,  # noqa: F401
+        LogisticRegression,  # noqa: F401
+    )
+    from probml.models.classifiers.naive_bayes_face import NaiveBayes  # noqa: F401
+    from probml.models.classifiers.perceptron_face import Perceptron  # noqa: F401
+    from probml.models.experts.experts_face import (
+        MixtureOfExperts,  # noqa: F401
+        MixtureOfExpertsClassifier,  # noqa: F401
+    )
+    from probml.models.kernels.kernel_density_faces import (
+        KernelDensity,  # noqa: F401
+        ParzenClassifier,  # noqa: F401
+    )
+    from probml.models.kernels.support_vector_faces import (
+        SupportVectorMachine,  # noqa: F401
+        SupportVectorRegression,  # noqa: F401
+    )
+    from probml.models.latent_factors.factor_analysis_faces import (
+        FactorAnalysis,  # noqa: F401
+        ProbabilisticPCA,  # noqa: F401
+    )
+    from probml.models.mixtures.column_faces import (
+        LatentClass,  # noqa: F401
+        MixedMixture,  # noqa: F401
+        PoissonMixture,  # noqa: F401
+    )
+    from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.neural_networks.neural_network_faces import (
+        NeuralNetworkClassifier,  # noqa: F401
+        NeuralNetworkRegressor,  # noqa: F401
+    )
+    from probml.models.regression.generalized_linear_faces import (
+        GeneralizedLinearModel,  # noqa: F401
+        RobustRegression,  # noqa: F401
+    )
+    from probml.models.regression.regression_faces import (
+        BayesianLinearRegression,  # noqa: F401
+        SmoothingSpline,  # noqa: F401
+    )
 
 _LATE = {
-    "read_bif": "bif",
-    "write_bif": "bif",
-    "GaussianMixture": "mixture_faces",
-    "LatentClass": "mixture_faces",
-    "MixedMixture": "mixture_faces",
-    "PoissonMixture": "mixture_faces",
-    "GaussianDiscriminant": "classifier_faces",
-    "MixtureDiscriminant": "classifier_faces",
-    "NaiveBayes": "classifier_faces",
-    "MixtureOfExperts": "experts_face",
-    "MixtureOfExpertsClassifier": "experts_face",
-    "FactorAnalysis": "factor_analysis_faces",
-    "ProbabilisticPCA": "factor_analysis_faces",
-    "HiddenMarkov": "hidden_markov_face",
-    "KernelDensity": "kernel_density_faces",
-    "ParzenClassifier": "kernel_density_faces",
-    "GeneralizedLinearModel": "generalized_linear_faces",
-    "RobustRegression": "generalized_linear_faces",
-    "FisherDiscriminant": "linear_classifier_faces",
-    "LeastSquaresClassifier": "linear_classifier_faces",
-    "LinearSVM": "linear_classifier_faces",
-    "LogisticRegression": "linear_classifier_faces",
-    "NeuralNetworkClassifier": "neural_network_faces",
-    "NeuralNetworkRegressor": "neural_network_faces",
-    "Perceptron": "perceptron_face",
-    "BayesianLinearRegression": "regression_faces",
-    "SmoothingSpline": "regression_faces",
-    "SupportVectorMachine": "support_vector_faces",
-    "SupportVectorRegression": "support_vector_faces",
+    "read_bif": "bayesian_networks.bif",
+    "write_bif": "bayesian_networks.bif",
+    "GaussianMixture": "mixtures.gaussian_face",
+    "LatentClass": "mixtures.column_faces",
+    "MixedMixture": "mixtures.column_faces",
+    "PoissonMixture": "mixtures.column_faces",
+    "GaussianDiscriminant": "classifiers.discriminant_faces",
+    "MixtureDiscriminant": "classifiers.discriminant_faces",
+    "NaiveBayes": "classifiers.naive_bayes_face",
+    "MixtureOfExperts": "experts.experts_face",
+    "MixtureOfExpertsClassifier": "experts.experts_face",
+    "FactorAnalysis": "latent_factors.factor_analysis_faces",
+    "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
+    "HiddenMarkov": "chains.hidden_markov_face",
+    "KernelDensity": "kernels.kernel_density_faces",
+    "ParzenClassifier": "kernels.kernel_density_faces",
+    "GeneralizedLinearModel": "regression.generalized_linear_faces",
+    "RobustRegression": "regression.generalized_linear_faces",
+    "FisherDiscriminant": "classifiers.linear_classifier_faces",
+    "LeastSquaresClassifier": "classifiers.linear_classifier_faces",
+    "LinearSVM": "classifiers.linear_classifier_faces",
+    "LogisticRegression": "classifiers.linear_classifier_faces",
+    "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
+    "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
+    "Perceptron": "classifiers.perceptron_face",
+    "BayesianLinearRegression": "regression.regression_faces",
+    "SmoothingSpline": "regression.regression_faces",
+    "SupportVectorMachine": "kernels.support_vector_faces",
+    "SupportVectorRegression": "kernels.support_vector_faces",
 }
 __all__ = [
     "bayesian_network",

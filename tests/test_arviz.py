@@ -13,8 +13,9 @@ from scipy import stats
 
 import oracles
 import probml
-from probml import chunks, reports
-from probml.belief import Draws
+from probml.assessment import reports
+from probml.dataset import read
+from probml.posteriors.drawn import Draws
 
 pytest.importorskip("arviz")
 nan = np.nan
@@ -104,7 +105,7 @@ def test_log_likelihoods_equal_enumeration_with_hidden_labels_and_holes():
         "scale": rng.uniform(0.5, 2, size=(2, 3, 3)),
     }
     fit = mixture(k=3).at({name: value[0, 0] for name, value in draws.items()})
-    found = reports.log_likelihood(fit, chunks.read(fit.model, {"x": x}), draws)
+    found = reports.log_likelihood(fit, read.read(fit.model, {"x": x}), draws)
     assert found.shape == (2, 3, 20)
     for c, d in np.ndindex(2, 3):
         at = {name: value[c, d] for name, value in draws.items()}

@@ -10,10 +10,12 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
-from probml import certificate, chunks, refits
-from probml.belief import Draws
-from probml.engines.run import Outcome, Status
-from probml.relabelling import Exchange
+from probml.assessment import certificate, refits
+from probml.dataset import read
+from probml.device import load
+from probml.engines.engine import Outcome, Status
+from probml.posteriors.drawn import Draws
+from probml.posteriors.relabelling import Exchange
 
 nan = np.nan
 
@@ -207,7 +209,7 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
 
 def test_rank_histograms_are_drawn_with_the_rejected_ones_marked(right, tmp_path):
     pytest.importorskip("matplotlib")
-    from probml.models import pictures
+    from probml.models.pictures import fitted as pictures
 
     axes = pictures.calibration(right)
     assert len(axes) == 3 and axes[0].get_title().startswith("beta[0], p =")
@@ -243,9 +245,9 @@ def test_a_hierarchy_with_a_broken_scale_is_rejected_by_nuts():
 def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
     model, sets = regression(), []
     for i in range(3):
-        sets.append(chunks.read(model, {"x": x, "y": model.simulate(seed=i, x=x)["y"]}))
+        sets.append(read.read(model, {"x": x, "y": model.simulate(seed=i, x=x)["y"]}))
     plan = sets[0].plan()
-    loaded = [chunks.load(data, plan) for data in sets]
+    loaded = [load.load(data, plan) for data in sets]
     found = refits.side_by_side(probml.NUTS(draws=400, warmup=200), sets, plan, loaded, 0)
     for data, values in zip(sets, found.values(), strict=True):
         y = data.table.columns["y"].values

@@ -10,7 +10,7 @@ import pytest
 from numpyro import handlers, plate, sample
 
 import probml
-from probml.structure import trace
+from probml.structure.trace import trace
 
 HALF, MOVES = jnp.ones(2) / 2, jnp.array([[0.9, 0.1], [0.2, 0.8]])
 

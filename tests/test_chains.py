@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml import chains
-from probml.chains import Chain
+from probml.elimination import chain_paths, chains
+from probml.elimination.chain_arithmetic import Chain
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3
 WAYS = [(1, False, False), (3, False, False), (6, True, False), (1, False, True)]  # blocks, parallel, wide
@@ -87,13 +87,13 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
-        value = chains.best(held._replace(emission=emission), blocks, wide)
+        value = chain_paths.best(held._replace(emission=emission), blocks, wide)
         return jnp.where(jnp.isfinite(value), value, 0.0).sum()
 
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return slopes, log, chains.maximise(held, blocks, parallel, wide), jax.value_and_grad(hardest)(held.emission)
+        return slopes, log, chain_paths.maximise(held, blocks, parallel, wide), jax.value_and_grad(hardest)(held.emission)
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
     states, one_hot = back(states, blocks), np.asarray(one_hot)
@@ -131,7 +131,7 @@ def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
         jnp.asarray(initial)[None, :, None], jnp.asarray(transition)[None, None, :, :, None], lanes(every, blocks), None
     )
     one = held._replace(emission=held.emission[..., :blocks])
-    predicted, filtered, before = jax.jit(lambda c: chains.filtered(c, blocks, parallel, wide))(one)
+    predicted, filtered, before = jax.jit(lambda c: chain_paths.filtered(c, blocks, parallel, wide))(one)
     for t in range(STEPS):
         block, step = divmod(t, STEPS // blocks)
         blind = np.where(np.arange(t + 1)[:, None] == t, 0.0, emission[: t + 1])
@@ -139,7 +139,7 @@ def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
         np.testing.assert_allclose(predicted[step, 0, :, block], state[-1], atol=1e-12)
         np.testing.assert_allclose(before[step, 0, block], log, atol=1e-10)
         np.testing.assert_allclose(filtered[step, 0, :, block], enumerate_paths(initial, moves, emission[: t + 1])[1][-1], atol=1e-12)
-    _, states = jax.jit(lambda c: chains.draw(c, jax.random.key(1), blocks, parallel, wide))(held)
+    _, states = jax.jit(lambda c: chain_paths.draw(c, jax.random.key(1), blocks, parallel, wide))(held)
     codes = back(states, blocks)[..., 0] @ STATES ** np.arange(STEPS)[::-1]
     share, q = np.bincount(codes, minlength=STATES**STEPS) / draws, enumerate_paths(initial, moves, emission)[-1]
     error = np.abs(share - q).sum()
@@ -165,7 +165,7 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
 
         @jax.jit
         def both(c, b=blocks, p=parallel):
-            return jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c), chains.maximise(c, b, p)
+            return jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c), chain_paths.maximise(c, b, p)
 
         (value, slope), (_, states) = both(held)
         found[precision, blocks, parallel] = float(value), np.asarray(slope.transition[0, 0, ..., 0], float), back(states, blocks)
@@ -191,4 +191,4 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
         value, slope = jax.value_and_grad(lambda c: chains.evidence(c, 1, False, True).sum())(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
-        assert tuple(np.asarray(chains.maximise(held, wide=True)[1])[:, 0, 0]) == want[3]
+        assert tuple(np.asarray(chain_paths.maximise(held, wide=True)[1])[:, 0, 0]) == want[3]

@@ -11,7 +11,7 @@ from numpyro import plate, sample
 from scipy import stats
 
 import probml
-from probml import chunks
+from probml.dataset import read
 
 pytest.importorskip("arviz")
 nan = np.nan
@@ -165,7 +165,7 @@ def test_fits_to_other_rows_are_refused(pair, mixtures):
     short = {"slope": data["slope"], "flat": {name: value[:20] for name, value in data["flat"].items()}}
     with pytest.raises(probml.DataError, match="'slope' saw 24 rows, 'flat' 20"):
         probml.compare(fits, short)
-    holding = dataclasses.replace(fits["slope"], data=chunks.read(regression(), data["slope"]))
+    holding = dataclasses.replace(fits["slope"], data=read.read(regression(), data["slope"]))
     assert len(probml.compare({"slope": holding})) == 1
     with pytest.raises(probml.DataError, match="'slope' was fitted to 24 rows, the data have 20"):
         probml.compare({"slope": holding}, {name: value[:20] for name, value in data["slope"].items()})
@@ -213,7 +213,7 @@ def test_bad_requests_are_refused_by_name(pair):
 
 def test_a_comparison_is_drawn_with_its_standard_errors(table, tmp_path):
     pytest.importorskip("matplotlib")
-    from probml.models import pictures
+    from probml.models.pictures import fitted as pictures
 
     ax = pictures.comparison(table, "elpd_loo")
     assert [label.get_text() for label in ax.get_yticklabels()] == ["slope", "flat"]

@@ -8,7 +8,7 @@ import pytest
 from numpyro import factor, sample
 
 import probml
-from probml.decisions import risk, thresholds
+from probml.assessment.decisions import risk, thresholds
 
 P = np.array([[0.9, 0.1], [0.6, 0.4], [0.48, 0.52]])
 DEAR = np.array([[0.0, 1.0], [5.0, 0.0]])
@@ -222,7 +222,7 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
 def test_a_reliability_curve_is_drawn_with_its_bins(honest, tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("sklearn")
-    from probml.models import pictures
+    from probml.models.pictures import fitted as pictures
 
     y, p = honest
     report = probml.calibration(np.array(["a", "b", "c"])[y], p, ["a", "b", "c"])

@@ -15,7 +15,7 @@ from numpyro.infer.reparam import LocScaleReparam, TransformReparam
 
 import probml
 from cases import fitted
-from probml.structure import trace
+from probml.structure.trace import trace
 
 nan = np.nan
 EFFECT = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])

@@ -9,9 +9,9 @@ from numpyro import plate, sample
 from scipy.special import gammaln
 
 import probml
-from probml import chunks, digits
+from probml.dataset import digits, read
 from probml.engines.double import precise
-from probml.engines.run import Outcome, Status
+from probml.engines.engine import Outcome, Status
 
 
 @probml.model
@@ -148,7 +148,7 @@ def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted(
     x, y = rng.normal(size=(2, 50))
 
     def lost(x, y):
-        return digits.lost(chunks.read(line(), {"x": x, "y": y}))
+        return digits.lost(read.read(line(), {"x": x, "y": y}))
 
     far = np.where(np.arange(50) % 5, y + 1e9, np.nan)
     assert lost(x, y) is None and lost(x + 1000, y - 1000) is None

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml import elimination, levelwise
-from probml.elimination import Factor, draw, evidence, maximise, maximise_value, min_fill, remainder, sum_out, widest
+from probml.elimination import elimination, levelwise
+from probml.elimination.elimination import Factor, draw, evidence, maximise, maximise_value, remainder, sum_out
+from probml.elimination.orders import min_fill, widest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import oracles

@@ -14,7 +14,9 @@ from sklearn.mixture import GaussianMixture
 import cases
 import probml
 from cases import MIXTURES, ROWS, fitted, log_posterior, mixture, nan
-from probml import chunks, plan
+from probml.dataset import read
+from probml.device import load
+from probml.plan import plan
 
 every = pytest.mark.parametrize("name", MIXTURES)
 some = pytest.mark.parametrize("name", ["scale", "covariance", "mixed"])  # L-BFGS, closed form, several families
@@ -109,8 +111,8 @@ def test_seven_chunks_give_what_one_gives(name, monkeypatch):
     model, data, start, _ = mixture(name)
     one = few(name)
     monkeypatch.setattr(plan, "CHUNK", 1)
-    held = chunks.read(model, data)
-    assert chunks.load(held, held.plan())[0].weights.shape[0] == 7
+    held = read.read(model, data)
+    assert load.load(held, held.plan())[0].weights.shape[0] == 7
     seven = fitted(model, data, FEW, start=start)
     same(one.params, seven.params, close(name))
     np.testing.assert_allclose(one.history, seven.history, rtol=1e-8)

@@ -15,8 +15,8 @@ from numpyro import sample
 from numpyro.infer.util import log_density
 
 import probml
-from probml import exchange, primitives
-from probml.walk import equations
+from probml.jaxpr import exchangeability, primitives
+from probml.jaxpr.walk import equations
 
 N, T, D, K = 11, 4, 3, 5  # rows, a row's own axes, entries of a shared table; no function makes another multiple of 11
 CODES = np.arange(N) * 2 % D
@@ -250,7 +250,7 @@ def everything():
 @pytest.fixture(scope="module")
 def verdicts(traced):
     return {
-        name: exchange.mixes(closed, [0 if a in ROW else None for a in arguments(name)], N)[0] for name, closed in traced.items()
+        name: exchangeability.mixes(closed, [0 if a in ROW else None for a in arguments(name)], N)[0] for name, closed in traced.items()
     }
 
 
@@ -308,7 +308,7 @@ def test_what_is_put_into_a_reference_is_taken_for_data():
 
     if not hasattr(jax, "new_ref"):
         pytest.skip("this JAX has no references")
-    assert exchange.mixes(jax.make_jaxpr(through)(np.ones(N)), [0], N) != [""]
+    assert exchangeability.mixes(jax.make_jaxpr(through)(np.ones(N)), [0], N) != [""]
 
 
 def test_a_table_as_long_as_the_rows_of_the_trace_is_no_axis_of_rows():
@@ -321,7 +321,7 @@ def test_a_table_as_long_as_the_rows_of_the_trace_is_no_axis_of_rows():
     def many(rows):
         return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((rows,), int))
 
-    assert exchange.looks(many(1), many, [0]) == [""]
+    assert exchangeability.looks(many(1), many, [0]) == [""]
 
 
 # Models that the check lets through

@@ -9,7 +9,7 @@ import pytest
 
 import probml
 from oracles import log_sum
-from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
+from probml.models import MixtureOfExperts, MixtureOfExpertsClassifier, hierarchical_mixture_of_experts, mixture_of_experts
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone  # noqa: E402
@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
-from probml.models import MixtureOfExperts, MixtureOfExpertsClassifier  # noqa: E402
+  # noqa: E402
 
 nan = np.nan
 RNG = np.random.default_rng(0)

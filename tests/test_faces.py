@@ -22,15 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import (
-    GaussianDiscriminant,
-    GaussianMixture,
-    LatentClass,
-    MixedMixture,
-    MixtureDiscriminant,
-    NaiveBayes,
-    PoissonMixture,
-)
+from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixedMixture, MixtureDiscriminant, NaiveBayes, PoissonMixture
 
 nan = np.nan
 X, Y = load_iris(return_X_y=True)

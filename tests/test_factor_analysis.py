@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from probml.models import factor_analysis, probabilistic_pca
+from probml.models import FactorAnalysis, ProbabilisticPCA, factor_analysis, probabilistic_pca
 
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_breast_cancer, load_wine  # noqa: E402
@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
-from probml.models import FactorAnalysis, ProbabilisticPCA  # noqa: E402
+  # noqa: E402
 
 nan = np.nan
 SLOW = pytest.mark.slow

@@ -12,8 +12,7 @@ from scipy import integrate, special, stats
 
 import probml
 from cases import nan
-from probml import families
-from probml.families import linear
+from probml.families import log_linear, registry
 
 EXACT = 1e-12
 STATES, CELLS, K, ROWS = 3, 2, 4, 40
@@ -70,7 +69,7 @@ def compiled(family):
 
 def natural_of(distribution, shape=GRID):
     """The natural parameters of a distribution with batch axes (states, cells), and its family's density."""
-    family = families.likelihood(distribution)
+    family = registry.likelihood(distribution)
     arguments = {a: np.asarray(v) for a, v in family.arguments(distribution).items()}
     arguments = {a: np.broadcast_to(v, (*shape, *v.shape[v.ndim - family.argument_event[a] :])) for a, v in arguments.items()}
     natural, density = compiled(family)
@@ -156,7 +155,7 @@ def test_rising_factorials_keep_their_digits():
     a, x = np.array([1e-3, 0.3, 7.9, 8.1, 1e3, 1e6, 1e9])[:, None], np.array([0.0, 0.5, 1.0, 3.0, 7.0])
     whole = np.array([1.0, 3.0, 7.0])
     exact = np.stack([np.log(a + np.arange(int(n))).sum(1) for n in whole], 1)
-    rising = jax.jit(linear.rising)
+    rising = jax.jit(log_linear.rising)
     np.testing.assert_allclose(rising(a, whole), exact, rtol=2e-12)
     np.testing.assert_allclose(rising(a[:4], x), special.gammaln(a[:4] + x) - special.gammaln(a[:4]), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(rising(a.astype(np.float32), whole.astype(np.float32)), exact, rtol=1e-5)

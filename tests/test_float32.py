@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
-from probml.models import (  # noqa: E402
+from probml.models import (
     BayesianLinearRegression,
     GaussianDiscriminant,
     GaussianMixture,

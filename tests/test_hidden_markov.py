@@ -15,12 +15,12 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.models import dishonest_casino, hidden_markov, markov_chain
+from probml.models import HiddenMarkov, dishonest_casino, hidden_markov, markov_chain
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone  # noqa: E402
 
-from probml.models import HiddenMarkov  # noqa: E402
+  # noqa: E402
 
 nan = np.nan
 SLOW = pytest.mark.slow

@@ -9,8 +9,10 @@ from jax.flatten_util import ravel_pytree
 from numpyro import plate, sample
 
 import probml
-from probml import centring, chunks, density, hierarchy
-from probml.factors import Known
+from probml.dataset import read
+from probml.device.rows import Known
+from probml.evidence import centring, density
+from probml.plan import hierarchy
 
 EFFECT, ERROR = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])  # Rubin (1981)
 
@@ -82,7 +84,7 @@ def test_explain_says_which_parameters_make_the_hierarchy():
 
 
 def effects_of(model, data):
-    held = chunks.read(model, data)
+    held = read.read(model, data)
     return {tie.name: tie.others for tie in hierarchy.ties(held.plan(), held.table.rows)}
 
 
@@ -154,7 +156,7 @@ def effects(kind: str):
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
     """There and back again, and the volume that of the Jacobian by automatic differentiation."""
-    plan = chunks.read(effects(kind=kind), {"y": np.zeros(4)}).plan()
+    plan = read.read(effects(kind=kind), {"y": np.zeros(4)}).plan()
     share = round(share) if kind in ("vector", "walk") else share  # of vectors: whole
     known = Known({}, {}, {}, centring={name: zero + share for name, zero in centring.none(plan).items()})
     assert set(known.centring) == {"b"}
@@ -180,7 +182,7 @@ def test_effects_that_the_data_tell_keep_their_own_coordinates():
             sample("y", dist.Normal(theta[group], 1.0))
 
     def shares(told, n=60):
-        plan = chunks.read(many(n=n), {"group": np.arange(n), "y": np.zeros(n)}).plan()
+        plan = read.read(many(n=n), {"group": np.arange(n), "y": np.zeros(n)}).plan()
         point, known = {"tau": np.array(1.0), "theta": np.zeros(n)}, Known({}, {}, {}, centring=centring.none(plan))
         u = np.resize([1.0, -1.0], n) * told / (1 + told)  # the mode of ε where the data say ±1
         return centring.balanced(plan, point, known, {"theta": u}, {"theta": np.eye(n) * (1 + told)})["theta"]

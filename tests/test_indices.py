@@ -11,12 +11,12 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml import chunks
-from probml.belief import Draws
-from probml.fit import Fit
-from probml.indices import Axis
-from probml.structure import structure_of
-from probml.tables import DataError
+from probml.dataset import read as reading
+from probml.errors import DataError
+from probml.interface.fit import Fit
+from probml.posteriors.drawn import Draws
+from probml.structure.indices import Axis
+from probml.structure.trace import structure_of
 
 # Facts of the structure: random programs against NumPy with strict bounds
 
@@ -240,13 +240,13 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
         for h in range(-3, 9):
             fine = 0 <= g * 3 + h < 12 and 0 <= g // 2 < 3 and h >= 0 and h < 5
             try:
-                found = bool(chunks.read(known.model, {"g": [0, g], "h": [0, h]}))
+                found = bool(reading.read(known.model, {"g": [0, g], "h": [0, h]}))
             except DataError as error:
                 found = False
                 assert "in row 1" in str(error)
             assert found == fine, (g, h)
     with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 in row 0 make the index 12 of a \(axis 0\); expected 0 … 11"):
-        chunks.read(known.model, {"g": [3], "h": [3]})
+        reading.read(known.model, {"g": [3], "h": [3]})
 
 
 def test_an_index_into_a_row_of_indices_checks_both():
@@ -375,10 +375,10 @@ def test_an_index_along_the_steps_of_a_chain_is_checked_and_padding_is_not():
 
     known = probml.model(steps)().at({"a": np.array([0.0, 9.0])}, labels={"group": ("day", "night")})
     x = [np.zeros(3), np.zeros(2)]
-    read = chunks.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]}, known.names)
+    read = reading.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]}, known.names)
     assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 1]]
     with pytest.raises(DataError, match="'group' has 3 in row 1, cell 1; its axis has 2 entries, 1 … 2"):
-        chunks.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})
+        reading.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})
 
 
 # Labels
@@ -455,11 +455,11 @@ def matches(n: int, home, away):
 
 def test_inputs_that_index_one_axis_share_their_labels():
     data = {"home": ["rome", "oslo"], "away": ["oslo", "bern"], "win": [1, 0]}
-    read = chunks.read(matches(3), data)
+    read = reading.read(matches(3), data)
     assert read.labels["home"] == read.labels["away"] == ("bern", "oslo", "rome")
     assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [1, 0]
     with pytest.raises(DataError, match="'home' holds labels and 'away' codes"):
-        chunks.read(matches(3), {**data, "away": [0, 1]})
+        reading.read(matches(3), {**data, "away": [0, 1]})
 
 
 def test_labels_outlive_saving_intervening_and_pickling(tmp_path):
@@ -613,5 +613,5 @@ def test_the_structure_is_traced_with_whole_numbers_only_where_they_index():
 
     known = probml.model(mixed)().at({"a": np.arange(3.0)})
     assert known.predict({"g": [1.0, 2.0], "x": [0.5, 0.25]}).tolist() == [0.5, 0.5]
-    read = chunks.read(known.model, {"g": [1.0, 2.0], "x": [0.5, 0.25]})
+    read = reading.read(known.model, {"g": [1.0, 2.0], "x": [0.5, 0.25]})
     assert read.structure.indexed["g"].parameters == (("a", 0),)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from oracles import log_sum
-from probml.models import kernel_density
-from probml.models.kernel_density import left_out
+from probml.models import KernelDensity, ParzenClassifier, kernel_density
+from probml.models.kernels.kernel_density import left_out
 
 pytest.importorskip("sklearn")
 from scipy.stats import gaussian_kde  # noqa: E402
@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
-from probml.models import KernelDensity, ParzenClassifier  # noqa: E402
+  # noqa: E402
 
 nan = np.nan
 SLOW = pytest.mark.slow

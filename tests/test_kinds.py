@@ -23,7 +23,7 @@ from probml.models import (
     bayesian_network,
     learn_structure,
 )
-from probml.models.kinds import discrete, tied, usual
+from probml.models.frames.kinds import discrete, tied, usual
 
 
 @pytest.fixture(scope="module")

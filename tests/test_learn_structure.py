@@ -12,10 +12,10 @@ from scipy.special import gammaln
 
 import probml
 from compilations import counted
-from probml.models import scores as scoring
-from probml.models.learn_structure import learn_structure, structure_score
-from probml.models.scores import Scores
-from probml.models.variables import read
+from probml.models.bayesian_networks import scores as scoring
+from probml.models.bayesian_networks.learn_structure import learn_structure, structure_score
+from probml.models.bayesian_networks.scores import Scores
+from probml.models.bayesian_networks.variables import read
 
 DISCRETE = ["asia", "learning.test", "lizards", "alarm", "hailfinder"]
 GAUSSIAN = ["gaussian.test", "clgaussian.test"]

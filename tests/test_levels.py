@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 from numpyro.distributions import Normal
 
-from probml.levels import Level, Use, classify, dependencies, restrict
+from probml.jaxpr.levels import Level, Use, classify, dependencies, restrict
 
 AFFINE, GENERAL, COPY = Use(Level.AFFINE), Use(Level.GENERAL), Use(Level.MOVED)
 

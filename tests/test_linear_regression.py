@@ -23,7 +23,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import probml
 from probml.models import (
     BayesianLinearRegression,
-    evidence,
     gaussian_mixture,
     heteroscedastic_regression,
     lasso,
@@ -31,6 +30,7 @@ from probml.models import (
     polynomial,
     ridge,
 )
+from probml.models.regression import evidence
 
 nan = np.nan
 TIGHT = 1e-9

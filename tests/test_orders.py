@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from probml.models.bif import _text, parse
-from probml.orders import best_order, min_fill, widest, work
+from probml.elimination.orders import best_order, min_fill, widest, work
+from probml.models.bayesian_networks.bif import _text, parse
 
 
 def graph(seed, size=7, scopes=9, states=(2, 6)):

@@ -15,7 +15,10 @@ from scipy import special, stats
 
 import probml
 from compilations import counted
-from probml import chunks, density, diagnostics, relabelling
+from probml.dataset import read
+from probml.device import load
+from probml.evidence import density
+from probml.posteriors import diagnostics, relabelling
 
 RANDOM = np.random.default_rng(0)
 
@@ -101,9 +104,9 @@ def test_a_bounded_parameter_agrees_with_its_beta_posterior(name):
 
 def test_the_density_of_unbounded_coordinates_is_numpyros_own():
     model = mixture(k=2)
-    held = chunks.read(model, {"x": TWO[:30]}).trimmed()
+    held = read.read(model, {"x": TWO[:30]}).trimmed()
     plan = held.plan()
-    rows, known = chunks.load(held, plan)
+    rows, known = load.load(held, plan)
     params = {"weights": jnp.array([0.3, 0.7]), "mean": jnp.array([-1.0, 2.0]), "scale": jnp.array([0.5, 2.0])}
     u = density.flat(plan, params, known)
     value, gradient = jax.jit(density.posterior(plan, known, rows))(u)
@@ -198,9 +201,9 @@ def test_sites_outside_rows_are_drawn_with_each_draw_of_the_parameters():
 
 def test_exchangeable_states_are_found_and_others_are_not():
     def found(model, data, params):
-        held = chunks.read(model, data).trimmed()
+        held = read.read(model, data).trimmed()
         plan = held.plan()
-        rows, known = chunks.load(held, plan)
+        rows, known = load.load(held, plan)
         return relabelling.exchanges(plan, params, known, rows)
 
     params = {"weights": np.array([0.3, 0.7]), "mean": np.array([-1.0, 2.0]), "scale": np.array([0.5, 2.0])}

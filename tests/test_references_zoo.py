@@ -14,15 +14,7 @@ import pytest
 import probml
 
 pytest.importorskip("sklearn")
-from probml.models import (  # noqa: E402
-    GaussianDiscriminant,
-    GaussianMixture,
-    LatentClass,
-    MixtureDiscriminant,
-    NaiveBayes,
-    PoissonMixture,
-    naive_bayes,
-)
+from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixtureDiscriminant, NaiveBayes, PoissonMixture, naive_bayes
 
 SEARCH = {"prior": False, "n_init": 20, "tol": 1e-10, "max_iter": 5000, "random_state": 0}
 SHORT = 1e-2  # nats a maximum may fall short of the reference: both stop at a tolerance

@@ -10,7 +10,7 @@ import pytest
 from numpyro import handlers, plate, sample
 
 import probml
-from probml.structure import peel
+from probml.structure.recorder import peel
 
 nan = np.nan
 
@@ -149,7 +149,7 @@ def values(model, data):
 
 
 def model_sites(model, data):
-    from probml import chunks
+    from probml.device import load as chunks
 
     return dict(chunks.read(model, data).structure.graph().nodes(data=True))
 

@@ -15,8 +15,9 @@ pytest.importorskip("sklearn")
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import SmoothingSpline, bspline_basis, evidence, linear_regression, smoothing
-from probml.models.smoothing import curve, design, smooth_moments
+from probml.models import SmoothingSpline, bspline_basis, linear_regression, smoothing
+from probml.models.regression import evidence
+from probml.models.regression.smoothing import curve, design, smooth_moments
 
 nan = np.nan
 

@@ -11,8 +11,9 @@ from jax.scipy.special import logsumexp
 from numpyro import plate, sample
 
 import probml
-from probml.chunks import load, read
-from probml.engines.start import prior_draws, prior_point
+from probml.dataset.read import read
+from probml.device.load import load
+from probml.engines.start.prior import prior_draws, prior_point
 
 SPIKE, SLAB = 0.4, 3.0
 ROWS = np.random.default_rng(0).normal(size=(40, 2))

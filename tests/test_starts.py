@@ -12,10 +12,10 @@ from numpyro import plate, sample
 
 import probml
 from compilations import counted
-from probml import chunks
-from probml.engines import labelling, race
-from probml.engines.run import Status
-from probml.fit import grid
+from probml.dataset import read
+from probml.engines.engine import Status
+from probml.engines.start import labelling, race
+from probml.interface.fit import grid
 from probml.models import LatentClass, gaussian_mixture, hidden_markov
 
 R = np.random.default_rng(1)
@@ -26,7 +26,7 @@ WORDS = re.compile(r"best of (\d+) starts, reached by (\d+)(; the next is \S+ na
 
 
 def held(model, data):
-    data = chunks.read(model, data)
+    data = read.read(model, data)
     return data, data.plan()
 
 

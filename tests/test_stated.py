@@ -9,7 +9,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml import chunks, stated
+from probml.dataset import read, stated
 from user_models import CASES
 
 
@@ -50,7 +50,7 @@ def groups(count: int, group):
 
 def said(model, data):
     """What is warned of, before anything is fitted."""
-    held = chunks.read(model, data).trimmed()
+    held = read.read(model, data).trimmed()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         stated.warn(held, held.plan())

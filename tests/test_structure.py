@@ -12,8 +12,8 @@ from numpyro import plate, sample
 import cases
 import probml
 from cases import nan
-from probml.levels import Level
-from probml.structure import trace
+from probml.jaxpr.levels import Level
+from probml.structure.trace import trace
 
 
 @probml.model

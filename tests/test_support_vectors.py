@@ -16,9 +16,10 @@ from sklearn.svm import SVC, SVR
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import SupportVectorMachine, SupportVectorRegression, support_vectors
-from probml.models.interior_point import Dense, Products, maximum
-from probml.models.support_vectors import Kernel, solve
+from probml.models import SupportVectorMachine, SupportVectorRegression
+from probml.models.kernels import support_vectors
+from probml.models.kernels.interior_point import Dense, Products, maximum
+from probml.models.kernels.support_vectors import Kernel, solve
 
 nan = np.nan
 X, Y = load_iris(return_X_y=True)

@@ -14,8 +14,12 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import poisson
 
 import probml
-from probml import chunks, density, plan
-from probml.engines import run
+from probml.dataset import read
+from probml.device import load
+from probml.engines import engine as run
+from probml.engines import engine as running
+from probml.evidence import density
+from probml.plan import plan
 
 T = np.arange(12)
 Y = np.array([4, 5, 4, 1, 6, 3, 1, 0, 1, 2, 0, 1])
@@ -59,7 +63,7 @@ SLOW = ("an index", "a jump", "twice the same", "one of two", "a comparison with
 def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch):
     rate, count, more = PROGRAMS[name]
     model, at = change_point(rate, **more), {"a": jnp.asarray(3.5), "b": jnp.asarray(1.2)}
-    held = chunks.read(model, DATA)
+    held = read.read(model, DATA)
     made = held.plan()
     assert [len(found.looks) for found in made.switches.values()] == ([count] if count else [])
     seen = {k: jnp.asarray(v) for k, v in DATA.items()}
@@ -89,7 +93,7 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
     value, slope = jax.value_and_grad(by_hand)(at)
     for size in (16, 4):
         monkeypatch.setattr(plan.Plan, "chunk_rows", lambda self, copies=1, size=size: size)
-        rows, known = chunks.load(held, made)
+        rows, known = load.load(held, made)
         assert (rows.weights.shape[0] > 1) == (size == 4)
         found = jax.jit(lambda u, known, rows: density.value_and_gradient(made, lambda u: (u, 0.0), u, known, rows))(at, known, rows)
         np.testing.assert_allclose(found[0], value, rtol=1e-5)
@@ -111,7 +115,7 @@ def test_every_comparison_has_its_own_side_where_numbers_are_equal():
     times = np.array([3, 3, 1, 7, 12, 3, 40, 40, 0])
     data = {f"y{i}": np.random.default_rng(i).poisson(2.0, 9) for i in range(12)}
     model, want = compared(), np.zeros(40)
-    made = chunks.read(model, {"t": times, **data}).plan()
+    made = read.read(model, {"t": times, **data}).plan()
     assert len(made.ordered) == 12 and not made.others.touching
     for k, tau in enumerate(range(1, 41)):
         for i, f in enumerate([*compare, *turned]):
@@ -158,8 +162,8 @@ def test_the_cost_is_linear_in_the_states():
     costs = []
     for states in (100, 400):
         model = change_point(PROGRAMS["a slope"][0], states)  # no switches: every row at every state
-        held = chunks.read(model, DATA)
-        rows, known = chunks.load(held, held.plan())
+        held = read.read(model, DATA)
+        rows, known = load.load(held, held.plan())
         made = held.plan()
         program = jax.jit(lambda u, known, rows, made=made: density.posterior(made, known, rows)(u))
         found = program.lower(jnp.zeros(2), known, rows).compile().cost_analysis()
@@ -170,9 +174,9 @@ def test_the_cost_is_linear_in_the_states():
 def test_states_behind_switches_cost_no_density_each():
     costs = {}
     for name in ("where", "a slope"):
-        held = chunks.read(change_point(PROGRAMS[name][0], 400), DATA)
+        held = read.read(change_point(PROGRAMS[name][0], 400), DATA)
         made = held.plan()
-        rows, known = chunks.load(held, made)
+        rows, known = load.load(held, made)
         program = jax.jit(lambda u, known, rows, made=made: density.posterior(made, known, rows)(u))
         found = program.lower(jnp.zeros(2), known, rows).compile().cost_analysis()
         costs[name] = (found[0] if isinstance(found, list) else found).get("transcendentals", 0.0)
@@ -188,12 +192,12 @@ def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
     for watched, said in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(run, "DELAY", 0.05)
         monkeypatch.setattr(sys, "stderr", watched)
-        with run.Progress("NUTS", 100, False):
+        with running.Progress("NUTS", 100, False):
             time.sleep(0.4)
         assert ("NUTS" in watched.getvalue() and "preparing" in watched.getvalue()) == said
     monkeypatch.setattr(run, "DELAY", 10.0)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with run.Progress("NUTS", 100, False) as bar:  # a short one stays silent
+    with running.Progress("NUTS", 100, False) as bar:  # a short one stays silent
         bar.update(100, 1.0)
     assert sys.stderr.getvalue() == ""
 
@@ -201,18 +205,18 @@ def test_a_long_run_shows_itself_where_somebody_looks_on(monkeypatch):
 def test_work_within_work_shows_one_bar_and_does_not_begin_its_ten_seconds_anew(monkeypatch):
     monkeypatch.setattr(run, "DELAY", 0.5)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with run.Progress("Laplace", None, False) as outer:
+    with running.Progress("Laplace", None, False) as outer:
         time.sleep(0.3)
-        with run.Progress("EM", 100, False) as inner:
+        with running.Progress("EM", 100, False) as inner:
             time.sleep(0.4)  # 0.7 s of the whole
             assert inner.bar is not None and outer.bar is None
         assert "EM" in sys.stderr.getvalue() and "Laplace" not in sys.stderr.getvalue()
         time.sleep(0.8)
         assert "Laplace: 00:0" in sys.stderr.getvalue() and "working" in sys.stderr.getvalue()
-        with run.Progress("EM", 100, True):  # asked for: at once, in the other's place
+        with running.Progress("EM", 100, True):  # asked for: at once, in the other's place
             assert outer.bar is None
         assert outer.bar is not None
-    assert outer.bar.disable and run.Progress._open.innermost is None
+    assert outer.bar.disable and running.Progress._open.innermost is None
 
 
 @pytest.mark.parametrize("engine", [probml.Laplace(), probml.Exact()], ids=["Laplace", "Exact"])

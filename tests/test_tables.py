@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from probml.tables import DataError, Expected, read, read_weights, to_labels
+from probml.dataset.tables import Expected, read, read_weights, to_labels
+from probml.errors import DataError
 
 
 def real(name="x", cells=(), **more):

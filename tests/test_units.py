@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 import probml.models
-from probml.estimator import Face
+from probml.estimators.face import Face
 from probml.models import (
     BayesianLinearRegression,
     FactorAnalysis,
@@ -42,7 +42,7 @@ from probml.models import (
     SupportVectorRegression,
     gaussian_mixture,
 )
-from probml.models.units import moments
+from probml.models.frames.units import moments
 
 ROWS = np.arange(0, 150, 2)
 X, Y = (part[ROWS] for part in load_iris(return_X_y=True))

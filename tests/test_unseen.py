@@ -12,8 +12,8 @@ from numpyro import plate, sample
 from scipy.stats import multivariate_normal, multivariate_t
 
 import probml
-from probml.families import unseen
-from probml.families.multivariate_normal import MultivariateNormal
+from probml.families import marginal_normal
+from probml.families.likelihoods.multivariate_normal import MultivariateNormal
 from probml.models import gaussian_mixture
 
 FAMILY = MultivariateNormal()
@@ -46,7 +46,7 @@ def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch)
     random = np.random.default_rng(d)
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
     x, seen, weight = random.normal(size=(40, 1, d)), holes(random, 40, d)[:, None], random.random((40, 3))
-    found = unseen.locate(seen, switch)
+    found = marginal_normal.locate(seen, switch)
 
     @jax.jit
     def fast(loc, covariance):
@@ -55,7 +55,7 @@ def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch)
 
     @jax.jit
     def slow(loc, covariance):
-        return unseen.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x), jnp.asarray(seen))
+        return marginal_normal.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x), jnp.asarray(seen))
 
     expected = np.stack([marginal(x[:, 0], seen[:, 0], loc[j, 0], covariance[j, 0]) for j in range(3)], 1)
     np.testing.assert_allclose(fast(loc, covariance), expected, atol=1e-10)
@@ -72,12 +72,12 @@ def test_two_dimensions_equal_brute_integration():
     grid = np.linspace(-15, 15, 4001)
     joint = multivariate_normal(loc, covariance).pdf(np.stack([np.full_like(grid, 0.3), grid], 1))
     step = grid[1] - grid[0]
-    log = unseen.log_density(loc, covariance, np.nan_to_num(row), seen)[0]
+    log = marginal_normal.log_density(loc, covariance, np.nan_to_num(row), seen)[0]
     np.testing.assert_allclose(log, np.log(joint.sum() * step), atol=1e-10)
-    mean = unseen.fill(loc, covariance, np.nan_to_num(row), seen)[0]
+    mean = marginal_normal.fill(loc, covariance, np.nan_to_num(row), seen)[0]
     np.testing.assert_allclose(mean, [0.3, (grid * joint).sum() / joint.sum()], atol=1e-10)
     draws = random.multivariate_normal(loc, covariance, 200_000)
-    filled = unseen.fill(draws, covariance, np.broadcast_to(np.nan_to_num(row), draws.shape), np.broadcast_to(seen, draws.shape))
+    filled = marginal_normal.fill(draws, covariance, np.broadcast_to(np.nan_to_num(row), draws.shape), np.broadcast_to(seen, draws.shape))
     np.testing.assert_allclose(filled[:, 0], 0.3)
     spread = ((grid - mean[1]) ** 2 * joint).sum() / joint.sum()
     np.testing.assert_allclose([filled[:, 1].mean(), filled[:, 1].var()], [mean[1], spread], atol=0.02)
@@ -90,7 +90,7 @@ def test_a_student_t_seen_in_part_is_the_student_t_of_the_sub_vector():
     expected = [
         multivariate_t(loc[s], covariance[np.ix_(s, s)], df=3.5).logpdf(row[s]) if s.any() else 0.0 for row, s in zip(x, seen, strict=True)
     ]
-    np.testing.assert_allclose(unseen.log_density(loc, covariance, x, seen, 3.5), expected, atol=1e-10)
+    np.testing.assert_allclose(marginal_normal.log_density(loc, covariance, x, seen, 3.5), expected, atol=1e-10)
 
 
 @probml.model
@@ -166,7 +166,7 @@ def test_answers_are_those_of_the_sub_vectors(fitted):
     np.testing.assert_allclose(fit.predict_proba({"x": torn}), q, atol=1e-9)
     np.testing.assert_allclose(fit.log_prob({"x": torn})[1], 0.0, atol=1e-9)  # nothing of row 1 is seen
     filled = fit.impute({"x": torn})["x"]
-    expected = np.stack([unseen.fill(m, c, np.nan_to_num(torn), seen) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1)
+    expected = np.stack([marginal_normal.fill(m, c, np.nan_to_num(torn), seen) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1)
     np.testing.assert_allclose(filled, np.einsum("ij,ijd->id", q, expected), atol=1e-9)
     np.testing.assert_array_equal(filled[seen], x[seen])
 

@@ -10,7 +10,7 @@ from numpyro import factor, plate, sample
 from scipy.special import betaln
 
 import probml
-from probml.families.linear import log_beta
+from probml.families.log_linear import log_beta
 
 
 @probml.model

@@ -23,7 +23,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import optimize
 
 import probml
-from probml.language import chains_of
+from probml.language.language import chains_of
 
 STORED = Path(__file__).with_name("user_truths.json")  # mode and posterior means, as `python tests/user_models.py NAME` computes them
 STARTS = 8  # of a search for the mode

@@ -1,9 +1,9 @@
 """How a posterior is found: one engine per file."""
 
 from probml.engines.em import EM as EM
+from probml.engines.engine import Status as Status
 from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace
 from probml.engines.map import MAP as MAP
 from probml.engines.nuts import NUTS as NUTS
-from probml.engines.run import Status as Status
 from probml.engines.svi import SVI as SVI

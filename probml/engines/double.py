@@ -6,8 +6,8 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from probml.engines.run import Outcome, Status
-from probml.language import Refusal
+from probml.engines.engine import Outcome, Status
+from probml.errors import Refusal
 
 Found = TypeVar("Found")
 FLAT = 64  # units of rounding, of the objective, that half a run's gain is at least if it is one

@@ -4,34 +4,29 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from probml import hierarchy
-from probml.blocks import blocks
-from probml.chunks import Data, load, order
-from probml.compiling import jit
-from probml.engines.labelling import hidden
-from probml.engines.race import ALIKE, FINAL, SETTLE, SHORT, Effort, Race, effort, ends, promising, sample
-from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import Start, check_distinct, need_prior, prior_point, shaken, stack, starts, tells_apart
-from probml.factors import Known, Rows, collapsed, log_prior, naturals
-from probml.language import Refusal
-from probml.passes import Expected, expect
-from probml.plan import Plan
-from probml.updates import maximise, transforms
+from probml.dataset.dataset import Data
+from probml.device.load import load, order
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Outcome, Progress, Status, check_settings
+from probml.engines.squarem import BLOCK, State, advance, held_at, initial
+from probml.engines.start.labelling import hidden
+from probml.engines.start.prior import need_prior, prior_point
+from probml.engines.start.race import ALIKE, FINAL, SETTLE, SHORT, Effort, Race, effort, ends, promising, sample
+from probml.engines.start.start import Start, check_distinct, shaken, stack, starts, tells_apart
+from probml.errors import Refusal
+from probml.numerics.compiling import jit
+from probml.plan import hierarchy
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
 
-LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib uses its threads are 200,000
 APART = 4  # restarts at least where discrete sites outside rows are unseen: each begins with one value of theirs
-READINGS = 3  # points at which the M-step reads a form, at the most
-HELD = 0.01  # share of the prior mean in first probabilities of 0
 LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
-BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
 TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
-PATIENT, STILL = 8.0, 3e-5  # times longer at the most, where rounding hides gains; relative steps of parameters that stand still
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,7 @@ class EM:
         each = FINAL if max(map(len, chosen)) > 1 else 1  # two programs at the most, whatever the ends are
         found = [_point(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(_middle(plan, known))
-        point = {name: np.stack([_held(plan, name, p[name], middle[name], np) for p in found]) for name in plan.free}
+        point = {name: np.stack([held_at(plan, name, p[name], middle[name], np) for p in found]) for name in plan.free}
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})
         outcomes = self._climb(plan, first, rows, known, closed=True, race=Race(groups, 1, SETTLE, made.large))
@@ -190,14 +185,14 @@ class EM:
 
     def _runs(
         self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool, race: Race | None = None
-    ) -> tuple["_State", np.ndarray]:
+    ) -> tuple["State", np.ndarray]:
         """Every restart at its end, and its trail of objectives.
 
         A device call serves all that still run; where it is long, those that ended or were left are taken out once they are half.
         """
         static = (self.prior, self.hard, self.accelerate, closed)
         drawn, first = first.drawn, first._replace(drawn=None)
-        state = _initial(plan, first.params, known, first.expected is not None, drawn)
+        state = initial(plan, first.params, known, first.expected is not None, drawn)
         total = float(rows.weights.sum())
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         restarts = len(state.value)
@@ -207,7 +202,7 @@ class EM:
                 racing, early = race is not None and race.on, not history
                 limit = min(limit + (race.first if racing and early else BLOCK), ceiling)
                 began = time.perf_counter()
-                state, trail, done = _advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
+                state, trail, done = advance(plan, static, state, first, known, rows, np.int32(limit), np.asarray(self.tolerance * total))
                 history.append(np.full((restarts, BLOCK), np.nan))
                 history[-1][where] = np.asarray(trail)
                 done = bool(done) or limit >= ceiling
@@ -230,208 +225,6 @@ class EM:
         return whole, np.concatenate(history, 1)
 
 
-class _State(NamedTuple):
-    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step for the rest.
-
-    Parameters are held in bundles, each under its first name.
-    """
-
-    pending: dict
-    params: dict
-    value: jax.Array
-    phase: jax.Array  # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
-    base: dict  # unconstrained coordinates of the cycle's first point
-    fallback: dict
-    calm: jax.Array  # how many evaluations in a row gained less than the tolerance
-    count: jax.Array
-    status: jax.Array
-
-
-START = -1  # the first M-step takes the statistics of the labelled rows
-
-
-def _initial(plan: Plan, params: Mapping, known: Known, labelled: bool, drawn: np.ndarray | None = None) -> _State:
-    """Host values only: nothing is compiled for it. `base` is written before it is read."""
-    params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np) for bundle in plan.bundles}
-    restarts = next(iter(params.values())).shape[0] if params else 1
-    zero = np.zeros(restarts, np.int32)
-    value = np.full(restarts, -np.inf, jnp.result_type(float))
-    base = {name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)} if params else {}
-    phase = zero + (START if labelled else 0)
-    phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
-    return _State(params, params, value, phase, base, params, zero, zero, zero)
-
-
-@functools.lru_cache(maxsize=256)
-def _free_shapes(plan: Plan) -> tuple:
-    """Name and shape of every parameter's unconstrained coordinates."""
-
-    def free():
-        point = prior_point(plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {}))
-        return _free(plan, _bundled(plan, point), Known({}, {}, {}))
-
-    return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())
-
-
-def _loose(plan: Plan, bundles: Mapping) -> dict:
-    """Bundles → the parameters by name."""
-    parts = (bundle.part(bundles[bundle.names[0]], jax.lax.split) for bundle in plan.bundles)
-    return {name: value for part in parts for name, value in part.items()}
-
-
-def _bundled(plan: Plan, params: Mapping) -> dict:
-    return {bundle.names[0]: bundle.join(params) for bundle in plan.bundles}
-
-
-def _free(plan: Plan, bundles: Mapping, known: Known) -> dict:
-    """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
-    maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
-    for name, value in bundles.items():  # one support: its map takes any leading axes
-        inside = jnp.maximum(value, 1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
-        out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
-    return out
-
-
-@functools.partial(jit, static_argnames=("plan", "static"))
-def _advance(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, limit, gain):
-    """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts, BLOCK)."""
-    restarts = state.value.shape[0]
-    trail = jnp.full((restarts, BLOCK), jnp.nan, state.value.dtype)
-
-    def more(carry):
-        state, _, i = carry
-        return (i < BLOCK) & jnp.any((state.status == 0) & (state.count < limit))
-
-    def body(carry):
-        state, trail, i = carry
-        new = _each(plan, static, state, first, known, rows, gain)
-        running = (state.status == 0) & (state.count < limit)
-        new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
-        return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
-
-    state, trail, _ = jax.lax.while_loop(more, body, (state, trail, 0))
-    return state, trail, jnp.all(state.status != 0)
-
-
-def _each(plan: Plan, static: tuple, state: _State, first: Start, known: Known, rows: Rows, gain) -> _State:
-    """A step of every restart: together, but a single one by itself, since products with a batch axis of one are slower.
-
-    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads over its threads and blocks
-    for ever where two such calls meet on two threads: the restarts' own work is then done in turn, that on rows together.
-    """
-    hard, restarts = static[1], state.value.shape[0]
-
-    def expected(state, first, natural=None):
-        return expect(plan, _loose(plan, state.pending), known._replace(allowed=first.allowed), rows, hard, natural)
-
-    def step(state, first, expected):
-        return _step(plan, static, state, first, expected, known, rows, gain)
-
-    if restarts == 1:
-        state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
-        return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
-    if READINGS * restarts * plan.factorising < LAPACK:
-        return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state, first)
-    natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known), state.pending)
-    return jax.lax.map(lambda each: step(*each), (state, first, jax.vmap(expected)(state, first, natural)))
-
-
-def _step(plan: Plan, static: tuple, state: _State, first: Start, expected: Expected, known: Known, rows: Rows, gain) -> _State:
-    """One evaluation at `pending` (the E-step `expected`), one M-step, and the choice of the next point.
-
-    A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
-    """
-    prior, _, accelerate, closed = static
-    starting, point = state.phase == START, _loose(plan, state.pending)
-
-    def choose(flag, a, b):
-        return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
-
-    value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
-    if first.expected is not None:
-        expected = choose(starting, first.expected, expected)
-    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, point, known, rows))
-    size = jnp.abs(value) + expected.size  # far clusters cancel: rounding grows with the terms
-    noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
-    rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
-    fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, point, known, rows, prior, closed=closed) if plan.free else {}
-    for name, found in improved.items():
-        if name in first.fixed:
-            improved[name] = jnp.where(starting, first.fixed[name], found)
-        elif first.expected is not None and not first.allowed:
-            improved[name] = jnp.where(starting, _held(plan, name, found, point[name]), found)
-
-    improved = _bundled(plan, improved)
-
-    pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
-    if accelerate:
-        pair = jax.vmap(lambda p: _free(plan, p, known))(jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved))
-        here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
-        extrapolate = state.phase == 1
-        leap = _leap(plan, state, here, after, known)
-        leap = {name: _supported(plan, name, value, improved[name]) for name, value in leap.items()}
-        pending = choose(extrapolate, leap, choose(rejected, state.fallback, improved))
-        base = choose(extrapolate, state.base, here)
-        phase = jnp.where(rejected | starting, 0, jnp.where(extrapolate, 2, 1))
-
-    small = value - state.value <= gain
-    calm = jnp.where(rejected, state.calm, jnp.where(small & ~starting, state.calm + 1, 0))
-    turns = 2 if accelerate else 1
-    if value.dtype == jnp.float32:
-        turns = turns * _patience(value, gain, state.pending, improved)
-    ended = jnp.where(calm >= turns, Status.CONVERGED, Status.RUNNING)
-    status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
-    sound = ~rejected & healthy & ~fell & ~starting
-    keep = sound & (value >= state.value)
-    if value.dtype == jnp.float32:  # near the end rounding chooses: M-steps are kept, and leaps that gain more than that
-        keep = sound & ((state.phase != 2) | (value > state.value + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)))
-    return _State(
-        pending,
-        choose(keep, state.pending, state.params),
-        jnp.where(sound & (value >= state.value), value, state.value),
-        phase.astype(state.phase.dtype),
-        base,
-        improved,
-        calm.astype(state.calm.dtype),
-        state.count + jnp.where(starting, 0, 1).astype(state.count.dtype),
-        status.astype(state.status.dtype),
-    )
-
-
-def _patience(value: jax.Array, gain, here: Mapping, after: Mapping) -> jax.Array:
-    """How many times longer a run must gain nothing until it counts as ended, where rounding hides what it gains: until that adds up,
-    or the parameters stand still."""
-    rounding = jnp.finfo(value.dtype).eps * jnp.abs(value)
-    hidden = jnp.where(gain > 0, jnp.ceil(rounding / jnp.where(gain > 0, gain, 1.0)), 1.0)
-    moved = [jnp.max(jnp.abs(after[name] - here[name])) - STILL * jnp.max(jnp.abs(after[name])) for name in after]
-    moves = jnp.any(jnp.stack([jnp.zeros((), value.dtype), *moved]) > 0)
-    return jnp.where(moves, jnp.clip(hidden, 1.0, PATIENT), 1.0)
-
-
-def _leap(plan: Plan, state: _State, here: Mapping, after: Mapping, known: Known) -> dict:
-    """SQUAREM's extrapolation from base, here = M(base), after = M(here), with its third step length."""
-    step = jax.tree.map(jnp.subtract, here, state.base)
-    bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
-    length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
-    length = jnp.clip(length, -256.0, -1.0)
-    maps = transforms(plan, _loose(plan, state.pending), known, list(state.pending))
-    leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
-    return {name: maps[name](u) for name, u in leap.items()}
-
-
-def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
-    """An extrapolated probability table whose zeros are those of the step it was made from: EM's own iterates keep them."""
-    if plan.structure.sites[name].domain != "simplex":
-        return value
-    value = jnp.where(step == 0, 0.0, value)
-    return value / value.sum(-1, keepdims=True)
-
-
-def _square(tree) -> jax.Array:
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
-
-
 def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
     """The leaves of some restarts in their place among all."""
     out = np.array(whole)
@@ -449,24 +242,16 @@ def _ahead(status: np.ndarray, value: np.ndarray) -> bool:
     return bool(left.any() and value[left].max() > value[ended].max(initial=-np.inf))
 
 
-def _point(plan: Plan, state: _State, i: int) -> dict[str, np.ndarray]:
+def _point(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
     """The parameters of one start at its best."""
     parts = (bundle.part(np.asarray(state.params[bundle.names[0]])[i], _cut) for bundle in plan.bundles)
     return {name: value for part in parts for name, value in part.items()}
 
 
-def _held(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
-    """Probabilities of which some are 0, a little towards the prior means: what a few rows never showed is not therefore impossible."""
-    if plan.structure.sites[name].domain not in ("simplex", "unit_interval"):
-        return found
-    edge = numpy.any((found <= 0) | (found >= 1))
-    return numpy.where(edge, (1 - HELD) * found + HELD * middle, found).astype(found.dtype)
-
-
 _middle = jit(prior_point, static_argnums=0)
 
 
-def _outcome(plan: Plan, state: _State, trail: np.ndarray, close: float) -> Outcome:
+def _outcome(plan: Plan, state: State, trail: np.ndarray, close: float) -> Outcome:
     """The best restart. close: nats within which two ends count as one."""
     status, value = np.asarray(state.status), np.asarray(state.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)

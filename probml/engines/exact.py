@@ -9,18 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.blocks import backward, blocks, forward, pack
-from probml.chunks import Data
-from probml.compiling import jit
-from probml.engines.run import Outcome, Status
-from probml.engines.start import prior_point
-from probml.factors import Known, Rows, log_prior
-from probml.language import Refusal
-from probml.least_squares import root, rooted
-from probml.passes import expect, log_evidence
-from probml.plan import Plan
-from probml.posterior import Marginals, Posterior, coupling
-from probml.updates import Objective, modes, read
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Outcome, Status
+from probml.engines.start.prior import prior_point
+from probml.errors import Refusal
+from probml.evidence.passes import expect, log_evidence
+from probml.factors.prior import log_prior
+from probml.numerics.compiling import jit
+from probml.plan.blocks import backward, blocks, forward, pack
+from probml.plan.plan import Plan
+from probml.posteriors.conjugate import Marginals, Posterior, coupling
+from probml.updates.least_squares import root, rooted
+from probml.updates.updates import Objective, modes, read
 
 # What must be left of a coefficient's precision beside all others, by whether JAX computes in doubles; less is rounding
 LOOSE = {True: 1.5e-14, False: 1e-6}

@@ -8,18 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import curvature, density
-from probml import plan as planning
-from probml.belief import Draws, Normal
-from probml.chunks import Data
-from probml.engines import begin
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Outcome, Status
 from probml.engines.map import MAP
 from probml.engines.nuts import with_states
-from probml.engines.run import Outcome, Status
-from probml.engines.start import check_distinct
-from probml.factors import Known, Rows
-from probml.language import ModelError, Refusal
-from probml.plan import Plan
+from probml.engines.start import begin
+from probml.engines.start.start import check_distinct
+from probml.errors import ModelError, Refusal
+from probml.evidence import density
+from probml.numerics import curvature
+from probml.plan import decide
+from probml.plan.plan import Plan
+from probml.posteriors.drawn import Draws, Normal
 
 SHORT = 1e-3  # standard deviations from the mode that are worth a word
 KEPT = 1000  # draws, where discrete sites outside rows are drawn with each
@@ -90,7 +91,7 @@ class Laplace:
         top = MAP().run(data, plan, rows, known, weights, seed, start)
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
         others = {name: value for name, value in mode.items() if name not in self.over}
-        some = planning.make(plan.structure, plan.pattern, (*plan.given, *others))
+        some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         given = known._replace(given={**known.given, **others})
         found = Laplace().run(data, some, rows, given, weights, seed, {name: np.asarray(mode[name]) for name in self.over})
         if not isinstance(found.belief, Normal):

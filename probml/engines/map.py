@@ -9,21 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import density, hierarchy
-from probml.ascent import arrived, damped_newton, lbfgs, level
-from probml.blocks import KINKED, NEWTON, blocks
-from probml.chunks import Data
-from probml.compiling import jit
-from probml.density import climbed, value_and_gradient, value_gradient_hessian
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows, Summary, merged, picked
 from probml.engines import training
-from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import UNDRAWABLE, check_distinct, given_start, impossible, need_prior, prior_draws, prior_point, shaken, starts
-from probml.factors import Known, Rows, Summary
-from probml.language import ModelError, Refusal
-from probml.passes import expect
-from probml.plan import Plan
-from probml.sequences import merged, picked
-from probml.updates import maximise
+from probml.engines.engine import Outcome, Progress, Status, check_settings
+from probml.engines.start.prior import UNDRAWABLE, given_start, impossible, need_prior, prior_draws, prior_point
+from probml.engines.start.start import check_distinct, shaken, starts
+from probml.errors import ModelError, Refusal
+from probml.evidence import density
+from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
+from probml.evidence.passes import expect
+from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
+from probml.numerics.compiling import jit
+from probml.plan import hierarchy
+from probml.plan.blocks import KINKED, NEWTON, blocks
+from probml.plan.plan import Plan
+from probml.updates.updates import maximise
 
 BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more

@@ -14,19 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import belief, centring, density, diagnostics, hierarchy
-from probml.belief import Draws
-from probml.chunks import Data
-from probml.compiling import jit
-from probml.curvature import Frame, Starts
-from probml.engines import begin
-from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import check_distinct
-from probml.factors import Known, Rows, Summary
-from probml.language import ModelError
-from probml.passes import global_posterior
-from probml.plan import Plan
-from probml.relabelling import exchanges, relabelled
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows, Summary
+from probml.engines.engine import Outcome, Progress, Status, check_settings
+from probml.engines.start import begin
+from probml.engines.start.start import check_distinct
+from probml.errors import ModelError
+from probml.evidence import centring, density
+from probml.evidence.passes import global_posterior
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import Frame, Starts
+from probml.plan import hierarchy
+from probml.plan.plan import Plan
+from probml.posteriors import diagnostics
+from probml.posteriors import drawn as beliefs
+from probml.posteriors.drawn import Draws
+from probml.posteriors.relabelling import exchanges, relabelled
 
 TRIED = 32  # draws of the normal at the mode, by which it is judged
 UNLIKE = 10.0  # nats by which its density and the posterior's differ, from draw to draw
@@ -105,7 +108,7 @@ class NUTS:
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
-        values = jax.device_get(belief.constrained(plan, known, _points(frame, z)))
+        values = jax.device_get(beliefs.constrained(plan, known, _points(frame, z)))
         found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
@@ -119,7 +122,7 @@ class NUTS:
         status = Status.DOUBTFUL if wrong else Status.SAMPLED
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
-            belief.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
+            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
         )
 
     def _sampled(

@@ -11,20 +11,20 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from probml import belief, density
-from probml.belief import Draws, Normal
-from probml.chunks import Data
-from probml.compiling import jit
-from probml.curvature import Frame
-from probml.engines import begin
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows, merged, picked
+from probml.engines.engine import Outcome, Progress, Status, check_settings
 from probml.engines.laplace import settled
 from probml.engines.nuts import with_states
-from probml.engines.run import Outcome, Progress, Status, check_settings
-from probml.engines.start import check_distinct
-from probml.factors import Known, Rows
-from probml.language import ModelError, Refusal
-from probml.plan import Plan
-from probml.sequences import merged, picked
+from probml.engines.start import begin
+from probml.engines.start.start import check_distinct
+from probml.errors import ModelError, Refusal
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import Frame
+from probml.plan.plan import Plan
+from probml.posteriors import drawn
+from probml.posteriors.drawn import Draws, Normal
 
 BLOCK = 500  # steps a device call
 KEPT = 2000  # draws of a guide that is the user's own
@@ -96,7 +96,7 @@ class SVI:
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}), known, rows, seed)
         else:
             found = settled(plan, Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows))), known, rows, seed)
-        point = belief.mean({n: np.asarray(v)[None] for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
+        point = drawn.mean({n: np.asarray(v)[None] for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
         return Outcome(point, history, status, self.steps, belief=found)
 
 

@@ -8,19 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.ascent import level
-from probml.chunks import Data
-from probml.compiling import jit
-from probml.density import climbed, from_free, to_free
-from probml.engines.run import Outcome, Progress, Status
-from probml.factors import Known, Rows, Summary, global_factors
-from probml.language import ModelError
-from probml.passes import row_totals, total_evidence
-from probml.plan import Plan
-from probml.sequences import merged, picked
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows, Summary, merged, picked
+from probml.engines.engine import Outcome, Progress, Status
+from probml.errors import ModelError
+from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.passes import row_totals, total_evidence
+from probml.factors.factors import global_factors
+from probml.numerics.ascent import level
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
     from probml.engines.map import MAP
+
 
 BLOCK = 200  # steps a device call
 STEPS = 2000

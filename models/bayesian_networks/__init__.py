@@ -1,0 +1,1 @@
+"""Bayesian networks: on a DAG, from a file, learnt from data."""

@@ -1,0 +1,214 @@
+"""Searching graphs: hill climbing, dynamic programming over all, trees."""
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+
+from probml import ModelError
+from probml.models.bayesian_networks.scores import Scores
+from probml.models.bayesian_networks.variables import Variables, shown
+
+MOST = 20  # columns of the exact search
+UNFIT = (
+    "learn_structure: the whitelist asks for a regression in configurations of discrete parents that have too few rows: "
+    "drop arcs into continuous columns from it, merge rare labels, or bring more rows"
+)
+ROUNDING = 1e-10  # a gain below this share of the score is none: what rounding makes of graphs that score the same
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Which arcs may be and which must be; [parent, child], both (d, d)."""
+
+    allowed: np.ndarray
+    forced: np.ndarray
+    most: int  # parents of a node
+    given: bool  # did the caller give a list?
+
+
+def _masks(arcs: np.ndarray) -> list[int]:
+    """(d, d) [parent, child] → the parents of each child as a bit mask."""
+    return [sum(1 << int(j) for j in np.flatnonzero(column)) for column in arcs.T]
+
+
+class _Climber:
+    """A graph on its way: arcs, their closure, the scores of its families and what every toggle of an arc would gain."""
+
+    def __init__(self, scores: Scores, rules: Rules):
+        size = scores.size
+        self.scores, self.rules = scores, rules
+        # A graph's name is the XOR of its arcs' keys (Zobrist 1970), so that those of all neighbours are one array operation.
+        self.keys = np.random.default_rng(0).integers(0, 2**63, (size, size), dtype=np.uint64)
+        self.gains = np.full((size, size), -np.inf)
+        self.nodes = np.zeros(size)
+        self.arcs = rules.forced.copy()
+        self._rescore(range(size))
+
+    @property
+    def total(self) -> float:
+        return float(self.nodes.sum())
+
+    @property
+    def name(self) -> np.uint64:
+        return np.bitwise_xor.reduce(self.keys[self.arcs], initial=np.uint64(0))
+
+    def _rescore(self, children) -> None:
+        """The scores of nodes whose parents changed, and of all their candidate families in one call."""
+        masks, asked = _masks(self.arcs), []
+        for child in map(int, children):
+            room = self.arcs[:, child].sum() < self.rules.most
+            toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & room)
+            asked += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j)) for j in np.flatnonzero(toggles)]
+            self.gains[:, child] = -np.inf
+        values = self.scores.families([child for child, _, _ in asked], [mask for _, _, mask in asked])
+        for (child, j, _), value in zip(asked, values, strict=True):
+            if j < 0:
+                self.nodes[child] = value
+            else:
+                self.gains[j, child] = value - self.nodes[child]
+
+    def moves(self, visited) -> np.ndarray:
+        """Gains (2, d, d) of toggling and of turning each arc; −inf where the rules, a cycle or a visited graph forbid it."""
+        gains = np.where(_legal(self.arcs, self.rules), np.stack([self.gains, self.gains + self.gains.T]), -np.inf)
+        names = self.name ^ np.stack([self.keys, self.keys ^ self.keys.T])
+        gains[np.isin(names, np.array(visited, np.uint64))] = -np.inf
+        return gains
+
+    def move(self, kind: int, x: int, y: int) -> None:
+        _change(self.arcs, kind, x, y)
+        self._rescore([y, x][: kind + 1])
+
+    def shake(self, arcs: np.ndarray, changes: int, rng) -> None:
+        """Become `arcs` after some random changes that the rules allow."""
+        old, self.arcs = self.arcs, arcs.copy()
+        for _ in range(changes):
+            if len(legal := np.argwhere(_legal(self.arcs, self.rules))):
+                _change(self.arcs, *legal[rng.integers(len(legal))])
+        masks = _masks(self.arcs)
+        unfit = self.scores.families(range(len(masks)), masks) == -np.inf
+        self.arcs[:, unfit] = self.rules.forced[:, unfit]
+        self._rescore(np.flatnonzero((old != self.arcs).any(0)))
+
+
+def _legal(arcs: np.ndarray, rules: Rules) -> np.ndarray:
+    """(2, d, d): may the arc be toggled, may it be turned?"""
+    reach = (arcs | np.eye(len(arcs), dtype=bool)).astype(np.float32)
+    for _ in range(len(arcs).bit_length()):  # paths of twice the length; one from a node to itself has length 0
+        reach = np.minimum(reach @ reach, 1)
+    room = arcs.sum(0) < rules.most
+    toggle = np.where(arcs, ~rules.forced, rules.allowed & room & ~arcs.T & (reach.T == 0))
+    only = arcs.astype(np.float32) @ reach < 1.5  # of an arc: no second path leads from its tail to its head
+    return np.stack([toggle, arcs & ~rules.forced & rules.allowed.T & only & room[:, None]])
+
+
+def _change(arcs: np.ndarray, kind: int, x: int, y: int) -> None:
+    """Toggle (kind 0) or turn (kind 1) the arc x → y, in place."""
+    arcs[x, y] ^= True
+    if kind == 1:
+        arcs[y, x] = True
+
+
+def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int, seed: int) -> tuple[list[int], list[float]]:
+    rng = np.random.default_rng(seed)
+    if np.isneginf(scores.families(range(scores.size), _masks(rules.forced))).any():
+        raise ModelError(UNFIT)
+    climber = _Climber(scores, rules)
+    best, top, trace = climber.arcs.copy(), climber.total, [climber.total]
+    small = ROUNDING * (1 + abs(top))
+    for restart in range(restarts + 1):
+        if restart:
+            climber.shake(best, int(rng.integers(2, max(4, scores.size) + 1)), rng)
+        visited, peak, idle = [climber.name], climber.total, 0
+        while True:
+            gains = climber.moves(visited)
+            gain = gains.max()
+            if gain == -np.inf or gain <= small and idle >= tabu:
+                break
+            near = np.argwhere(gains >= gain - small)  # which of equals is not left to rounding
+            climber.move(*near[0 if gain > small else rng.integers(len(near))])
+            visited.append(climber.name)
+            idle = 0 if climber.total > peak + small else idle + 1
+            peak = max(peak, climber.total)
+            if climber.total > top + small:
+                best, top = climber.arcs.copy(), climber.total
+            trace.append(top)
+    return _masks(best), trace
+
+
+def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int], list[float]]:
+    size = scores.size
+    if size > MOST:
+        raise ModelError(
+            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets and {size * 2 ** (size - 1):,} families, "
+            f"about {size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; at most {MOST} columns: choose method='hill_climb', or fewer columns"
+        )
+    whole = np.arange(1 << size)
+    others = np.arange(1 << size - 1)  # sets of the columns but one, its bit squeezed out
+    count = np.bitwise_count(others)
+    value, origin = np.empty((size, len(others))), np.empty((size, len(others)), np.int32)
+    must, may = _masks(rules.forced), _masks(rules.allowed)
+    for child in range(size):
+        low = others & (1 << child) - 1
+        masks = (others - low << 1) | low
+        legal = (count <= rules.most) & (masks & ~may[child] == 0) & (masks & must[child] == must[child])
+        best, source = np.full(len(others), -np.inf), others.astype(np.int32)
+        best[legal] = scores.families([child] * int(legal.sum()), masks[legal].tolist())
+        small = ROUNDING * (1 + abs(best.max())) if best.max() > -np.inf else 0.0
+        for j in range(size - 1):  # the best of all subsets, bit by bit; of equals the smaller set
+            b, s = best.reshape(-1, 2, 1 << j), source.reshape(-1, 2, 1 << j)
+            better = b[:, 0] >= b[:, 1] - small
+            b[:, 1] = np.where(better, b[:, 0], b[:, 1])
+            s[:, 1] = np.where(better, s[:, 0], s[:, 1])
+        value[child], origin[child] = best, source
+    total, last = np.full(1 << size, -np.inf), np.zeros(1 << size, np.int8)
+    total[0] = 0.0
+    level = np.bitwise_count(whole)
+    for k in range(1, size + 1):  # the best last node of every set of k columns
+        sets = np.flatnonzero(level == k)
+        for child in range(size):
+            mine = sets[sets >> child & 1 == 1]
+            low = mine & (1 << child) - 1
+            found = total[mine ^ 1 << child] + value[child, (mine >> child + 1 << child) | low]
+            better = found > total[mine]
+            total[mine[better]], last[mine[better]] = found[better], child
+    left = len(whole) - 1
+    if total[left] == -np.inf:
+        raise ModelError(UNFIT)
+    parents = [0] * size
+    while left:
+        child = int(last[left])
+        left ^= 1 << child
+        low = left & (1 << child) - 1
+        found = int(origin[child, (left >> child + 1 << child) | low])
+        low = found & (1 << child) - 1
+        parents[child] = (found - low << 1) | low
+    empty = scores.families(range(size), must)
+    return parents, [float(empty.sum()), float(scores.families(range(size), parents).sum())]
+
+
+def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list[int], list[float]]:
+    names, size = variables.names, scores.size
+    if root is not None and root not in names:
+        raise ModelError(f"learn_structure: root={root!r} is no column; {shown(names, root)}")
+    if rules.given or rules.most == 0:
+        raise ModelError("learn_structure: chow_liu takes no whitelist, blacklist or max_parents=0: choose 'exact' or 'hill_climb'")
+    if 0 < len(variables.continuous) < size:
+        continuous, discrete = variables.continuous[0], next(j for j, labels in enumerate(variables.labels) if labels is not None)
+        raise ModelError(
+            f"learn_structure(method='chow_liu') needs columns of one kind, got the continuous {names[continuous]!r} and the discrete "
+            f"{names[discrete]!r}: choose method='hill_climb' or 'exact', which know that a discrete node has no continuous parent"
+        )
+    likelihood = Scores(variables, "loglik")
+    pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
+    alone = likelihood.families(range(size), [0] * size)
+    joint = likelihood.families([j for _, j in pairs], [1 << i for i, _ in pairs])
+    graph = nx.Graph()
+    graph.add_nodes_from(range(size))
+    gains = joint - alone[[j for _, j in pairs]]
+    # what an arc adds to the log likelihood is the mutual information, times the rows; ten digits, so that rounding decides no tie
+    graph.add_weighted_edges_from((i, j, float(f"{gain:.10g}")) for (i, j), gain in zip(pairs, gains, strict=True))
+    parents = [0] * size
+    for parent, child in nx.bfs_edges(nx.maximum_spanning_tree(graph), 0 if root is None else names.index(root)):
+        parents[child] = 1 << parent
+    return parents, [float(scores.families(range(size), masks).sum()) for masks in ([0] * size, parents)]

@@ -1,0 +1,183 @@
+"""Hidden Markov models: p(z, y) = p(z_1) ∏_t p(z_t | z_{t−1}) ∏_t p(y_t | z_t), and Markov chains whose states are seen.
+
+    z_1 ~ Categorical(π),              π ~ Dirichlet(a, …, a), or π = πA, the stationary distribution of A
+    z_t | z_{t−1} = i ~ Categorical(A_i),   A_i ~ Dirichlet(a, …, a + sticky at i, …, a)
+    normal:       y_t | z_t = j ~ N(μ_j, diag(σ_j²)),  1/σ_jc ~ Exponential(s),  μ_j ~ N(m, diag(c²σ_j²))
+    covariances:  y_t | z_t = j ~ N(μ_j, Σ_j),         Σ_j and μ_j as in gaussian_mixture
+    categorical:  y_t | z_t = j ~ Categorical(θ_j),    θ_j ~ Dirichlet(α, …, α)
+    bernoulli:    y_t | z_t = j ~ Bernoulli(θ_j),      θ_j ~ Beta(α, α), independent columns
+    poisson:      y_t | z_t = j ~ Poisson(λ_j),        λ_j ~ Gamma(shape, rate), independent columns
+
+A row is a sequence and time is the first axis of its events. The prior is proper and the same whatever the data are. The
+density of a standard deviation vanishes at 0, log p(σ) = −s/σ − 2 log σ + constant, so that no state can collapse onto a few steps.
+
+With the states seen everywhere, `markov_chain` is counting: the posterior of A_i is Dirichlet(a + n_i1, …, a + n_ik), where n_ij
+is how often j followed i, and it is exact.
+
+Sources: Rabiner (1989), "A tutorial on hidden Markov models and selected applications in speech recognition"; Zucchini &
+MacDonald (2009), "Hidden Markov Models for Time Series", chapters 1–3 (stationary starts, Poisson states); Murphy (2012),
+"Machine Learning: a Probabilistic Perspective", chapter 17; Fox et al. (2011), "A sticky HDP-HMM", for the sticky diagonal.
+"""
+
+import contextlib
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import plate, sample
+from numpyro.distributions import constraints
+
+import probml
+from probml.models.mixtures.gaussian_mixture import canonical, from_data, shapes
+
+# emission -> covariance of gaussian_mixture
+_COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal", "tied spherical")}
+EMISSIONS = ("normal", *_COVARIANCES, "categorical", "bernoulli", "poisson")
+
+
+def named(emission: str) -> str:
+    """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied diagonal"."""
+    name = canonical(emission) if isinstance(emission, str) else emission
+    return "normal" if name == "diagonal" else name
+
+
+@probml.model
+def hidden_markov(
+    k: int,
+    d: int = 1,
+    emission: str = "normal",
+    initial: str = "free",
+    symbols: int = 2,
+    concentration=1.0,
+    sticky=0.0,
+    alpha=1.0,
+    centre=0.0,
+    mean_scale=1000.0,
+    scale=0.1,
+    shape=2.0,
+    rate=0.01,
+):
+    """k unseen states in turn, each with its own distribution of what is seen at a step.
+
+    Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now = i); the emission's parameters,
+    see below; and in every row `z` (steps,), the states, and `y`, (steps, d), or (steps,) for a categorical emission.
+    Data are arrays (n, steps, d), or lists of arrays (steps_i, d) of different lengths; an unseen cell of y or z is NaN.
+
+    | emission | parameters |
+    |---|---|
+    | "normal" | `mean` (k, d), `scale` (k, d), standard deviations |
+    | "full", "spherical", "tied", "tied diagonal", "tied spherical" | `mean` (k, d), `precision` as in gaussian_mixture |
+    | "categorical" | `probs` (k, symbols) |
+    | "bernoulli" | `probs` (k, d) |
+    | "poisson" | `rate` (k, d), events a step |
+
+    Args:
+        k: states.
+        d: columns of a step; a categorical emission has one.
+        emission: one of the table.
+        initial: "free", or "stationary": the chain has run for long when the sequence begins.
+        symbols: size of the alphabet of a categorical emission, whose symbols are 0 … symbols − 1.
+        concentration: a, pseudo-counts of each first state and each transition; one number or (k,). 1 is uniform.
+        sticky: further pseudo-counts of staying in a state.
+        alpha: pseudo-counts of each symbol, or of each outcome of a Bernoulli.
+        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes it a site `prior_centre` (d,),
+            to be given in the data: models that differ in it alone compile once.
+        mean_scale: c, prior standard deviation of a mean, in standard deviations of its state.
+        scale: s > 0, in the data's units; one number or (d,): the size below which a standard deviation is held. It is worth a
+            step or two, so that a guess far too low does no harm. "each": a site `prior_scale` (d,).
+        shape: pseudo-events of the Gamma prior of a Poisson rate.
+        rate: pseudo-steps in which they came; the small default says next to nothing.
+
+    Raises:
+        ModelError: an unknown emission or initial, or several columns of symbols.
+    """
+    emission = named(emission)
+    _check(k, d, emission, initial)
+    _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale, alpha=alpha, shape=shape, rate=rate)
+    if np.any(np.asarray(sticky, float) < 0):
+        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not negative")
+    if emission == "normal" or emission in _COVARIANCES:
+        centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
+    first, transition = _chain(k, initial, concentration, sticky)
+    state = plate("state", k)
+    if emission == "normal":
+        with state:
+            spread = sample("scale", dist.InverseGamma(1.0, scale).to_event(1))
+            mean = sample("mean", dist.Normal(centre, mean_scale * spread).to_event(1))
+    elif emission in _COVARIANCES:
+        tied, prior, normal = shapes(_COVARIANCES[emission], "hidden_markov")
+        with contextlib.nullcontext() if tied else state:
+            precision = sample("precision", prior(scale))
+        with state:
+            mean = sample("mean", normal(centre, precision / mean_scale**2))
+    else:
+        priors = {
+            "categorical": ("probs", lambda: dist.Dirichlet(jnp.full(symbols, alpha))),
+            "bernoulli": ("probs", lambda: dist.Beta(alpha, alpha).expand([d]).to_event(1)),
+            "poisson": ("rate", lambda: dist.Gamma(shape, rate).expand([d]).to_event(1)),
+        }
+        name, prior = priors[emission]
+        with state:
+            parameter = sample(name, prior())
+    with probml.rows():
+        z = sample("z", probml.MarkovChain(first, transition))
+        if emission == "normal":
+            step = dist.Normal(mean[z], spread[z]).to_event(1)
+        elif emission in _COVARIANCES:
+            step = normal(mean[z], precision if tied else precision[z])
+        elif emission == "categorical":
+            step = dist.Categorical(parameter[z])
+        else:
+            step = {"bernoulli": dist.Bernoulli, "poisson": dist.Poisson}[emission](parameter[z]).to_event(1)
+        sample("y", step.to_event(1))
+
+
+@probml.model
+def markov_chain(k: int, concentration=1.0, sticky=0.0):
+    """A Markov chain of k states that are seen: initial and transition probabilities by counting, exactly.
+
+    Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z` (steps,), the states; unseen
+    ones are NaN, and summed out by EM.
+
+    Args:
+        k: states.
+        concentration: pseudo-counts of each first state and each transition; one number or (k,). 1 is uniform.
+        sticky: further pseudo-counts of staying in a state.
+    """
+    initial, transition = _chain(k, "free", concentration, sticky)
+    with probml.rows():
+        sample("z", probml.MarkovChain(initial, transition))
+
+
+def _chain(k: int, initial: str, concentration, sticky):
+    """(initial (k,), transition (k, k)), sampled."""
+    flat = _wide(concentration, k)
+    first = sample("initial", dist.Dirichlet(flat)) if initial == "free" else None
+    with plate("state", k):
+        transition = sample("transition", dist.Dirichlet(flat + jnp.asarray(sticky) * jnp.eye(k)))
+    return (probml.stationary(transition) if first is None else first), transition
+
+
+def _wide(value, size: int):
+    """One number, or an array or list of so many."""
+    return jnp.broadcast_to(jnp.asarray(value, float), (size,))
+
+
+def _positive(model: str, **settings) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, str) and not (np.asarray(value, float) > 0).all():
+            raise probml.ModelError(f"{model}({name}={value!r}): expected numbers above 0")
+
+
+def _check(k: int, d: int, emission: str, initial: str) -> None:
+    for name, size in (("k", k), ("d", d)):
+        if not isinstance(size, int | np.integer) or size < 1:
+            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected a whole number of at least 1")
+    if emission not in EMISSIONS:
+        raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of {', '.join(map(repr, EMISSIONS))}")
+    if initial not in ("free", "stationary"):
+        raise probml.ModelError(f"hidden_markov(initial={initial!r}): expected 'free' or 'stationary'")
+    if emission == "categorical" and d != 1:
+        raise probml.ModelError(
+            f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several columns write a model with a site for each"
+        )

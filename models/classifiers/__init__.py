@@ -1,0 +1,1 @@
+"""Classifiers: naive Bayes, discriminants, linear machines, the perceptron."""

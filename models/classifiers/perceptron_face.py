@@ -1,0 +1,100 @@
+"""The scikit-learn face of the perceptron."""
+
+import warnings
+
+import numpy as np
+
+from probml import Fit
+from probml.estimators.rules import FLAG, SEED, whole
+from probml.models.classifiers.perceptron import learn, perceptron
+from probml.models.frames.framed import Framed
+from probml.models.frames.margins import Margin
+
+try:
+    from sklearn.utils.validation import check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+
+class Perceptron(Framed, Margin):
+    """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it, until none is left.
+
+    Several classes are parted together by Kesler's rule, the class of the greatest of k linear functions; not one against the rest,
+    which needs each class to be parted from all others by a plane. The model is probml.models.perceptron.
+
+    Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very different size, or far from 0, the
+    rule needs too many of them: it is then run on standardised columns, and so it is, once more, where it ends with mistaken rows; what
+    that finds is kept. The size of a step does not matter, as the start is 0.
+
+    Args:
+        fit_intercept: with b: a column of ones; else planes through 0.
+        max_iter: epochs, after which it stops with a warning, as it does where no planes part the classes.
+        shuffle: another order of the rows in every epoch, from random_state; else as they stand.
+        random_state: seed; None is 0.
+
+    Attributes:
+        classes_, coef_ and intercept_, of two classes (1, d) and (1,), of more (k, d) and (k,), those of the epoch that ended with the
+        fewest mistaken rows; converged_: they mistake no row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds
+        for two classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
+
+    Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
+    """
+
+    _rules = {"fit_intercept": FLAG, "max_iter": whole(1), "shuffle": FLAG, "random_state": SEED}
+
+    def __init__(self, *, fit_intercept=True, max_iter=1000, shuffle=True, random_state=None):
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and labels y (n,).
+
+        Args:
+            sample_weight: (n,), by which a row's steps are multiplied, as in scikit-learn's; rows of weight 0 are left out. Planes
+                that part the classes part them whatever the weights.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+        """
+        X, codes, weights, _ = self._read(X, y, sample_weight)
+        self._learn_in(self._frame(X, weights), codes, weights)
+        if self.mistaken_ and self._plain():
+            self._learn_in(self._frame(X, weights, always=True), codes, weights)
+        self.converged_ = self.mistaken_ == 0
+        vars(self).pop("_fit", None)
+        if not self.converged_:
+            warnings.warn(
+                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes mistake {self.mistaken_} of {len(X)} rows: no "
+                "planes part the classes, or they need more epochs, though in standardised columns. LogisticRegression and "
+                "SupportVectorMachine do without",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _learn_in(self, x: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> None:
+        """The rule on rows x of the frame."""
+        k, d = len(self.classes_), x.shape[1]
+        rows = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
+        found = learn(rows, codes, weights, k, self.max_iter, self._seed() if self.shuffle else None)
+        planes = found.planes[1:] if k == 2 else found.planes
+        self._own = planes[:, :d], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
+        self.coef_, self.intercept_ = self._planes(self._own[0].T, self._own[1])
+        self.n_iter_, self.mistakes_, self.mistaken_ = found.epochs, found.updates, found.mistaken
+
+    def decision_function(self, X):
+        """w·x + b: of two classes (n,), positive for classes_[1]; of more (n, k)."""
+        X = self._rows(X)
+        found = self._framed(X) @ self._own[0].T + self._own[1]
+        return found[:, 0] if len(self.classes_) == 2 else found
+
+    @property
+    def fit_(self) -> Fit:
+        """The probml Fit of what was found, made when it is first asked for; its data are those of `as_data`."""
+        check_is_fitted(self)
+        if not hasattr(self, "_fit"):
+            known = perceptron(classes=len(self.classes_))
+            self._fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)), {"y": tuple(self.classes_.tolist())})
+        return self._fit

@@ -1,0 +1,1 @@
+"""Users' tables: units, kinds of columns, rows without a label."""

@@ -1,0 +1,103 @@
+"""What faces of regressions share: rows in units in which they can be climbed, numbers as targets, coefficients in the user's units."""
+
+import numpy as np
+
+from probml import DataError, Fit
+from probml.estimators.face import Face
+from probml.estimators.rules import check
+from probml.models.frames.complete import Complete, Unsure
+
+try:
+    from sklearn.base import RegressorMixin
+    from sklearn.utils import column_or_1d
+    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+TOLD = 2**16  # rows that tell the centre and the unit of a column
+OFF, WIDE = 10.0, 1e3  # standard deviations a mean, and units a standard deviation, may be off before columns are standardised
+
+
+class Framed(Complete):
+    """A face of planes x β + b: columns about a centre, in units of their own, where they need it."""
+
+    def _frame(self, X, weights, always: bool = False) -> np.ndarray:
+        """Learn where columns are centred, and their units; X in these. Columns that are well are left alone, and not copied.
+
+        These are coordinates for a climb and no estimates: of very many rows some tell them.
+        """
+        whole, step = X, max(len(X) // TOLD, 1)
+        X, weights = X[::step], weights[::step]
+        d, total = X.shape[1], weights.sum()
+        mean, square = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
+        spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+        lost = square * 1e-12 > spread**2  # rounding: measure about the mean
+        if lost.any():
+            spread[lost] = np.sqrt(weights @ (X[:, lost] - mean[lost]) ** 2 / total)
+        spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
+        unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
+        centre = mean if self.fit_intercept else np.zeros(d)
+        if not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all() and (unit > 1 / WIDE).all():
+            centre, unit = np.zeros(d), np.ones(d)
+        self._centre, self._unit = centre, unit
+        return self._framed(whole)
+
+    def _plain(self) -> bool:
+        """Whether the columns were left as they are."""
+        return not self._centre.any() and bool((self._unit == 1).all())
+
+    def _framed(self, X) -> np.ndarray:
+        if self._plain():
+            return X
+        return (X - self._centre) / self._unit
+
+    def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and (planes,) of the frame."""
+        coef = (beta / self._unit[:, None]).T
+        return coef, bias - coef @ self._centre
+
+    def _found(self, fit: Fit) -> None:
+        self.fit_ = fit
+        self.n_iter_, self.converged_, self.history_ = max(fit.iterations, 1), fit.converged, np.asarray(fit.history)
+
+    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`: the columns centred and scaled where they were for the fit; y as it is."""
+        check_is_fitted(self)
+        data = {"x": self._framed(self._whole(X, reset=False))}
+        return data if y is None else {**data, "y": np.asarray(y)}
+
+
+class Numeric(Framed, Unsure, RegressorMixin, Face):
+    """A face of y, a number."""
+
+    _why = "its answer is a number"
+
+    _spread = 1.0  # of the y of `fit_`
+
+    def log_prob(self, X, y):
+        """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior, averaged over it."""
+        return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
+
+    def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left out.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+        """
+        check(self, self._rules)
+        self._required(y)
+        X = self._whole(X, reset=True)
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y")
+        check_consistent_length(X, y)
+        weights, kept = self._weigh(X, sample_weight)
+        rows = np.arange(len(y)) if kept is None else kept
+        if not len(rows):
+            raise DataError("there is no row to learn from")
+        if kept is not None:
+            X, y = X[kept], y[kept]
+        return X, y, np.ones(len(rows)) if weights is None else weights, rows
+
+
+def counted(weights: np.ndarray) -> np.ndarray | None:
+    """Row weights for a fit; None where all are 1."""
+    return None if (weights == 1).all() else weights

@@ -1,0 +1,1 @@
+"""Support vectors and kernel densities."""

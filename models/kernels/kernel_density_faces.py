@@ -1,0 +1,213 @@
+"""scikit-learn faces of kernel densities: the density itself, and the Parzen-window classifier."""
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.classifier import Classifier
+from probml.estimators.face import Face
+from probml.estimators.rules import SEED, check, one_of, whole
+from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
+
+try:
+    from sklearn.base import DensityMixin
+    from sklearn.utils.validation import check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+RULES = ("scott", "silverman", "likelihood")
+
+
+def _is_bandwidth(value) -> bool:
+    if isinstance(value, str):
+        return value in RULES
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool((np.isfinite(array) & (array > 0)).all())
+
+
+class _Kernels(Face):
+    """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less their means, in bandwidths."""
+
+    _rules = {
+        "bandwidth": (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)", _is_bandwidth),
+        "kernel": one_of("gaussian"),
+        "random_state": SEED,
+    }
+
+    def _centres(self, X):
+        """Rows as centres: complete."""
+        X = self._take(X, reset=True).astype(float)
+        if (hole := np.isnan(X)).any():
+            row, j = np.argwhere(hole)[0]
+            raise DataError(
+                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and a "
+                "kernel needs a centre in every column. Drop those rows, or fill them; in rows that are asked about, cells may be unseen"
+            )
+        if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
+            raise ModelError(
+                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one a column, got {len(self.bandwidth)}"
+            )
+        return X
+
+    def _spread(self, X, weights) -> np.ndarray:
+        """Standard deviations of the columns, 0 for a constant one, (d,)."""
+        centre, n = np.average(X, 0, weights), float(weights.sum())
+        square = np.where((X == X[:1]).all(0), 0.0, weights @ (X - centre) ** 2)
+        return np.sqrt(square / max(n - 1, n / 2))  # weights below 1 may sum to less
+
+    def _refuse_constant(self, X) -> None:
+        if isinstance(self.bandwidth, str) and (alike := (X == X[:1]).all(0)).any():
+            column = f"every column (n_samples={len(X)})" if alike.all() else self._column(int(np.argmax(alike)))
+            raise DataError(
+                f"{column} is constant: without a spread bandwidth={self.bandwidth!r} has none for it. Give bandwidth=number, or drop it"
+            )
+
+    def _widths(self, X, weights, instead) -> np.ndarray:
+        """Bandwidths of the columns, (d,); a column that is constant in these rows has the spread `instead`."""
+        d, n = X.shape[1], float(weights.sum())
+        if not isinstance(self.bandwidth, str):
+            return np.broadcast_to(np.asarray(self.bandwidth, float), d).astype(float)
+        spread = self._spread(X, weights)
+        spread = np.where(spread > 0, spread, instead)
+        if self.bandwidth == "likelihood" and not (X == X[:1]).all():
+            return spread * left_out((X - X[0]) / spread, weights, self._seed())
+        return spread * factor("silverman" if self.bandwidth == "silverman" else "scott", n, d)
+
+    def score_samples(self, X):
+        """log p(seen cells of the row), (n,), nats; 0 where nothing is seen."""
+        data = self._asked(X)
+        return self.fit_.log_prob(data) - ~np.isnan(data["x"]) @ np.log(self._unit)
+
+    def _data(self, X):
+        return {"x": (X - self._centre) / self._unit}
+
+
+class KernelDensity(DensityMixin, _Kernels):
+    """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is probml.models.kernel_density.
+
+    Args:
+        bandwidth: "likelihood": one multiple of the columns' standard deviations, at the maximum of the leave-one-out likelihood;
+            "scott" or "silverman": a power of n times the standard deviations, as scipy's gaussian_kde but without correlations, which
+            blurs columns that have clusters or go together; or numbers, one or (d,), in units of X.
+        kernel: "gaussian"; there is no other.
+        random_state: seed of sample(), and of the rows that "likelihood" looks at where they are more than 2000; None is 0.
+
+    Attributes:
+        bandwidth_ (d,); fit_: the probml Fit, of columns less their means and in bandwidths.
+
+    Cost: of a query, kernels · d multiplications in one matrix product; all kernels are looked at, far ones too.
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False  # of rows that are fitted
+        return tags
+
+    def __init__(self, bandwidth="likelihood", *, kernel="gaussian", random_state=None):
+        self.bandwidth = bandwidth
+        self.kernel = kernel
+        self.random_state = random_state
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Put a kernel at every row of X (n, d); y is ignored, present for scikit-learn's convention.
+
+        Args:
+            sample_weight: (n,), how many times each row counts.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+        """
+        check(self, self._rules)
+        X = self._centres(X)
+        weights, kept = self._weigh(X, sample_weight)
+        X = X if kept is None else X[kept]
+        weights = np.ones(len(X)) if weights is None else weights
+        self._refuse_constant(X)
+        self.bandwidth_ = self._widths(X, weights, np.ones(X.shape[1]))
+        self._centre, self._unit = np.average(X, 0, weights), self.bandwidth_
+        params = {"weights": weights / weights.sum(), "centre": self._data(X)["x"], "bandwidth": np.ones(X.shape[1])}
+        self.fit_ = kernel_density(n=len(X), d=X.shape[1]).at(params)
+        return self
+
+    def score(self, X, y=None):
+        """The mean of score_samples."""
+        return float(self.score_samples(X).mean())
+
+    def impute(self, X):
+        """X with its unseen cells at their mean given the row's seen cells (the Nadaraya–Watson regression on these)."""
+        X = self._take(X, reset=False).astype(float)
+        return np.where(np.isnan(X), self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
+
+    def sample(self, n_samples=1):
+        """New rows, (n_samples, d): a row of X, and noise."""
+        check_is_fitted(self, "fit_")
+        words, valid = whole(1)
+        if not valid(n_samples):
+            raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        random, params = np.random.default_rng(self._seed()), self.fit_.params
+        which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
+        return (params["centre"][which] + random.normal(size=(len(which), len(self._unit)))) * self._unit + self._centre
+
+    @property
+    def predict_proba(self):
+        """There are no classes."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: ParzenClassifier has")
+
+
+class ParzenClassifier(_Kernels, Classifier):
+    """A kernel density in each class; in rows that are asked about, unseen cells are NaN. The model is probml.models.parzen_classifier.
+
+    Rows whose label is None or NaN are left out.
+
+    Args:
+        bandwidth: as in KernelDensity; rules are of each class by itself, but for a column that is constant in a class: there the
+            spread of all rows stands in, and of a class of one row "likelihood" is "scott".
+        priors: None: the classes' shares of the rows; or their probabilities, in the order of classes_.
+        kernel, random_state: as in KernelDensity.
+
+    Attributes:
+        classes_; class_prior_ (classes,); bandwidth_ (classes, d); fit_: the probml Fit, of columns less their means, in their spread.
+    """
+
+    _target = "class"
+    _rules = {**_Kernels._rules, "priors": ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)}
+
+    def __init__(self, bandwidth="likelihood", *, priors=None, kernel="gaussian", random_state=None):
+        self.bandwidth = bandwidth
+        self.priors = priors
+        self.kernel = kernel
+        self.random_state = random_state
+
+    def _learn(self, X, y, sample_weight, classes):
+        X, codes, weights = self._batch(X, y, sample_weight, classes, True)
+        seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
+        X, codes = self._centres(X[seen]), codes[seen].astype(int)
+        weights = np.ones(len(X)) if weights is None else weights[seen]
+        k, (n, d) = len(self.classes_), X.shape
+        if k < 2:
+            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs rows of two or more; see KernelDensity")
+        total = np.bincount(codes, weights, k)
+        self.class_prior_ = total / total.sum() if self.priors is None else self._given(k)
+        self._refuse_constant(X)
+        spread = self._spread(X, weights)
+        self.bandwidth_ = np.stack([self._widths(X[codes == c], weights[codes == c], spread) for c in range(k)])
+        self._centre, self._unit = np.average(X, 0, weights), np.exp(np.log(self.bandwidth_).mean(0))
+        params = {
+            "weights": self.class_prior_[codes] * weights / total[codes],
+            "centre": self._data(X)["x"],
+            "bandwidth": (self.bandwidth_ / self._unit)[codes],
+            "membership": np.eye(k)[codes],
+        }
+        self.fit_ = parzen_classifier(n=n, d=d, classes=k).at(params, labels={"class": tuple(self.classes_.tolist())})
+        return self
+
+    def _given(self, k: int) -> np.ndarray:
+        priors = np.asarray(self.priors, float)
+        if priors.shape != (k,) or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
+            raise ModelError(
+                f"ParzenClassifier(priors={self.priors!r}): expected {k} probabilities that sum to 1, one for each of "
+                f"{self.classes_.tolist()}"
+            )
+        return priors / priors.sum()

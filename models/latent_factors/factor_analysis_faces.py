@@ -1,0 +1,310 @@
+"""scikit-learn faces of linear latent spaces: probabilistic PCA and factor analysis."""
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.face import Face, flat
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, whole
+from probml.models.latent_factors.factor_analysis import covariance, factor_analysis, factors, principal, probabilistic_pca
+
+try:
+    from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+    from sklearn.utils.validation import check_array, check_is_fitted
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+
+CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
+
+
+class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
+    """What both faces share. Columns are fitted about their means in units of their spread, and attributes are in those of X."""
+
+    _rules = {
+        "n_components": whole(1),
+        "prior": FLAG,
+        "loading_scale": number(0.0, above=True),
+        "scale": number(0.0, above=True),
+        "tol": number(0.0),
+        "max_iter": whole(1),
+        "random_state": SEED,
+        "engine": ENGINE,
+    }
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        prior=True,
+        loading_scale=10.0,
+        scale=0.1,
+        tol=1e-9,
+        max_iter=1000,
+        random_state=None,
+        engine=None,
+    ):
+        self.n_components = n_components
+        self.prior = prior
+        self.loading_scale = loading_scale
+        self.scale = scale
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.engine = engine
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Learn from rows X (n, d), unseen cells NaN; y is ignored, present for scikit-learn's convention.
+
+        Args:
+            sample_weight: (n,), how many times each row counts.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+        """
+        check(self, self._rules)
+        X = self._take(X, reset=True).astype(float)
+        weights, kept = self._weigh(X, sample_weight)
+        if kept is not None:
+            X = X[kept]
+            self._refuse_missing(np.isnan(X).all(0))
+        (n, d), k = X.shape, self.n_components
+        if k > d:
+            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns (n_features={d}): use at most {d}")
+        self._centre, self._unit = _means(X, weights), np.ones(d)
+        self._unit = self._units(covariance(X - self._centre, weights))
+        x = self._data(X)["x"]
+        S = covariance(x, weights)
+        if not self.prior:
+            self._judge(X, S)
+        W, noise = self._begin(S)
+        start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
+        model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale), scale=float(self.scale))
+        self._keep(self._infer(model, {"x": x}, weights, start, False), n if weights is None else weights.sum())
+        seen = ~np.isnan(X)
+        lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
+        self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_  # log density in the units of X
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+        self._name()
+        return self
+
+    def _judge(self, X, S) -> None:
+        values = np.linalg.eigvalsh(S)[::-1]
+        k, d = self.n_components, X.shape[1]
+        least = 64 * np.finfo(float).eps * d
+        if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
+            raise DataError(
+                f"{type(self).__name__}(n_components={k}, prior=False): the rows (n_samples={len(X)}) lie in "
+                f"{int((values > least * values[0]).sum())} of their {d} dimensions, so that k components leave no noise and the "
+                "likelihood has no maximum. Use fewer components, or keep prior=True"
+            )
+
+    def _data(self, X):
+        return {"x": (X - self._centre) / self._unit}
+
+    # What was learnt, in the units of X
+
+    def _name(self) -> None:
+        """W without its freedom of rotation: columns orthogonal in units of the noise, the strongest first, its largest entry above 0."""
+        found = self.fit_.params
+        W = np.asarray(found["loadings"], float) * self._unit[:, None]
+        psi = np.broadcast_to(self._unit**2 / np.asarray(found["precision"], float), len(W))
+        self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))  # no column is without any: a Heywood case
+        W = W @ np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
+        self._W = W * np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
+        self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
+
+    @property
+    def loadings_(self):
+        """W, (d, k): x = mean_ + W z + noise, z standard normal; orthogonal columns in units of the noise, the strongest first."""
+        check_is_fitted(self, "fit_")
+        return self._W
+
+    @property
+    def _n_features_out(self):
+        return self._W.shape[1]
+
+    def get_covariance(self):
+        """W Wᵀ + noise, (d, d)."""
+        check_is_fitted(self, "fit_")
+        return self._W @ self._W.T + np.diag(self._psi)
+
+    @property
+    def n_parameters_(self) -> int:
+        """Free parameters: loadings less their rotations, noise, mean."""
+        check_is_fitted(self, "fit_")
+        d, k = self._W.shape
+        return d * k - k * (k - 1) // 2 + np.size(self.fit_.params["precision"]) + d
+
+    # Answers
+
+    def transform(self, X):
+        """E[z | seen cells], (n, k), exact where cells are unseen; 0 where nothing is seen.
+
+        Cost: O(n d k); rows with unseen cells O(d k² + k³) each.
+        """
+        check_is_fitted(self, "fit_")
+        X = self._take(X, reset=False).astype(float)
+        seen, scaled, k = ~np.isnan(X), self._W / self._psi[:, None], self._W.shape[1]
+        whole = seen.all(1)
+        right = np.where(seen, X - self.mean_, 0.0) @ scaled
+        out = np.empty_like(right)
+        out[whole] = np.linalg.solve(np.eye(k) + self._W.T @ scaled, right[whole].T).T
+        pairs = (self._W[:, :, None] * scaled[:, None, :]).reshape(-1, k * k)
+        rest = np.flatnonzero(~whole)
+        for part in (rest[i : i + CHUNK] for i in range(0, len(rest), CHUNK)):
+            precision = np.eye(k) + (seen[part] @ pairs).reshape(-1, k, k)
+            out[part] = np.linalg.solve(precision, right[part][..., None])[..., 0]
+        return out
+
+    def inverse_transform(self, Z):
+        """E[x | z] = mean_ + W z, (n, d)."""
+        check_is_fitted(self, "fit_")
+        Z = check_array(Z, dtype=np.float64, input_name="Z")
+        if Z.shape[1] != self._W.shape[1]:
+            raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected n_components={self._W.shape[1]}")
+        return Z @ self._W.T + self.mean_
+
+    def score_samples(self, X):
+        """log p(seen cells of the row), (n,), nats, in units of X; 0 where nothing is seen."""
+        data = self._asked(X)
+        return self.fit_.log_prob(data) - ~np.isnan(data["x"]) @ np.log(self._unit)
+
+    def score(self, X, y=None):
+        """The mean of score_samples."""
+        return float(self.score_samples(X).mean())
+
+    def bic(self, X):
+        """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
+        log = self.score_samples(X)
+        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
+
+    def aic(self, X):
+        """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
+        return float(-2 * self.score_samples(X).sum() + 2 * self.n_parameters_)
+
+    def impute(self, X):
+        """X with its unseen cells at their mean given the row's seen cells."""
+        check_is_fitted(self, "fit_")
+        X = self._take(X, reset=False).astype(float)
+        return np.where(np.isnan(X), self.inverse_transform(self.transform(X)), X)
+
+    def sample(self, n_samples=1):
+        """New rows, (n_samples, d)."""
+        check_is_fitted(self, "fit_")
+        words, valid = whole(1)
+        if not valid(n_samples):
+            raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        return self.fit_.simulate(int(n_samples), seed=self._seed())["x"] * self._unit + self._centre
+
+    @property
+    def predict_proba(self):
+        """There are no classes."""
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) tells where a row lies")
+
+
+def _means(X, weights) -> np.ndarray:
+    """Column means of the seen cells: twice, since the first loses digits at an offset."""
+    seen = ~np.isnan(X)
+    w = seen * (1.0 if weights is None else weights[:, None])
+    centre = np.where(seen, X, 0.0)[seen.argmax(0), np.arange(X.shape[1])]
+    return centre + (w * np.where(seen, X - centre, 0.0)).sum(0) / w.sum(0)
+
+
+class ProbabilisticPCA(_Linear):
+    """Probabilistic principal components (Tipping & Bishop 1999); unseen cells are NaN. The model is probml.models.probabilistic_pca.
+
+    With prior=False and complete rows it is PCA: the axes and variances are those of the covariance's eigenvectors, divided by n. As
+    there, all columns have one noise and are in units that can be compared: standardise others, or take FactorAnalysis, to which no
+    unit matters. One unit for all columns, and offsets, matter to neither.
+
+    Args:
+        n_components: k, at most d. With k = d the noise is not determined by the likelihood.
+        prior: posterior mode (True) or maximum likelihood (False).
+        loading_scale: prior standard deviation of a loading, in root mean squared spreads of the columns.
+        scale: prior guess of the noise, worth a row or two, in the same units.
+        tol: stop when an iteration of EM gains less than this a row, in nats.
+        max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
+        random_state: seed of sample(); None is 0.
+        engine: an engine's value instead of the EM that these arguments describe.
+
+    Attributes:
+        components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them, noise included; noise_variance_ (): σ²;
+        mean_ (d,); loadings_ (d, k); lower_bound_, lower_bounds_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, of columns
+        less their means and in units of their spread.
+    """
+
+    _function = staticmethod(probabilistic_pca)
+
+    def _units(self, S):
+        spread = np.sqrt(np.diag(S).mean())
+        return np.full(len(S), spread if spread > 0 else 1.0)
+
+    def _begin(self, S):
+        W, noise = principal(S, self.n_components)
+        return W, np.asarray(max(noise, 1e-12))
+
+    @property
+    def components_(self):
+        """The axes, orthonormal, (k, d)."""
+        check_is_fitted(self, "fit_")
+        length = np.sqrt((self._W**2).sum(0))
+        return (self._W / np.where(length > 0, length, 1.0)).T
+
+    @property
+    def noise_variance_(self):
+        """σ²."""
+        check_is_fitted(self, "fit_")
+        return float(self._psi[0])
+
+    @property
+    def explained_variance_(self):
+        """The variance along every axis, signal and noise, (k,)."""
+        check_is_fitted(self, "fit_")
+        return (self._W**2).sum(0) + self._psi[0]
+
+
+class FactorAnalysis(_Linear):
+    """Factor analysis (Rubin & Thayer 1982); unseen cells are NaN. The model is probml.models.factor_analysis.
+
+    Args:
+        n_components: factors, k, at most d.
+        loading_scale: prior standard deviation of a loading, in standard deviations of its column.
+        scale: prior guess of the noise, worth a row or two, in standard deviations of a column.
+        prior, tol, max_iter, random_state, engine: as in ProbabilisticPCA.
+
+    Attributes:
+        components_ (k, d): the loadings, Wᵀ; noise_variance_ (d,): ψ; explained_variance_ (k,): Σ over columns of squared loadings;
+        mean_ (d,); and those of ProbabilisticPCA.
+    """
+
+    _function = staticmethod(factor_analysis)
+
+    def _units(self, S):
+        spread = np.sqrt(np.diag(S))
+        return np.where(spread > 0, spread, 1.0)
+
+    def _begin(self, S):
+        return factors(S, self.n_components)
+
+    def _judge(self, X, S):
+        if (constant := flat(X)).any():
+            raise DataError(
+                f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its noise is 0 and the likelihood has no "
+                "maximum. Drop it, or keep prior=True"
+            )
+        super()._judge(X, S)
+
+    @property
+    def components_(self):
+        """The loadings, (k, d)."""
+        return self.loadings_.T
+
+    @property
+    def noise_variance_(self):
+        """ψ, (d,)."""
+        check_is_fitted(self, "fit_")
+        return self._psi
+
+    @property
+    def explained_variance_(self):
+        """Squared loadings, summed over columns, (k,)."""
+        return (self.loadings_**2).sum(0)

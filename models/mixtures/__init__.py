@@ -1,0 +1,1 @@
+"""Mixtures: of normals, of columns of several kinds, of mixtures."""

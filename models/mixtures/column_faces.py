@@ -1,0 +1,233 @@
+"""Mixtures of categories, counts and columns of several kinds, by the manners of scikit-learn."""
+
+from probml.estimators.mixture import Mixture
+from probml.estimators.rules import ANY, number, numbers, one_of, optional
+from probml.models.frames import columns
+from probml.models.frames.units import InUnits
+from probml.models.mixtures.gaussian_face import NORMAL, SEARCH
+from probml.models.mixtures.naive_bayes import naive_bayes
+
+
+class _Columns(InUnits, Mixture):
+    """A mixture whose columns are independent given the component: naive Bayes with its classes unseen."""
+
+    _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
+
+    def _settings(self):
+        """(categorical, kinds) of the columns."""
+        return self.categorical, self.kinds
+
+    def _take(self, X, reset):
+        X = columns.take(self, X, reset, frames=self._settings())
+        if reset:
+            self.columns_ = columns.learn_for(self, X, *self._settings())
+        return X
+
+    def _data(self, X):
+        return self.columns_.data(X)
+
+    def _model(self, k):
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape") if hasattr(self, name)}
+        given |= self._prior()
+        return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
+
+    def _judge(self, X, codes):
+        columns.refuse_constant(self.columns_, self._data(X))
+
+    def _doubt(self, X):
+        columns.warn_of_ties(self.columns_, self._data(X))
+        return [self.columns_.status] if self.columns_.status else []
+
+    def _rows_of(self, data):
+        return self.columns_.rows(data)
+
+    @property
+    def tables_(self):
+        """Column → parameter → (k, ...), each column's parameters in every component."""
+        return self.columns_.tables(self.fit_.params)
+
+
+class MixedMixture(_Columns):
+    """Components in which the columns are independent, each column of its own kind; unseen cells are NaN or None.
+
+    The model is probml.models.naive_bayes with its classes unseen.
+
+    Args:
+        n_components: components, k; or several to choose among, as in GaussianMixture.
+        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
+            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
+            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categories: None (those that are seen), or column → categories, or one list for all.
+        alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
+        unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
+        tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre, mean_scale, scale: as in
+            GaussianMixture.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
+            column's mean waiting time.
+
+    Attributes:
+        weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
+    """
+
+    _rules = {
+        **SEARCH,
+        "categorical": ANY,
+        "kinds": ANY,
+        "categories": ANY,
+        "unknown": one_of("refuse", "prior"),
+        "concentration": numbers(0.0),
+        "alpha": number(0.0, above=True),
+        **NORMAL,
+        "shape": number(0.0, above=True),
+        "rate": optional(number(0.0, above=True)),
+    }
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        categorical=None,
+        kinds=None,
+        categories=None,
+        alpha=2.0,
+        unknown="refuse",
+        tol=1e-7,
+        max_iter=1000,
+        n_init=None,
+        random_state=None,
+        criterion="bic",
+        prior=True,
+        accelerate=True,
+        concentration=1.0,
+        centre=None,
+        mean_scale=1000.0,
+        scale=None,
+        shape=2.0,
+        rate=None,
+        engine=None,
+    ):
+        self.n_components = n_components
+        self.categorical = categorical
+        self.kinds = kinds
+        self.categories = categories
+        self.alpha = alpha
+        self.unknown = unknown
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.random_state = random_state
+        self.criterion = criterion
+        self.prior = prior
+        self.accelerate = accelerate
+        self.concentration = concentration
+        self.centre = centre
+        self.mean_scale = mean_scale
+        self.scale = scale
+        self.shape = shape
+        self.rate = rate
+        self.engine = engine
+
+
+class LatentClass(_Columns):
+    """Latent class analysis: categorical columns that are independent given an unseen class; unseen cells are NaN or None.
+
+    Args: those of MixedMixture that concern categories.
+
+    Attributes: weights_ (k,), tables_: column → {"probs": (k, categories)}, and those of MixedMixture.
+    """
+
+    _rules = {name: MixedMixture._rules[name] for name in (*SEARCH, "categories", "unknown", "concentration", "alpha")}
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        categories=None,
+        alpha=2.0,
+        unknown="refuse",
+        tol=1e-7,
+        max_iter=1000,
+        n_init=None,
+        random_state=None,
+        criterion="bic",
+        prior=True,
+        accelerate=True,
+        concentration=1.0,
+        engine=None,
+    ):
+        self.n_components = n_components
+        self.categories = categories
+        self.alpha = alpha
+        self.unknown = unknown
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.random_state = random_state
+        self.criterion = criterion
+        self.prior = prior
+        self.accelerate = accelerate
+        self.concentration = concentration
+        self.engine = engine
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        return tags
+
+    def _settings(self):
+        return "all", None
+
+
+class PoissonMixture(_Columns):
+    """Components in which every column is an independent Poisson count; unseen cells are NaN.
+
+    Args: those of MixedMixture that concern counts.
+
+    Attributes: weights_ (k,), rates_ (k, d), and those of MixedMixture.
+    """
+
+    _rules = {name: MixedMixture._rules[name] for name in (*SEARCH, "concentration", "shape", "rate")}
+
+    def __init__(
+        self,
+        n_components=2,
+        *,
+        tol=1e-7,
+        max_iter=1000,
+        n_init=None,
+        random_state=None,
+        criterion="bic",
+        prior=True,
+        accelerate=True,
+        concentration=1.0,
+        shape=2.0,
+        rate=None,
+        engine=None,
+    ):
+        self.n_components = n_components
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.random_state = random_state
+        self.criterion = criterion
+        self.prior = prior
+        self.accelerate = accelerate
+        self.concentration = concentration
+        self.shape = shape
+        self.rate = rate
+        self.engine = engine
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.categorical = True  # scikit-learn's only word for "whole numbers": its checks then round their data
+        return tags
+
+    def _settings(self):
+        return None, "poisson"
+
+    @property
+    def rates_(self):
+        """The Poisson rates, (k, d)."""
+        return self.fit_.params["poisson_rate"]

@@ -1,0 +1,183 @@
+"""Gaussian mixtures by the manners of scikit-learn."""
+
+from numbers import Integral
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.face import flat
+from probml.estimators.mixture import Mixture
+from probml.estimators.rules import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, sizes, whole
+from probml.models.frames import columns
+from probml.models.frames.units import InUnits
+from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
+from probml.models.mixtures.starts import precision_near
+
+COVARIANCE = (
+    "one of 'full', 'tied', 'diag', 'spherical', 'tied diag', 'tied spherical'",
+    lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
+)
+SEARCH = {
+    "n_components": sizes(1),
+    "criterion": one_of("bic", "icl", "aic"),
+    "tol": number(0.0),
+    "max_iter": whole(1),
+    "n_init": optional(whole(1)),
+    "random_state": SEED,
+    "prior": FLAG,
+    "accelerate": FLAG,
+    "engine": ENGINE,
+}
+NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True), "scale": optional(numbers(0.0))}
+
+
+class GaussianMixture(InUnits, Mixture):
+    """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
+
+    The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior that no component can
+    collapse under (prior=False is the likelihood); `tol` is the gain per row at which EM stops; there is no `reg_covar`.
+
+    Args:
+        n_components: components, k; or several, range(1, 10), to choose among by `criterion`.
+        covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied spherical" for one shared.
+        tol: stop when an iteration gains less than this a row, in nats.
+        max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
+        weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of precisions_. Beside means_init, weights
+            that are not given are equal, and precisions one diagonal for all, 1 / the mean squared distance to the nearest
+            mean, so that no unit of measurement matters; without means_init the engine finds what is not given.
+        random_state: seed of the starts and of sample(); None is 0, a fit repeats.
+        criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux & Govaert 2000: BIC and twice
+            the doubt of the assignments) or "aic" is kept; all fits are starts of one program.
+        prior: posterior mode (True) or maximum likelihood (False).
+        accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
+        hard: classification EM; with "tied spherical" and a large concentration it is k-means.
+        concentration: pseudo-rows of every component's weight; 1/k or less lets components that are not needed empty themselves.
+        centre, mean_scale, scale: the prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by
+            default (None) each column's mean and a tenth of its standard deviation: no unit of measurement matters.
+        engine: an engine's value instead of the EM that these arguments describe.
+
+    Attributes:
+        weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k, d) diag, (k,) spherical,
+        (d,) tied diag, () tied spherical; converged_, n_iter_, lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
+        fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_ (components → Fit) and table_, a DataFrame
+        with n_components, loglik, parameters, aic, bic, icl, converged.
+    """
+
+    _rules = {
+        **SEARCH,
+        "covariance_type": COVARIANCE,
+        "hard": FLAG,
+        "concentration": numbers(0.0),
+        **NORMAL,
+        "weights_init": ANY,
+        "means_init": ANY,
+        "precisions_init": ANY,
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        covariance_type="full",
+        tol=1e-7,
+        max_iter=1000,
+        n_init=None,
+        weights_init=None,
+        means_init=None,
+        precisions_init=None,
+        random_state=None,
+        criterion="bic",
+        prior=True,
+        accelerate=True,
+        hard=False,
+        concentration=1.0,
+        centre=None,
+        mean_scale=1000.0,
+        scale=None,
+        engine=None,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.criterion = criterion
+        self.prior = prior
+        self.accelerate = accelerate
+        self.hard = hard
+        self.concentration = concentration
+        self.centre = centre
+        self.mean_scale = mean_scale
+        self.scale = scale
+        self.engine = engine
+
+    def _model(self, k):
+        return gaussian_mixture(
+            k=k,
+            d=self.n_features_in_,
+            covariance=canonical(self.covariance_type),
+            concentration=self.concentration,
+            mean_scale=self.mean_scale,
+            **self._prior(),
+        )
+
+    def _start(self, X, labels):
+        given = {"weights": self.weights_init, "mean": self.means_init, "precision": self.precisions_init}
+        if all(value is None for value in given.values()):
+            return {}
+        k, d = self.n_components, self.n_features_in_
+        if not isinstance(k, Integral):
+            raise ModelError(f"weights_init, means_init and precisions_init need one n_components, got n_components={k!r}")
+        tied = canonical(self.covariance_type).startswith("tied")
+        shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
+        names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)), "precision": ("precisions_init", shape)}
+        start = {}
+        for site, value in given.items():
+            name, expected = names[site]
+            if value is None:
+                continue
+            try:
+                start[site] = np.asarray(value, float)
+            except (TypeError, ValueError):
+                raise ModelError(f"{name}: expected numbers of shape {expected}, got {value!r}") from None
+            if start[site].shape != expected:
+                raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}")
+        if self.means_init is not None:  # without means the engine finds some that suit what is given
+            start.setdefault("weights", np.full(k, 1 / k))
+            start.setdefault("precision", np.broadcast_to(precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape))
+        return start
+
+    def _judge(self, X, codes):
+        if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
+            raise DataError(
+                f"{self._column(int(np.argmax(constant)))} is constant: a normal that is fitted to it has variance 0 and no maximum "
+                "of the likelihood. Drop it, or keep prior=True"
+            )
+
+    def _doubt(self, X):
+        columns.warn_of_tied(X, self._column, "Drop it, or take MixedMixture, which treats it as categories")
+        return []
+
+    @property
+    def means_(self):
+        return self.fit_.params["mean"]
+
+    @property
+    def precisions_(self):
+        return self.fit_.params["precision"]
+
+    @property
+    def covariances_(self):
+        precision = self.fit_.params["precision"]
+        return np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied") else 1 / precision
+
+
+def _matrix(covariance_type: str, d: int) -> tuple[int, ...]:
+    """The shape of one precision."""
+    name = canonical(covariance_type)
+    return () if name.endswith("spherical") else (d,) if name.endswith("diagonal") else (d, d)

@@ -1,0 +1,1 @@
+"""Is it right, and what to do: calibration, decisions, reports, certificates."""

@@ -1,0 +1,180 @@
+"""Names for the axes of arrays: plates, steps, and the labels of the states along them."""
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.codes import bounds, together
+from probml.jaxpr.levels import Level
+from probml.jaxpr.walk import evaluate
+from probml.numerics.compiling import jit
+from probml.structure.structure import Structure
+
+if TYPE_CHECKING:
+    from probml.dataset.dataset import Data
+    from probml.interface.fit import Fit
+
+
+class Dimensions:
+    """The dimensions of a Fit's sites, and what is known of their coordinates.
+
+    Attributes:
+        rows: the name of the axis of rows.
+        coords: dimension → its labels, else 0, 1, …; a plate whose axis a labelled site indexes has that site's.
+    """
+
+    def __init__(self, fit: "Fit", held: "Data"):
+        self.structure, self.held = held.structure, held
+        self.labels = {**fit.names, **held.labels}
+        self.taken: dict[str, tuple] = {}  # dimension → (what it stands for, its size)
+        self.coords: dict[str, Any] = {}
+        self.rows = self._name("rows", ("plate", "rows"), held.table.rows)
+        index = held.table.index
+        plain = index is not None and getattr(index, "nlevels", 1) == 1
+        self.coords[self.rows] = np.asarray(index) if plain else np.arange(held.table.rows)
+        self.picked = _picked(self.structure, self.labels)
+        self.entries = entries(self.structure, self.labels)
+
+    def _name(self, name: str, meaning: tuple, size: int) -> str:
+        """A name that no site has (xarray would take the site for the dimension's coordinates) and no other dimension."""
+        for free in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
+            if free not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
+                if self.taken.setdefault(free, (meaning, size)) == (meaning, size):
+                    self.coords.setdefault(free, np.arange(size))
+                    return free
+        raise AssertionError("a hundred dimensions of one name")
+
+    def _plain(self, name: str, shape: tuple, start: int) -> list[str]:
+        return [self._name(f"{name}_dim_{start + i}", (name, start + i), size) for i, size in enumerate(shape)]
+
+    def outside(self, name: str) -> tuple[str, ...]:
+        """Of a site outside rows: its plates, then axes of an event."""
+        site = self.structure.named[name]
+        dims = self._plain(name, site.shape, 0)
+        plates = dict(site.plates)
+        for i, (plate, size) in enumerate(site.plates):  # the first is the outermost and has the last batch axis, unless dim= was given
+            axis = len(site.batch) - 1 - i
+            if axis < 0 or site.batch[axis] != size:
+                fitting = [a for a, found in enumerate(site.batch) if found == size]
+                if len(fitting) != 1 or list(plates.values()).count(size) > 1:
+                    continue
+                axis = fitting[0]
+            dims[axis] = self._name(plate, ("plate", plate), size)
+        for axis, dim in enumerate(dims):
+            found = self._states(name, axis)
+            if found is not None:
+                self.coords[dim] = self._coordinates(found)
+            elif (name, axis) in self.entries:
+                self.coords[dim] = _array(self.entries[name, axis])
+        return tuple(dims)
+
+    def inside(self, name: str) -> tuple[str, ...]:
+        """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps of a chain."""
+        site = self.structure.named[name]
+        shape = site.along(self.held.steps)
+        dims = self._plain(name, shape, 0)
+        for i, (plate, size) in enumerate(p for p in site.plates if p[0] != "rows"):
+            dims[i] = self._name(plate, ("plate", plate), size)
+        if site.time is not None:
+            dims[site.time] = self._name("step", ("plate", "step"), shape[site.time])
+        return (self.rows, *dims)
+
+    def covariate(self, name: str) -> tuple[str, ...]:
+        """Of an input."""
+        dims = self._plain(name, self.held.table.inputs[name].shape[1:], 0)
+        if name in self.structure.timed:
+            dims[0] = self._name("step", ("plate", "step"), self.held.steps)
+        return (self.rows, *dims)
+
+    def states(self, name: str) -> dict[str, list]:
+        """What the numbers of a labelled site stand for, as an attribute."""
+        return {"states": self._coordinates(name).tolist()} if name in self.labels else {}
+
+    def _coordinates(self, site: str) -> np.ndarray:
+        return _array(self.labels[site])
+
+    def _states(self, name: str, axis: int) -> str | None:
+        """The labelled site whose states number an axis of a parameter."""
+        sites = self.structure.named
+        for z, labels in self.labels.items():
+            size = sites[name].shape[axis]
+            if z not in sites or sites[z].states != size or len(labels) != size:
+                continue
+            used = sites[z].uses.get("probs", {}).get(name)
+            if sites[name].domain == "simplex" and axis == len(sites[name].shape) - 1 and used and used.level is Level.MOVED:
+                return z
+            if (name, axis) in self.picked.get(z, ()):
+                return z
+        return None
+
+
+def _array(labels: tuple) -> np.ndarray:
+    plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
+    return np.array(labels if plain else [str(label) for label in labels])
+
+
+def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the names of the entries along it, where labels of index inputs tell them; others are numbers."""
+    out: dict[tuple[str, int], tuple] = {}
+    if not any(name in structure.model.inputs for name in labels):
+        return out
+    for names in together({name: index for name, index in structure.indexed.items() if not index.cells}):
+        base, _ = bounds(structure.indexed[name] for name in names)
+        for name in (name for name in names if name in labels):
+            codes = {base + k: label for k, label in enumerate(labels[name])}
+            for axis in structure.indexed[name].axes:
+                at = {axis.scale * code + axis.offset: label for code, label in codes.items()}
+                size = structure.sites[axis.parameter].shape[axis.axis]
+                out[axis[:2]] = tuple(at.get(position, position) for position in range(size))
+    return out
+
+
+def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]]:
+    """Labelled site → the axes of parameters, (name, axis), along which it picks its slice, wherever this stands in an argument."""
+    sites, triples = structure.sites, []
+    for z in (z for z in labels if z in sites and sites[z].states):
+        for child in structure.children[z]:
+            takes = structure.programs[child][1]
+            triples += [(p, z, child) for p in structure.parameters if p in takes and sites[z].states in sites[p].shape]
+    out: dict[str, set] = {}
+    for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples)) if triples else (), strict=True):
+        touched, states = np.asarray(touched), sites[z].states  # (states, *shape)
+        for axis in range(touched.ndim - 1):
+            within = np.moveaxis(touched, 1 + axis, 1)
+            own = within.shape[1] == states
+            if own and all(within[i, i].any() and not np.delete(within[i], i, 0).any() for i in range(states)):
+                out.setdefault(z, set()).add((parameter, axis))
+    return out
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _touched(structure: Structure, triples: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
+    """For (parameter, site, child): the elements of the parameter on which the child's arguments depend at each state of the site."""
+    return [_touching(structure, *triple) for triple in triples]
+
+
+def _touching(structure: Structure, parameter: str, site: str, child: str) -> jax.Array:
+    """(states, *shape of the parameter) bool, at a point that is nowhere special."""
+    program, takes = structure.programs[child]
+    specs = dict(zip(takes, program.in_avals, strict=True))
+
+    def at(state):
+        def arguments(value):
+            env = {}
+            for name, spec in specs.items():
+                real = jnp.issubdtype(spec.dtype, jnp.floating)
+                fill = 0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape) if real else jnp.zeros(spec.shape)
+                env[name] = jnp.full(spec.shape, state, spec.dtype) if name == site else fill.astype(spec.dtype)
+            env[parameter] = value
+            out = evaluate(program, *(env[name] for name in takes))
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in out if jnp.issubdtype(leaf.dtype, jnp.floating)])
+
+        spec = specs[parameter]
+        jacobian = jax.jacrev(arguments)(0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape).astype(spec.dtype))
+        return (jacobian != 0).any(0)
+
+    return jax.vmap(at)(jnp.arange(structure.sites[site].states))

@@ -1,0 +1,1 @@
+"""Several fits and estimators side by side."""

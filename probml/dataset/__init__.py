@@ -1,0 +1,1 @@
+"""A structure with its data, on the host."""

@@ -1,0 +1,117 @@
+"""Arrays, frames and lists of the user as NumPy arrays with masks and labels."""
+
+import sys
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+
+import numpy as np
+
+from probml.errors import DataError
+
+UNSEEN = "An unseen cell is NaN or None."
+NUMBERS = (Real, Decimal, np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """A column as it was given."""
+
+    values: np.ndarray  # numbers, NaN unseen; with labels codes, -1 unseen
+    labels: tuple | None = None
+    categorical: bool = False
+
+
+def as_raw(what, value, rows):
+    """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
+    module = type(value).__module__.partition(".")[0]
+    if module == "pyarrow" and hasattr(value, "to_pandas"):
+        value, module = value.to_pandas(), "pandas"
+    raw = (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
+    if rows and raw.values.ndim == 0:
+        raise DataError(f"{what} needs one value per row, got a single value: pass a list or array, rows first, or bind a setting.")
+    if rows and len(raw.values) == 0:
+        raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
+    return raw
+
+
+def _from_pandas(what, value, rows):
+    import pandas as pd
+
+    if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
+        value = pd.Series(value)
+    columns = [value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame) else [value]
+    kind = getattr(columns[0], "dtype", None) if columns else None
+    if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
+        codes = np.stack([column.cat.set_categories(kind.categories).cat.codes for column in columns], 1).astype(np.int32)
+        return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
+    if isinstance(kind, pd.StringDtype) and value.ndim == 1:
+        codes, seen = pd.factorize(value)  # −1 unseen
+        order = np.argsort(np.asarray(seen, object).astype(str))
+        place = np.append(np.argsort(order), -1).astype(np.int32)
+        return Raw(place[codes], tuple(str(label) for label in seen[order]))
+    return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
+
+
+def _from_numpy(what, value, rows):
+    if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
+        value = value.astype(np.result_type(value.dtype, np.float32)).filled(np.nan)
+    elif isinstance(value, np.ma.MaskedArray):
+        value = np.where(np.ma.getmaskarray(value), None, value.data.astype(object))
+    try:
+        a = np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"{what} is ragged or no array: pass equal lengths, padded with NaN where unseen ({error}).") from None
+    if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
+        a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
+    if a.dtype.kind in "UTO":
+        return _from_objects(what, a.astype(object, copy=False), rows)
+    if a.dtype.kind in "biu" or a.dtype.kind == "f" and a.dtype.itemsize in (4, 8):
+        return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
+    if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
+        return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
+    raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: convert it first.")
+
+
+def _from_objects(what, a, rows):
+    flat = a.ravel()
+    pandas = sys.modules.get("pandas")
+    empty = [v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()] if pandas is None else pandas.isna(flat)
+    hidden = np.asarray(empty, bool)
+    seen = flat[~hidden].tolist()
+    kinds = set(map(type, seen))
+    odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]
+    if all(issubclass(kind, NUMBERS) for kind in kinds):
+        out = np.array(seen) if len(seen) == flat.size else np.where(hidden, np.nan, flat).astype(np.float64)
+        return Raw((out if out.dtype.kind in "biuf" else out.astype(np.float64)).reshape(a.shape))
+    if not odd:
+        return coded(a, hidden.reshape(a.shape))
+    if a.ndim == 1 and kinds <= {list, tuple, np.ndarray}:
+        return _from_numpy(what, flat.tolist(), rows)
+    bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
+    deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows, f"Convert the {odd[0].__name__} first.")
+
+
+def coded(a, hidden):
+    """Values as codes into their sorted distinct labels, numbers before text."""
+    seen = a[~hidden].tolist()
+    labels = sorted(set(seen), key=lambda v: (isinstance(v, str), v))
+    lookup = {label: code for code, label in enumerate(labels)}
+    codes = np.full(a.shape, -1, np.int32)
+    codes[~hidden] = [lookup[v] for v in seen]
+    return Raw(codes, tuple(str(v) if isinstance(v, str) else v for v in labels))
+
+
+def deny(bad, what, values, must, rows=True, hint=UNSEEN):
+    """Refuse the first bad cell: which it is, what it must be, what it holds."""
+    if bad.any():
+        i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
+        got = "an unseen cell" if values is None else values.labels[values.values[i]] if isinstance(values, Raw) else values[i]
+        got = got.tolist() if isinstance(got, np.ndarray) else repr(str(got)) if isinstance(got, str) and values is not None else got
+        cell = i[1:] if rows else i
+        where = [f"row {j}" for j in i[:rows]] + [f"cell {cell[0] if len(cell) == 1 else cell}"] * bool(cell)
+        raise DataError(f"{what} must be {must}, got {got}{' in ' * bool(where)}{', '.join(where)}. {hint}")
+
+
+def listed(names):
+    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12 else "")

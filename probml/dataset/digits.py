@@ -1,0 +1,58 @@
+"""Whether float32 has digits, and exponents, enough for data: an offset of many spreads takes those away that tell rows apart."""
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+
+FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
+TOLD = 2**14  # rows that tell where a column lies
+SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
+ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
+
+
+def lost(data: Data) -> str | None:
+    """Where the seen numbers and inputs are such that they, and the parameters near them, need double, in words; None: nowhere.
+
+    Cost: one look at TOLD rows.
+    """
+    sites = data.structure.sites
+    for name, column in data.table.columns.items():
+        site = sites[name]
+        if not site.discrete and (found := _far(column.values, column.seen, site.time)):
+            return f"'{name}'{found}"
+    for name, values in data.table.inputs.items():
+        if values.dtype.kind == "f" and (found := _far(values, None, 0 if name in data.structure.timed else None)):
+            return f"the input '{name}'{found}"
+    return None
+
+
+def measured(values: np.ndarray, seen: np.ndarray | None = None, axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have the axes that are left."""
+    step = max(len(values) // TOLD, 1)
+    values = np.asarray(values[::step], float)
+    if seen is None:
+        return values.mean(axes), values.std(axes)
+    seen = seen[::step]
+    count = np.maximum(seen.sum(axes, keepdims=True), 1.0)
+    mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
+    square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
+    return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
+
+
+def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str | None:
+    """What is wrong with the first cell that float32 does not hold well, in words.
+
+    Args:
+        values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is time.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
+        size = np.abs(centre)
+        far, wide = size > FAR * spread, (spread < SMALL) | (spread > LARGE)
+        bad = (far | wide) & (spread > ROUNDING * size)
+    if not bad.any():
+        return None
+    i = int(np.argmax(bad))
+    where = f", cell {i}," if bad.size > 1 else ""
+    why = "has too few digits" if far.flat[i] else "is out of range"
+    return f"{where} {why}: it lies about {centre.flat[i]:.3g} with a spread of {spread.flat[i]:.2g}"

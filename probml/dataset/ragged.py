@@ -1,0 +1,97 @@
+"""Sequences in: lists of arrays of different lengths become one array padded by unseen steps; which steps of each row count."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml.errors import DataError
+from probml.structure.structure import Structure
+
+
+def padded(name: str, value: Any, unseen: bool = True) -> Any:
+    """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else as it is.
+
+    Args:
+        unseen: pad by unseen cells; else by zeros, for inputs.
+
+    Raises:
+        DataError: an empty sequence, or sequences of different width.
+    """
+    if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1):
+        return value
+    parts = [np.asarray(part) for part in value]
+    if not parts or any(part.ndim == 0 for part in parts):
+        return value
+    lengths = [len(part) for part in parts]
+    if 0 in lengths:
+        raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 step: leave it out.")
+    if len(set(lengths)) == 1:
+        return value
+    tails = {part.shape[1:] for part in parts}
+    if len(tails) > 1:
+        odd = next(i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:])
+        raise DataError(
+            f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 {parts[0].shape}: only the number of steps may differ."
+        )
+    kinds = {part.dtype.kind for part in parts}
+    text = not kinds <= set("biuf")
+    kind = object if text else np.result_type(*parts) if not unseen else np.result_type(*parts, np.float32)
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), (None if text else np.nan) if unseen else 0, kind)
+    for row, part in zip(out, parts, strict=True):
+        row[: len(part)] = part
+    return out
+
+
+def along_time(structure: Structure, items: Mapping[str, Any], steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
+    """The data of a model with chains, its sequences padded, their number of steps, and that of each where they came as lists.
+
+    Args:
+        steps: the number of steps where the data do not tell it.
+
+    Raises:
+        DataError: sites of different lengths; no length at all.
+    """
+    out, lengths, each = {}, {}, {}
+    for name, value in items.items():
+        site = structure.sites.get(name)
+        if name in structure.timed or (site is not None and site.time is not None):
+            before, value = value, padded(name, value, name not in structure.timed)
+            if value is not before:
+                each[name] = np.array([len(part) for part in before])
+            axis = 1 + (site.time if site is not None else 0)
+            shape = np.shape(value)
+            if len(shape) <= axis:
+                cells = "".join(f", {size}" for size in (site.along("steps") if site is not None else ("steps",)))
+                raise DataError(
+                    f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is a sequence; one sequence alone is "
+                    f"{name}[None]"
+                )
+            lengths[name] = shape[axis]
+        out[name] = value
+    known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
+    if known is None:
+        names = [site.name for site in structure.sites.values() if site.time is not None]
+        raise DataError(f"{structure.model.name}: the number of steps is unknown: give one of {names}, or steps=.")
+    odd = next((name for name, length in lengths.items() if length != known), None)
+    if odd is not None:
+        other = next((f"'{name}' has {length}" for name, length in lengths.items() if length == known), f"the model's chains have {known}")
+        raise DataError(
+            f"'{odd}' has the wrong shape: it has {lengths[odd]} steps, {other}: expected (rows, steps, ...) with one number of steps. "
+            "Shorter sequences are padded with NaN, or given as a list of arrays."
+        )
+    if 0 in lengths.values():
+        raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 steps, expected at least 1.")
+    for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
+        if len(mine) == len(theirs) and (mine != theirs).any():
+            i = int(np.argmax(mine != theirs))
+            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, '{other}' has {theirs[i]}: give each as many, unseen ones as NaN.")
+    return out, int(known), next(iter(each.values()), None)
+
+
+def count_steps(shown: np.ndarray) -> np.ndarray | None:
+    """How many steps of each row count: up to the last at which anything is shown, (rows, steps); None where that is all in every row."""
+    steps = shown.shape[1]
+    lengths = np.where(shown.any(1), steps - shown[:, ::-1].argmax(1), 0)
+    return None if (lengths == steps).all() else lengths

@@ -1,0 +1,157 @@
+"""Priors in other units than the data: said before anything is fitted, from what the model states and the columns show.
+
+A prior whose location is thousands of its own spreads from where the column lies that it is the location of, or a prior of a scale
+that is thousands of its spreads from the column's, tells more of a slip in units than of the world. No row is passed to the device.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.dataset.digits import measured
+from probml.jaxpr.levels import Level, Use
+from probml.plan.plan import Plan
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+
+
+class Measured(NamedTuple):
+    """A column's name, and the means and standard deviations of its cells."""
+
+    name: str
+    centre: np.ndarray
+    spread: np.ndarray
+
+
+FAR = 1000.0  # spreads of a prior
+SHORT = 8  # steps at the most from what a model states to a prior's arguments, such as filling an array with one number
+
+
+def _half_normal(scale: np.ndarray) -> tuple:
+    return scale * math.sqrt(2 / math.pi), scale * math.sqrt(1 - 2 / math.pi)
+
+
+def _log_normal(loc: np.ndarray, scale: np.ndarray) -> tuple:
+    with np.errstate(over="ignore"):
+        mean = np.exp(loc + scale**2 / 2)
+        return mean, mean * np.sqrt(np.expm1(scale**2))
+
+
+# kind → mean and standard deviation from the arguments; heavy tails have none, and reach any unit
+MOMENTS: dict[str, Callable[..., tuple]] = {
+    "Normal": lambda loc, scale: (loc, scale),
+    "Laplace": lambda loc, scale: (loc, math.sqrt(2) * scale),
+    "Logistic": lambda loc, scale: (loc, math.pi / math.sqrt(3) * scale),
+    "LogNormal": _log_normal,
+    "HalfNormal": _half_normal,
+    "Exponential": lambda rate: (1 / rate, 1 / rate),
+    "Gamma": lambda concentration, rate: (concentration / rate, np.sqrt(concentration) / rate),
+    "Uniform": lambda low, high: ((low + high) / 2, (high - low) / math.sqrt(12)),
+}
+_BACK = {  # step of a coordinate → what undoes it
+    "power": lambda value, number: value ** (1 / number),
+    "exp": lambda value, _: np.log(value),
+    "log": lambda value, _: np.exp(value),
+}
+
+
+def warn(data: Data, plan: Plan) -> None:
+    """Warn of every parameter whose prior is in other units than the column of which it is the location or the scale."""
+    structure, said = data.structure, set()
+    for name in plan.observed:
+        site, column = structure.sites[name], data.table.columns.get(name)
+        if column is None or not _located(site):
+            continue
+        axes = (0,) if site.time is None else (0, 1 + site.time)  # the steps of all rows are one column
+        column = Measured(name, *measured(column.values, column.seen, axes))
+        for argument, role in (("loc", "location"), *((argument, "scale") for argument in site.family.scatter)):
+            for parameter, use in site.uses.get(argument, {}).items():
+                known = parameter not in plan.free or parameter in said or use.level is not Level.MOVED
+                text = None if known else _judge(structure, site, parameter, use, role, column)
+                if text is not None:
+                    said.add(parameter)
+                    warnings.warn(f"model '{structure.model.name}': {text}", UserWarning, stacklevel=5)
+
+
+def _located(site: Site) -> bool:
+    """Whether a site has a location and a scale in its own units."""
+    return site.family is not None and hasattr(site.family, "scatter") and "loc" in site.family.argument_event and site.kind != "LogNormal"
+
+
+def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str, column: Measured) -> str | None:
+    """What to say of a parameter, or None."""
+    found = _moments(structure, parameter)
+    if found is None or any(step not in _BACK for step, _ in use.coordinate):
+        return None
+    mean, deviation = found
+    name, centre, spread = column
+    if role == "location":
+        if use.coordinate:
+            return None
+        value, away = centre, np.abs(_less(centre, mean))
+        away = np.where(away > spread, away, 0.0)
+        if any(structure.sites[p].states in structure.sites[parameter].shape for p in _discrete(structure, site)):
+            away = np.maximum(away, spread)  # the locations of several states have to reach all of it
+    else:
+        value = np.where(spread > 0, spread, np.nan)
+        with np.errstate(all="ignore"):
+            for step, number in reversed(use.coordinate):
+                value = _BACK[step](value, number)
+            away = _less(value, mean)
+        if site.inputs or site.parents != tuple(p for p in site.parents if not structure.sites[p].rows):
+            away = np.where(_less(value, mean) > 0, away, 0.0) if _falls(use) else 0.0 * away  # what else explains the spread?
+        away = np.abs(away)
+    with np.errstate(all="ignore"):
+        away = np.nan_to_num(np.broadcast_to(away, np.broadcast_shapes(np.shape(away), centre.shape)) / np.max(deviation), posinf=0.0)
+    if not away.size or away.max() <= FAR:
+        return None
+    j = int(away.reshape(-1, max(centre.size, 1)).max(0).argmax())
+    lies, wide, reached = (float(np.ravel(part)[j % np.size(part)]) for part in (centre, spread, value))
+    middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
+    if role == "location":
+        instead = f"write it where the data lie, such as dist.Normal({lies:.3g}, {10 * wide:.2g})"
+    elif use.coordinate:
+        instead = f"write it so that it reaches {reached:.3g}, which a spread of {wide:.2g} makes of it"
+    else:
+        instead = f"write it so that it reaches their spread, such as dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)"
+    whose = f"'{name}'" + (f"[{j}]" if centre.size > 1 else "")
+    return (
+        f"the prior of '{parameter}', {structure.sites[parameter].kind} around {middle:.3g} with a spread of {reach:.2g}, is "
+        f"{away.max():.2g} of its spreads from the data: {whose}, of which it is the {role}, lies around {lies:.6g} with a spread of "
+        f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, ({name} - {lies:.3g}) / {wide:.2g}, "
+        f"or {instead}"
+    )
+
+
+def _discrete(structure: Structure, site: Site) -> list[str]:
+    """The discrete sites in rows that a site depends on."""
+    return [p for p in site.parents if structure.sites[p].rows and structure.sites[p].states]
+
+
+def _falls(use: Use) -> bool:
+    """Whether a parameter falls where the scale rises, as a precision does."""
+    return math.prod(math.copysign(1.0, number) for step, number in use.coordinate if step == "power") < 0
+
+
+def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Value − mean, cell by cell where they broadcast, else each value less the mean of means."""
+    try:
+        return np.asarray(value) - np.asarray(mean)
+    except ValueError:
+        return np.asarray(value) - np.mean(mean)
+
+
+def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean and standard deviation of a prior that states them: whose arguments depend on nothing."""
+    site = structure.sites[name]
+    if site.kind not in MOMENTS or site.parents or len(structure.programs[name][0].jaxpr.eqns) > SHORT:
+        return None
+    prior, moments = structure.distribution(name, {}), MOMENTS[site.kind]
+    given = {key: np.asarray(getattr(prior, key), float) for key in moments.__code__.co_varnames[: moments.__code__.co_argcount]}
+    mean, deviation = moments(**given)
+    mean, deviation = np.broadcast_arrays(np.asarray(mean, float), np.asarray(deviation, float))
+    return (mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all() else None

@@ -1,0 +1,1 @@
+"""Rows on the device, and the way to pass over them."""

@@ -1,0 +1,1 @@
+"""Sums, maxima and draws over hidden axes: tensors and names only."""

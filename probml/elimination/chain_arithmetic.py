@@ -1,0 +1,147 @@
+"""Markov chains as arrays: tables in linear space with scales, steps that are seen, normalisation."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+ALIKE = 512  # rounding errors by which rows that are equal may differ
+SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal
+SMALL = 1024  # multiplications of a step up to which they are no matrix product
+PRECISE = lax.Precision.HIGHEST
+
+
+class Chain(NamedTuple):
+    """Log weights of sequences; any of the axes G, M and of the leading L may be 1 where the same for all."""
+
+    initial: jax.Array  # (G, K, rows)
+    transition: jax.Array  # (L, G, K from, K to, M): into each step; that into a sequence's first is not used
+    emission: jax.Array  # (L, G, K, M)
+    alive: jax.Array | None  # (L, M) bool: the steps that count, a row's first ones; None = all
+
+
+class Linear(NamedTuple):
+    """The same with moves as weights; emissions stay logs.
+
+    Steps that do not count are steps in which nothing is seen: summed over, they are 1, since what moves out of a state sums to 1.
+    Only a maximum must not take them.
+    """
+
+    initial: jax.Array
+    transition: jax.Array
+    emission: jax.Array
+    alive: jax.Array | None
+
+
+def exp(log: jax.Array, top: jax.Array) -> jax.Array:
+    return jnp.exp(log - top)
+
+
+def finite(top: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isneginf(top), 0.0, top)
+
+
+def linear_of(chain: Chain, hard: bool = False) -> Linear:
+    emission = chain.emission
+    if chain.alive is not None:
+        emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
+    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission, chain.alive if hard else None)
+
+
+def step_at(chain: Linear, step) -> tuple:
+    """What a step takes: its transition, log emissions and whether it counts."""
+    transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(chain.transition, step, 0, False)
+    alive = None if chain.alive is None else lax.dynamic_index_in_dim(chain.alive, step, 0, False)
+    return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False), alive
+
+
+def one_step(transition: jax.Array, alpha: jax.Array, hard: bool) -> jax.Array:
+    """Σ or max over i of α_i A_ij: (G, K, K, M or 1) and (G, K, M) → (G, K, M)."""
+    if hard:
+        return (transition * alpha[:, :, None]).max(1)
+    if transition.shape[-1] == 1 and not is_small(alpha):
+        return jnp.matmul(jnp.swapaxes(transition[..., 0], 1, 2), alpha, precision=PRECISE)
+    return (transition * alpha[:, :, None]).sum(1)
+
+
+def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
+    """Σ over j of A_ij r_j."""
+    if transition.shape[-1] == 1 and not is_small(ratio):
+        return jnp.matmul(transition[..., 0], ratio, precision=PRECISE)
+    return (transition * ratio[:, None]).sum(2)
+
+
+def is_small(weights: jax.Array) -> bool:
+    """Whether a step is so little work that what it costs is the number of its operations."""
+    return weights.size * weights.shape[1] <= SMALL
+
+
+def choose(alive: jax.Array | None, yes: jax.Array, no: jax.Array) -> jax.Array:
+    return yes if alive is None else jnp.where(alive, yes, no)
+
+
+def normalised(u: jax.Array, hard: bool, axis: int) -> tuple[jax.Array, jax.Array]:
+    """u / its sum (or maximum) over an axis, and that; 0 stays 0."""
+    scale = u.max(axis) if hard else u.sum(axis)
+    inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
+    return u * jnp.expand_dims(inverse, axis), scale
+
+
+def seen_at(ahead: jax.Array, emission: jax.Array, hard: bool, axis: int = 1) -> tuple[jax.Array, jax.Array]:
+    """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the log of their scale.
+
+    The best emission of the states that can be reached is taken out before the exponential.
+    """
+    top = finite(jnp.where(ahead > 0, emission, -jnp.inf).max(axis, keepdims=True))
+    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), hard, axis)
+    return new, log_of(scale) + jnp.squeeze(top, axis)
+
+
+def log_of(x: jax.Array) -> jax.Array:
+    return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
+
+
+def divide(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def lead(chain: Linear) -> tuple[int, int, int, int]:
+    """L, G, K, M."""
+    steps, _, states, lanes = chain.emission.shape
+    return steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]), states, lanes
+
+
+def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
+    """The initial weights of every row, in all lanes: (G, K, M)."""
+    wide = jnp.broadcast_to(initial, (*initial.shape[:2], lanes // blocks))
+    return jnp.repeat(wide, blocks, -1) if blocks > 1 else wide
+
+
+def entering_logs(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> jax.Array:
+    """The weights of the states at each lane's first step, before its emission: initial, or moved from those `before` the block."""
+    _, g, k, m = lead(chain)
+    start = jnp.broadcast_to(first_of(chain.initial, m, blocks), (g, k, m))
+    if before is None:
+        return start
+    transition, _, alive = step_at(chain, 0)
+    moved = choose(alive, one_step(transition, before, hard), before)
+    return jnp.where(jnp.arange(m) % blocks == 0, start, moved)
+
+
+def log_sum(log: jax.Array, axis: int) -> jax.Array:
+    top = finite(log.max(axis, keepdims=True))
+    return log_of(jnp.exp(log - top).sum(axis)) + jnp.squeeze(top, axis)
+
+
+def share_of(log: jax.Array, axis: int) -> jax.Array:
+    """Each entry's share of the sum over an axis; 0 where all is impossible."""
+    weight = jnp.exp(log - finite(log.max(axis, keepdims=True)))
+    return divide(weight, weight.sum(axis, keepdims=True))
+
+
+FLOOR = -(2.0**100)  # stands for log 0 inside a product
+
+
+def capped(log: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isneginf(log), FLOOR, log)

@@ -1,0 +1,202 @@
+"""Forward passes along chains: step by step, in logs where states are wide, in blocks of transfers."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from probml.elimination.chain_arithmetic import (
+    ALIKE,
+    SWEEP,
+    Chain,
+    Linear,
+    choose,
+    entering_logs,
+    exp,
+    finite,
+    first_of,
+    lead,
+    log_of,
+    log_sum,
+    normalised,
+    one_step,
+    seen_at,
+    step_at,
+)
+
+
+def _forward(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> tuple[jax.Array, jax.Array]:
+    """Filtered weights of every step, (L, G, K, M), normalised, and the logs of their scales (L, G, M)."""
+    entering = entering_logs(chain, blocks, before, hard)
+
+    def step(carry, now):  # every step alike, the first too: nothing has to be put together afterwards
+        ahead, alpha = carry
+        emission, alive, transition = now
+        transition = chain.transition[0] if transition is None else transition
+        new, scale = seen_at(ahead, emission, hard)
+        new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
+        return (one_step(transition, new, hard), new), (new, scale)
+
+    next_moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
+    return lax.scan(step, (entering, entering), (chain.emission, chain.alive, next_moves))[1]
+
+
+def wide_forward(chain: Chain, hard: bool) -> "Pass":
+    """The forward pass in logs."""
+    _, g, k, m = lead(chain)
+
+    def over(log, axis):
+        return log.max(axis) if hard else log_sum(log, axis)
+
+    def step(carry, now):
+        ahead, alpha = carry
+        emission, alive, transition = now
+        new = ahead + emission
+        scale = over(new, 1)
+        new = new - finite(scale)[:, None]
+        if hard:
+            new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
+        return (over(new[:, :, None] + (chain.transition[0] if transition is None else transition), 1), new), (new, scale)
+
+    emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None], chain.emission, 0.0)
+    first = jnp.broadcast_to(chain.initial, (g, k, m))
+    moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
+    return Pass(None, *lax.scan(step, (first, first), (emission, chain.alive, moves))[1], None)
+
+
+class _Transfer(NamedTuple):
+    """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,] rows)."""
+
+    scale: jax.Array  # log
+    end: jax.Array  # normalised over `to`
+
+
+def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
+    steps, g, k, m = lead(chain)
+    transition, emission, alive = step_at(chain, 0)
+    eye = jnp.broadcast_to(jnp.eye(k, dtype=emission.dtype)[None, :, :, None], (g, k, k, m))
+    entering = choose(alive, jnp.broadcast_to(transition, (g, k, k, m)), eye)
+    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None], entering)  # (G, from, to, M)
+
+    def moved(transition, p):
+        """(G, from, to, M): every row of the matrices takes a step."""
+        if not hard and transition.shape[-1] == 1:
+            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
+            return jnp.swapaxes(one_step(transition, flat, hard).reshape(g, k, k, m), 1, 2)
+        return jax.vmap(lambda row: one_step(transition, row, hard), 1, 1)(p)
+
+    def sweep(at, carry):
+        p, scale = carry
+        transition, emission, alive = step_at(chain, at)
+        new, factor = seen_at(moved(transition, p), emission[:, None], hard, 2)
+        return choose(alive, new, p), choose(alive, scale + factor, scale)
+
+    def alike(p, scale):
+        """(G, M): whether all possible rows are equal."""
+        possible = (scale > -jnp.inf)[:, :, None]
+        high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
+        info = jnp.finfo(p.dtype)
+        return jnp.all((high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1)
+
+    def unlike(carry):
+        at, p, scale = carry
+        going = True if chain.alive is None else step_at(chain, jnp.minimum(at, steps - 1))[2]
+        return (at < steps) & jnp.any(~alike(p, scale) & going)
+
+    def sweeps(carry):
+        at, p, scale = carry
+        until = jnp.minimum(at + SWEEP, steps)
+        return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
+
+    at, p, scale = lax.while_loop(unlike, sweeps, (jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], hard, 2)))
+    row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
+
+    def one(at, carry):
+        alpha, scale = carry
+        transition, emission, alive = step_at(chain, at)
+        new, factor = seen_at(one_step(transition, alpha, hard), emission, hard)
+        return choose(alive, new, alpha), choose(alive, scale + factor, scale)
+
+    last, more = lax.fori_loop(at, steps, one, (row, jnp.zeros((g, m), row.dtype)))
+    one_row = (at < steps) & alike(p, scale)
+    end = jnp.where(one_row[:, None, None], last[:, None], p)
+    scale = scale + jnp.where(one_row, more, 0.0)[:, None]
+
+    def apart(leaf):
+        return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], m // blocks, blocks), -1, 0)
+
+    return _Transfer(apart(scale), apart(end))
+
+
+def _joined(first: _Transfer, second: _Transfer, hard: bool) -> _Transfer:
+    """One block after another, as one: P[s, k] = Σ or max over j of P₁[s, j] P₂[j, k]."""
+    top = finite(second.scale.max(-2, keepdims=True))
+    weighed = exp(second.scale, top)[..., :, None, :] * second.end  # (.., j, k, rows)
+    product = first.end[..., :, :, None, :] * weighed[..., None, :, :, :]
+    end, scale = normalised(product.max(-3) if hard else product.sum(-3), hard, -2)
+    return _Transfer(first.scale + top + log_of(scale), end)
+
+
+def before_of(transfer: _Transfer, hard: bool, parallel: bool) -> jax.Array:
+    """The normalised weights of the states before every block, (B, G, K, rows); of the first block, nothing of use."""
+    if parallel:
+        whole = lax.associative_scan(functools.partial(_joined, hard=hard), transfer)
+        found = whole.end[:, :, 0]  # all rows of the first block are equal
+        return jnp.concatenate([found[:1], found[:-1]])
+
+    def step(before, block):
+        top = finite(block.scale.max(1, keepdims=True))
+        weighed = (before * exp(block.scale, top))[:, :, None] * block.end
+        return normalised(weighed.max(1) if hard else weighed.sum(1), hard, 1)[0], before
+
+    first = transfer.end[0, :, 0]
+    _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
+    return jnp.concatenate([first[None], found])
+
+
+def after_of(transfer: _Transfer, parallel: bool) -> jax.Array:
+    """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
+    ones = jnp.ones_like(transfer.scale[:1])
+    if parallel:
+        backwards = lax.associative_scan(lambda a, b: _joined(b, a, False), transfer, reverse=True)
+        top = finite(backwards.scale.max(2, keepdims=True))
+        return jnp.concatenate([exp(backwards.scale, top)[1:], ones])
+
+    def step(after, block):
+        inner = (block.end * after[:, None]).sum(2)
+        log = block.scale + log_of(inner)
+        new = exp(log, finite(log.max(1, keepdims=True)))
+        return new, new
+
+    _, found = lax.scan(step, ones[0], jax.tree.map(lambda leaf: leaf[1:], transfer), reverse=True)
+    return jnp.concatenate([found, ones])
+
+
+def lanes_of(blocked: jax.Array) -> jax.Array:
+    """(B, ..., rows) → (..., lanes)."""
+    moved = jnp.moveaxis(blocked, 0, -1)
+    return moved.reshape(*moved.shape[:-2], -1)
+
+
+class Pass(NamedTuple):
+    """A forward pass: what was before every lane, all filtered weights, the logs of their scales; and the blocks, if there are several."""
+
+    before: jax.Array | None
+    alphas: jax.Array
+    scales: jax.Array
+    transfer: _Transfer | None
+
+
+def filter(chain: Linear, blocks: int, parallel: bool, hard: bool = False) -> Pass:
+    transfer = _transfers(chain, blocks, hard) if blocks > 1 else None
+    before = lanes_of(before_of(transfer, hard, parallel)) if blocks > 1 else None
+    return Pass(before, *_forward(chain, blocks, before, hard), transfer)
+
+
+def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:
+    """log evidence, or the log weight of the best path, (G, rows)."""
+    log = found.scales.sum(0)
+    log = log.reshape(len(log), -1, blocks).sum(-1)
+    return log if alive is None else jnp.where(alive[0, ::blocks], log, 0.0)  # a sequence of no steps

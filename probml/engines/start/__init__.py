@@ -1,0 +1,1 @@
+"""Where engines start: prior means, labelled rows, modes."""

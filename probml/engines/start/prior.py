@@ -1,0 +1,167 @@
+"""Points and draws of the prior, from which engines begin."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to
+
+from probml.device.rows import Known
+from probml.errors import ModelError, Refusal
+from probml.evidence.density import to_free
+from probml.factors.prior import log_prior
+from probml.jaxpr.levels import Level
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.structure.site import Site
+
+WIDE = 30.0  # times the spread of the data: a scale further away is no start
+UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
+
+
+def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
+    """Check a user's partial start: names, shapes, finiteness, supports."""
+    sites, out = plan.structure.sites, {}
+    for name, value in start.items():
+        if name not in plan.free:
+            raise ModelError(f"start names '{name}', which is not a parameter; the parameters are {list(plan.free)}")
+        value = np.asarray(value, float)
+        if value.shape != sites[name].shape:
+            raise ModelError(f"start of '{name}' has shape {value.shape}, expected {sites[name].shape}")
+        if not np.isfinite(value).all():
+            raise ModelError(f"start of '{name}' has a value that is not finite")
+        if not inside(sites[name], value):
+            raise ModelError(f"start of '{name}' lies outside its support ({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
+        out[name] = value.astype(jnp.result_type(float))
+    return out
+
+
+def inside(site: Site, value: np.ndarray) -> bool:
+    """Whether a value lies in the support of its site, as far as that does not depend on other sites."""
+    if site.domain in ("positive", "unit_interval"):
+        return bool((value >= 0).all() and (site.domain == "positive" or (value <= 1).all()))
+    if site.domain == "simplex":
+        return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=1e-4))
+    if site.domain == "positive_definite":
+        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4) and (np.linalg.eigvalsh(value) > 0).all())
+    if site.domain == "lower_cholesky":
+        return bool(np.array_equal(value, np.tril(value)) and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
+    return True
+
+
+def need_prior(plan: Plan, engine: str, prior: bool) -> None:
+    """Refuse to leave out a prior that unseen discrete sites look out of: without it nothing tells their states.
+
+    Raises:
+        Refusal: which parameter, and which site.
+    """
+    name = next((name for name in plan.mixed if name in plan.free), None)
+    if name is not None and not prior:
+        raise Refusal(
+            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of '{name}' depends on "
+            f"'{plan.scope(name)[0]}', which is discrete and unseen, and without that prior is not part of the likelihood. Leave "
+            "prior=False out"
+        )
+
+
+def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
+    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the middle of its support; a scale
+    within WIDE times, or a WIDEth of, the spread of what it scales."""
+    env, out, spreads = dict(known.given), {}, _spreads(plan, known)
+    for variable in plan.globals:
+        site = plan.structure.sites[variable]
+        env[variable] = jnp.zeros(site.shape, jnp.result_type(int))
+    for name in plan.structure.parameters:
+        if name in env:
+            continue
+        site = plan.structure.sites[name]
+        distribution = plan.structure.distribution(name, env)
+        middle = jnp.broadcast_to(_middle(distribution, site), site.shape)
+        try:
+            mean = jnp.broadcast_to(distribution.mean, site.shape)
+        except (NotImplementedError, AttributeError):
+            mean = middle
+        if site.domain == "positive":
+            wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
+            mean = jnp.where(wild, _median(distribution, middle, site), mean)
+            for spread in spreads.get(name, ()):
+                mean = jnp.where(spread > 0, jnp.clip(mean, spread / WIDE, spread * WIDE), mean)
+        out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
+    return out
+
+
+def _spreads(plan: Plan, known: Known) -> dict[str, list[jax.Array]]:
+    """Parameters that are scales of seen sites → the largest spreads of these, in which float32 can tell one row from another."""
+    out: dict[str, list[jax.Array]] = {}
+    for name, spread in known.spread.items():
+        site = plan.structure.sites[name]
+        for argument in site.family.scatter:
+            for parameter, use in site.uses.get(argument, {}).items():
+                if use.level <= Level.MOVED:
+                    out.setdefault(parameter, []).append(jnp.max(spread))
+    return out
+
+
+def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: float) -> None:
+    """Say that the density is not finite at the first point, and of whom.
+
+    Raises:
+        ModelError: which site's prior, or that the data, are impossible there.
+    """
+    logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
+    bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
+    where = (
+        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
+        if bad is not None
+        else f"the priors are finite, so the likelihood of {', '.join(repr(s) for s in plan.observed)} is not"
+    )
+    raise ModelError(
+        f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} at the first point: {where}. "
+        "Give a point of positive density, fit(..., start={...}), or check the data for values that the model cannot make"
+    )
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
+    return log_prior(plan, params, known, names=(site,))
+
+
+@functools.partial(jit, static_argnums=0)
+def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
+    """Draws from the prior in unbounded coordinates, one a key."""
+
+    return jax.vmap(lambda key: to_free(plan, prior_draw(plan, known, key), known))(keys)
+
+
+def prior_draw(plan: Plan, known: Known, key) -> dict[str, jax.Array]:
+    """A draw of the free parameters from the prior."""
+    env, states = dict(known.given), [name for name in plan.globals if plan.mixed]  # the states on which parameters depend
+    names = [name for name in plan.structure.sites if name in states or name in plan.free]  # in order: parents first
+    for i, name in enumerate(names):
+        site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
+        count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
+        env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape) - site.low
+    return {name: env[name] for name in plan.free}
+
+
+def _wild(distribution):
+    """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density lies."""
+    try:
+        return ~(distribution.variance <= 100 * distribution.mean**2)
+    except (NotImplementedError, AttributeError):
+        return False
+
+
+def _median(distribution, middle, site):
+    try:
+        median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)), site.shape)
+    except (NotImplementedError, AttributeError, ImportError):  # NumPyro's Gamma.icdf wants another package
+        return middle
+    return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
+
+
+def _middle(distribution, site):
+    transform = biject_to(distribution.support)
+    return transform(jnp.zeros(transform.inverse_shape(site.shape)))

@@ -1,0 +1,150 @@
+"""Which of many starts are followed: what a second buys, which fall behind, which ends are worth finishing; knows no model."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.engines.engine import Status
+
+EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
+LARGE = 4e6  # entries in an evaluation from which another compilation, for fewer starts, pays
+MANY = 32  # starts at the most where the engine chooses how many
+LEAST = 10  # starts at least: where all rows allow fewer, a sample of them is searched first
+SCOUTS = 16  # starts on a sample at the most
+PASS = 0.25  # of all rows, what the scouts together may meet in an evaluation where EFFORT allows less
+ROWS, PER_STATE = 1024, 32  # rows of a sample at least, and for each state
+SHORT = 80  # evaluations on a sample at the most
+RACE = 16  # evaluations of all starts, after which those far behind are left
+SETTLE = 6  # the same of ends that were found on a sample
+LATER = 4  # times what a start gained in the second half of these it may gain later
+FINAL = 3  # starts at least that are followed to their end
+ALIKE = 1e-4  # nats a row within which two ends of short runs count as one
+HOPELESS = 2.0  # times the root of the rows, in nats: an end of a short run that is so far behind stays so on all rows; its standard
+# error is the root of the rows times the spread of what a row tells of two ends, most often below half a nat
+SEQUENCES = 16  # of a sample at least, whole or in part
+STRETCH = 64  # steps of such a part at least
+
+
+class Effort(NamedTuple):
+    """starts: on all rows. scouts: short runs before them, each on `size` rows (of chains: steps); 0: none. large: see LARGE."""
+
+    starts: int
+    scouts: int = 0
+    size: int = 0
+    large: bool = False
+
+
+def effort(rows: int, entries: int, states: int, programs: int = 1, sampling: bool = True) -> Effort:
+    """How many starts are worth their time.
+
+    Args:
+        rows: of data, or their steps. entries: of the tables of one. states: that are hidden, of all variables.
+        programs: how many fits are made together; each is worth LEAST starts, if it were by itself.
+    """
+    units = max(rows * entries, 1)
+    alone = EFFORT / units
+    count = int(np.clip(EFFORT // (units * programs), np.clip(alone, 1, LEAST), MANY))
+    if alone >= LEAST or not sampling:
+        return Effort(count, 0, 0, count * units * programs > LARGE)
+    budget = max(EFFORT / entries, PASS * rows)
+    size = int(max(budget // SCOUTS, min(max(ROWS, PER_STATE * states), rows / 2)))
+    scouts = int(min(budget // size, SCOUTS))
+    if scouts <= max(alone, 2):
+        return Effort(count, 0, 0, count * units * programs > LARGE)
+    return Effort(FINAL, scouts, size, units * programs > LARGE)
+
+
+def sample(data: Data, weights: np.ndarray | None, size: int, seed: int) -> tuple[Data, np.ndarray | None]:
+    """About so many rows, drawn in proportion to their weights, with the weights that they then have.
+
+    Of chains `size` counts steps: whole sequences where they are short, else stretches of them.
+    """
+    random, rows = np.random.default_rng([seed, 6]), data.table.rows
+    mass = np.ones(rows) if weights is None else np.asarray(weights, float)
+    lengths = np.full(rows, max(data.steps or 1, 1)) if data.lengths is None else data.lengths
+    total = float(mass @ lengths)
+    mean = total / mass.sum()
+    if size >= SEQUENCES * mean:  # whole rows
+        mixed = random.permutation(rows)
+        picks, times = np.unique(mixed[_even(mass[mixed], int(size / mean), random)[0]], return_counts=True)
+        return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
+    steps = int(min(max(size // SEQUENCES, STRETCH), data.steps))
+    picks, beyond = _even(mass * lengths, max(size // steps, 1), random)
+    begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
+    return data.stretches(picks, begins, steps), None if weights is None else np.full(len(picks), min(total / size, 1.0))
+
+
+def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Indices at even distances along the cumulative mass from a random place, and how far beyond each one's beginning they fell."""
+    ends = np.cumsum(mass)
+    at = (np.arange(count) + random.random()) * (ends[-1] / count)
+    index = np.minimum(np.searchsorted(ends, at, "right"), np.flatnonzero(mass)[-1])
+    return index, at - (ends - mass)[index]
+
+
+class Race(NamedTuple):
+    """Starts that compete within their group; `keep` of each are followed at least, and another compilation pays if `compact`."""
+
+    groups: np.ndarray
+    keep: int = FINAL
+    first: int = RACE  # evaluations of the first stage
+    compact: bool = False
+
+    @property
+    def on(self) -> bool:
+        """Whether there is a group of more than are followed anyway."""
+        return bool(np.bincount(self.groups).max() > self.keep)
+
+    def left(self, status: np.ndarray, value: np.ndarray, trail: np.ndarray, where: np.ndarray, early: bool) -> np.ndarray:
+        """The status of the starts `where` after a stage: those far behind in their group are left."""
+        out = np.array(status)
+        for group in np.unique(self.groups[where]):
+            at = np.flatnonzero(self.groups[where] == group)
+            out[at] = left(status[at], value[at], trail[at], early, self.keep, self.first)
+        return out
+
+
+def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, keep: int = FINAL, first: int = RACE) -> np.ndarray:
+    """The status of every start after a stage of the race: those far behind, judged by what they gained of late, are left.
+
+    Args:
+        early: whether this was the first stage, after which the best are followed whatever they gained.
+    """
+    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    reached = np.where(alive, value, -np.inf)
+    half = np.where(np.isfinite(trail[:, : first // 2]), trail[:, : first // 2], -np.inf).max(1)
+    known = alive & np.isfinite(half)
+    gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
+    hopeful = reached + LATER * gain >= reached.max()
+    if early:
+        hopeful[np.argsort(-reached, kind="stable")[: max(keep, -(-len(value) // 3))]] = True
+    return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
+
+
+def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
+    """Which ends of short runs are to be finished, the best first: one of each height that is not hopeless, FINAL at the most.
+
+    Args:
+        total: the weight of the rows of those runs.
+    """
+    ended = ~np.isin(status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
+    chosen: list[int] = []
+    for i in (i for i in np.argsort(-np.where(ended, value, -np.inf), kind="stable") if ended[i]):
+        if not chosen or (value[chosen[-1]] - value[i] > ALIKE * total and value[chosen[0]] - value[i] <= HOPELESS * total**0.5):
+            chosen.append(int(i))
+    return np.array(chosen[:FINAL], int)
+
+
+def ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float, where: str = "") -> str:
+    """In words: of how many starts the best, how many reached it, how far below the next end is."""
+    below = value[ended].max() - value[ended]
+    same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
+    words = [f"best of {len(value)} starts{where}, reached by {int(same.sum())}"]
+    if not same.all():
+        words.append(f"the next is {below[~same].min():.2g} nats below")
+    if (alive & ~ended).any():
+        words.append(f"{int((alive & ~ended).sum())} fell behind and were left")
+    if not alive.all():
+        words.append(f"{int((~alive).sum())} collapsed and were discarded")
+    return "; ".join(words)

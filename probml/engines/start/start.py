@@ -1,0 +1,253 @@
+"""Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no model."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device.load import load
+from probml.device.rows import Known, Rows, merged, picked
+from probml.engines.start.labelling import CANDIDATES, Labelling, hidden, labelled
+from probml.engines.start.labelling import check_distinct as check_rows
+from probml.engines.start.prior import UNDRAWABLE, given_start, inside, prior_draw, prior_point
+from probml.evidence.passes import Expected, expect
+from probml.jaxpr.levels import Level
+from probml.numerics.compiling import jit
+from probml.plan.blocks import blocks, users
+from probml.plan.plan import Plan
+from probml.updates.updates import maximise, transforms
+
+OFF = 0.2  # share of a random table in the first tables of hidden chains
+ALIKE, AWAY = 1e-3, 0.05  # relative differences of parameters that are taken for none, and those that part them
+STICKY = 0.7  # share of a state that stays, in the first tables of every other hidden chain
+
+
+def single_steps(data: Data, plan: Plan, weights: np.ndarray | None, seed: int) -> tuple[Data, np.ndarray | None]:
+    """Where chains are hidden, steps in which something is seen, as rows of one step: states are told apart by what they emit."""
+    if not plan.chains:
+        return data, weights
+    table, steps = data.table, data.steps
+    usable = np.ones((table.rows, steps), bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
+    shown = data.shown()
+    if shown is not None:
+        usable &= shown
+    if weights is not None:
+        usable &= weights[:, None] > 0
+    picks = np.flatnonzero(usable)
+    if len(picks) > CANDIDATES:
+        picks = np.sort(np.random.default_rng([seed, 2]).choice(picks, CANDIDATES, replace=False))
+    return data.unrolled(picks), None if weights is None else weights[picks // steps]
+
+
+def check_distinct(data: Data, plan: Plan) -> None:
+    """See labelling.check_distinct."""
+    check_rows(single_steps(data, plan, None, 0)[0], plan)
+
+
+class Start(NamedTuple):
+    """Where restarts begin: at `params` (restarts, ...), or at the M-step of the labelled rows' `expected`, with `fixed` as given."""
+
+    params: dict[str, jax.Array]
+    expected: Expected | None
+    fixed: dict[str, jax.Array]
+    allowed: dict[str, jax.Array] = {}  # see factors.Known: (restarts, states)
+    drawn: np.ndarray | None = None  # (restarts,) those that begin at `params` all the same; None: none
+
+
+def tells_apart(plan: Plan, start: Mapping) -> bool:
+    """Whether a start decides which state is which: one that is hidden, and parameters that the user's start leaves open."""
+    apart = any(plan.variables[v].states > 1 for v in (*hidden(plan), *plan.globals))
+    return apart and not set(plan.free) <= set(start)
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[dict[str, jax.Array], Expected]:
+    """Prior means, and an E-step there on the labelled rows of every restart."""
+    point = prior_point(plan, known)
+    return point, jax.vmap(lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows))(rows, allowed)
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def first_step(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping) -> dict[str, jax.Array]:
+    """The M-step from labelled rows by itself, for engines that make no other."""
+
+    def one(rows, allowed):
+        point = prior_point(plan, known)
+        expected = expect(plan, point, known._replace(allowed=allowed), rows)
+        return maximise(plan, expected, point, known, rows, prior, steps=40)
+
+    return jax.vmap(one)(rows, allowed)
+
+
+@functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
+def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
+    """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
+    every product of parameters. Those in which all is affine are in no product, and a step in some unit of a column may be far."""
+    point, sites = prior_point(plan, known), plan.structure.sites
+    formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None for name in block.names]
+    bent = {p for name in users(plan) for uses in sites[name].uses.values() for p, use in uses.items() if use.level > Level.AFFINE}
+    climbing = [name for name in formless if name in bent]
+    maps = transforms(plan, point, known, climbing)
+
+    def one(key):
+        moved = dict(point)
+        for i, name in enumerate(climbing):
+            u = maps[name].inv(point[name])
+            moved[name] = maps[name](u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype))
+        return moved
+
+    return jax.vmap(one)(jax.random.split(key, restarts))
+
+
+def starts(
+    data: Data,
+    plan: Plan,
+    known: Known,
+    weights,
+    restarts: int,
+    seed: int,
+    start: Mapping,
+    prior: bool,
+    whole: bool = False,
+    allowed: Mapping | None = None,
+) -> Start:
+    """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at weight 1 and others
+    unlabelled with total weight k; else the prior means. `start` overrides by name.
+
+    Args:
+        whole: make the M-step here, for engines that have none.
+        allowed: variable → (restarts, states) bool: states that a restart does without.
+    """
+    allowed = dict(allowed or {})
+    fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
+    if set(fixed) >= set(plan.free):
+        return Start({name: fixed[name] for name in plan.free}, None, {})
+    data, weights = single_steps(data, plan, weights, seed)
+    if plan.complete and not (plan.globals and plan.free):
+        point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    outside = _one_each(plan, restarts, seed)
+    if not (hidden(plan) or allowed or outside) and restarts == 1:  # what is seen in part tells states apart
+        point = _near_prior(plan, prior, 1, known, jax.random.key(seed))
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    labels = labelled(data, plan, weights, restarts, seed, allowed)
+    rows = _start_rows(data, plan, labels)
+    if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
+        point = first_step(plan, prior, known, rows, outside)
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    point, expected = _labelled(plan, known, rows, allowed | outside)
+    point = {name: stack(point[name], restarts) for name in plan.free}
+    point |= _moving(plan, point, seed)
+    if not labels.drawn.any():
+        return Start(point, expected, fixed, allowed)
+    for name, value in _from_prior(plan, prior, known, int(labels.drawn.sum()), seed).items():
+        point[name] = np.array(point[name])
+        point[name][labels.drawn] = np.asarray(fixed[name])[labels.drawn] if name in fixed else np.asarray(value)
+    return Start(point, expected, fixed, allowed, labels.drawn)
+
+
+def _from_prior(plan: Plan, prior: bool, known: Known, count: int, seed: int) -> dict[str, np.ndarray]:
+    """The prior means, near enough, and draws of the prior where it can be drawn: states that cannot stand for one another have
+    their meaning from there."""
+    key = jax.random.key(seed)
+    try:
+        return jax.device_get(_drawn(plan, prior, count, known, key))
+    except UNDRAWABLE:
+        return jax.device_get(_near_prior(plan, prior, count, known, key))
+
+
+@functools.partial(jit, static_argnames=("plan", "prior", "count"))
+def _drawn(plan: Plan, prior: bool, count: int, known: Known, key):
+    near = _near_prior(plan, prior, 1, known, key)
+    if count == 1:
+        return near
+    draws = jax.vmap(lambda key: prior_draw(plan, known, key))(jax.random.split(key, count - 1))
+    return {name: jnp.concatenate([near[name], draws[name].astype(near[name].dtype)]) for name in plan.free}
+
+
+def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
+    """For the discrete sites outside rows that are unseen, the one joint state with which a restart begins: variable → (restarts,
+    states) bool. Where all are possible, those that could stand for one another would do so for ever."""
+    random, out = np.random.default_rng([seed, 4]), {}
+    for name in plan.globals if plan.free else ():
+        states = plan.variables[name].states
+        out[name] = np.arange(states) == random.integers(states, size=(restarts, 1))
+    return out
+
+
+def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
+    """The parameters a little apart, where states of a hidden site have come to share their values: such a point may be a saddle, at
+    which an ascent ends all the same. None where there are no such states."""
+    sites, alike = plan.structure.sites, set()
+    for variable in (v for v in plan.variables if v not in plan.pattern and sites[v].states):
+        near = (variable, *plan.structure.children[variable])
+        touched = {p for name in near for uses in sites[name].uses.values() for p in uses if p in plan.free}
+        sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape) if size == sites[variable].states > 1]
+        below = [p for p, _ in sized if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
+        same = None
+        for p, axis in ((p, axis) for p, axis in sized if p in below):
+            values = np.moveaxis(np.asarray(params[p], float), axis, 0).reshape(sites[variable].states, -1)
+            scale = np.maximum(np.abs(values).max(), 1e-30)
+            close = (np.abs(values[:, None] - values[None]) <= ALIKE * scale).all(-1)
+            same = close if same is None else same & close
+        if same is not None and (same.sum() > len(same)):
+            alike |= set(below)
+    if not alike:
+        return None
+    random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value) for name, value in params.items()}
+    for name in sorted(alike):
+        size = AWAY * (1 + random.standard_normal(out[name].shape))
+        value = out[name] * (1 + size) if sites[name].domain != "real" else out[name] + size * np.maximum(np.abs(out[name]).max(), 1.0)
+        value = value / value.sum(-1, keepdims=True) if sites[name].domain == "simplex" else value
+        value = np.clip(value, 0, 1) if sites[name].domain == "unit_interval" else value
+        out[name] = value.astype(out[name].dtype) if inside(sites[name], value) else out[name]
+    return out
+
+
+def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Probability tables of hidden chains, of which single steps tell nothing, some way off their prior means: equal ones would
+    stay equal."""
+    random, out = np.random.default_rng([seed, 3]), {}
+    used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values() for p in uses}
+    for name in (name for name in plan.free if name in used and plan.structure.sites[name].domain == "simplex"):
+        table = point[name]
+        draw = random.gamma(1.0, size=table.shape)
+        draw /= draw.sum(-1, keepdims=True)
+        moved = (1 - OFF) * table + OFF * draw
+        if table.ndim > 2 and table.shape[-2] == table.shape[-1]:  # behind the starts, from each state to each: in every other they stay
+            moved[1::2] = (1 - STICKY) * moved[1::2] + STICKY * np.eye(table.shape[-1])
+        out[name] = moved.astype(table.dtype)
+    return out
+
+
+def stack(value, restarts: int) -> np.ndarray:
+    """The same value for every restart."""
+    return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
+
+
+def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
+    restarts, size = labels.rows.shape
+    rows, _ = load(data, plan, None, labels.rows.reshape(-1))
+    flat = merged(jax.tree.map(np.asarray, rows))
+    each = [picked(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
+    weights = labels.weights[:, None].astype(rows.weights.dtype)
+    steps = rows.steps
+    inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(rows.likelihood)
+    for variable, evidence in labels.evidence.items():
+        where = likelihood if plan.structure.sites[variable].time is None else inner
+        where[variable] = evidence[:, None].astype(weights.dtype)
+    rows = _filled(rows)._replace(weights=weights, likelihood=likelihood)
+    if steps:
+        rows = rows._replace(steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner)))
+    return jax.tree.map(jnp.asarray, rows)
+
+
+def _filled(rows: Rows) -> Rows:
+    """Rows whose torn vectors count as seen: they are filled by column means."""
+    return rows._replace(seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={})

@@ -1,0 +1,1 @@
+"""The manners of scikit-learn over fit and predict; no maths."""

@@ -1,0 +1,136 @@
+"""Classifiers: labels in, probabilities and classes out."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from probml.errors import DataError
+from probml.estimators.face import Face, missing, regiven, rows
+from probml.estimators.rules import check
+from probml.estimators.validation import (
+    ClassifierMixin,
+    assert_all_finite,
+    check_classification_targets,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.interface.fit import Fit
+from probml.language.language import Bound
+
+
+class Classifier(ClassifierMixin, Face):
+    """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from without their label."""
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and labels y (n,); unseen cells and unseen labels are NaN or None.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name.
+        """
+        check(self, self._rules)
+        return self._learn(X, y, sample_weight, None)
+
+    def _learn(self, X, y, sample_weight, classes):
+        X, codes, weights = self._batch(X, y, sample_weight, classes, True)
+        if not self.prior:
+            self._judge(X, codes)
+        complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
+        self.notes_ = self._doubt(X)
+        data |= self._hyper(data, weights)
+        fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
+        fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
+        self._keep(fit, len(codes) if weights is None else weights.sum())
+        return self
+
+    def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+        return self._infer(model, data, weights, start, complete)
+
+    def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
+        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from it."""
+        if y is None:
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        weights, kept = self._weigh(X, sample_weight)
+        if kept is not None:
+            y = np.asarray(y)
+            check_consistent_length(X, y)
+            X, y = rows(X if hasattr(X, "iloc") else np.asarray(X), kept), y[kept]
+        X = self._take(X, reset)
+        check_consistent_length(X, y)
+        return X, self._codes(y, classes), weights
+
+    def _codes(self, y, classes) -> np.ndarray:
+        """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label is unseen."""
+        y = column_or_1d(y, warn=True)
+        hidden = missing(y)
+        known = y[~hidden] if hidden.any() else y
+        known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
+        if not len(known):
+            raise DataError("y has no label, every one is missing: at least one row of each class needs its label")
+        if known.dtype.kind == "f":
+            assert_all_finite(known, input_name="y")
+        check_classification_targets(known)
+        self.classes_ = np.unique(known if classes is None else classes)
+        codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
+        if classes is not None and (new := self.classes_[codes] != known).any():
+            raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the classes {self.classes_.tolist()}")
+        if not hidden.any():
+            return codes
+        out = np.full(len(y), np.nan)
+        out[~hidden] = codes
+        return out
+
+    def _judge(self, X, codes) -> None:
+        """Refuse what has no maximum of the likelihood."""
+
+    def predict(self, X):
+        """The most probable class of every row, as a label."""
+        best = self.predict_proba(X).argmax(1)
+        return self.classes_[best]
+
+    def predict_log_proba(self, X):
+        """log p(class | row), shape (n, k)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+class Additive:
+    """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts equal one batch."""
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Learn from further rows by adding their statistics: chunks with all labels seen equal one batch.
+
+        With prior=False every chunk needs a maximum of its own, so rows of every class.
+
+        Args:
+            classes: all classes that will come; of the first call only, by default those of its y.
+        """
+        check(self, self._rules)
+        if not hasattr(self, "fit_"):
+            return self._learn(X, y, sample_weight, classes)
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
+        X, codes, weights = self._batch(X, y, sample_weight, self.classes_, False)
+        data = {**self._data(X), self._target: codes}
+        before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
+        data |= values
+        kept = dataclasses.replace(before, names={k: v for k, v in before.names.items() if k != self._target})  # codes, not labels
+        fit = dataclasses.replace(kept.update(data, weights=weights), names=self.fit_.names)
+        self._keep(fit, self.total_weight_ + (len(codes) if weights is None else weights.sum()))
+        return self
+
+    def merge(self, *others):
+        """Add what other faces of the same parameters, columns and classes have learnt from other rows; returns self.
+
+        Raises:
+            DataError: a part of another class, or with other classes or columns.
+        """
+        check_is_fitted(self, "fit_")
+        for other in others:
+            check_is_fitted(other, "fit_")
+            if type(other) is not type(self) or other.fit_.model != self.fit_.model or not np.array_equal(other.classes_, self.classes_):
+                raise DataError(f"merge: expected {self.fit_.model!r} with the classes {self.classes_.tolist()}, got {other.fit_.model!r}")
+            values = self._together([other])
+            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)), self.total_weight_ + other.total_weight_)
+        return self

@@ -1,0 +1,216 @@
+"""The scikit-learn protocol over fit and predict; no maths: parameters, validation, labels, weights, answers as arrays.
+
+A face is a class in models/ that names a model, says how X becomes its data, and gives the learnt numbers the names
+that scikit-learn users know. What it learnt is one probml Fit, `fit_`; every attribute is read from it.
+
+Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from numpyro.distributions import biject_to
+
+from probml.engines import EM, Exact
+from probml.errors import DataError, Refusal
+from probml.estimators.rules import Rule
+from probml.estimators.validation import BaseEstimator, check_is_fitted, check_random_state, check_sample_weight, validate_data
+from probml.interface.fit import Fit
+from probml.language.language import Bound
+
+DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
+
+
+class Face(BaseEstimator):
+    """What all faces share. A face stores its arguments unchanged, and has
+
+    `_rules`: parameter → Rule; `_target`: the model's site of the class or component; `_take(X, reset)`: X, validated;
+    `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or components.
+    """
+
+    _rules: ClassVar[Mapping[str, Rule]] = {}
+    _target: ClassVar[str] = "z"
+    _plug_in: ClassVar[bool] = False
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # What a face says
+
+    def _model(self, k: int) -> Bound:
+        raise NotImplementedError
+
+    def _data(self, X) -> dict[str, Any]:
+        return {"x": X}
+
+    def _take(self, X, reset: bool):
+        return self._numbers(X, reset)
+
+    def _start(self, X, labels) -> dict[str, Any]:
+        """Starting values of parameters for iterative engines."""
+        return {}
+
+    def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
+        """Values of the prior's own sites, measured on the rows; `further`: these come beside those before."""
+        return {}
+
+    def _doubt(self, X) -> list[str]:
+        """What a user should know of these rows: notes for `status`; what is wrong more likely than not is a warning as well."""
+        return []
+
+    def _together(self, others) -> dict[str, Any]:
+        """As `_hyper`, of the rows of this face and of others."""
+        return {}
+
+    # Reading what the user gave
+
+    def _seed(self) -> int:
+        """None is 0, so that a fit repeats; a RandomState gives its next number."""
+        if self.random_state is None or isinstance(self.random_state, Integral):
+            return int(self.random_state or 0)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _numbers(self, X, reset: bool) -> np.ndarray:
+        """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
+        try:
+            out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        except ValueError as error:
+            if text := _first_text(X):
+                raise DataError(
+                    f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns only: encode or drop it"
+                ) from error
+            raise
+        if reset:
+            self._refuse_missing(np.isnan(out).all(0) if np.isnan(out.sum()) else np.zeros(out.shape[1], bool))
+        return out
+
+    def _refuse_missing(self, empty: np.ndarray) -> None:
+        """A column, or everything, that is missing."""
+        if empty.all():
+            raise DataError(f"every cell of X is missing ({len(empty)} columns): there is nothing to learn from")
+        if empty.any():
+            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: drop it, or fit on rows that have it")
+
+    def _column(self, index: int) -> str:
+        names = getattr(self, "feature_names_in_", None)
+        return f"column {index}" if names is None else f"column '{names[index]}'"
+
+    def _weigh(self, X, sample_weight):
+        """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were not there."""
+        if sample_weight is None:
+            return None, None
+        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise DataError("Sample weights are all zero (sample_weight): at least one sample needs a weight above 0")
+        kept = None if weights.all() else np.flatnonzero(weights)
+        return weights if kept is None else weights[kept], kept
+
+    # Fitting
+
+    def _ladder(self, complete: bool) -> tuple:
+        """The engines to try in turn; `complete`: every class is seen."""
+        if self.engine is not None:
+            return (self.engine,)
+        settings = {"max_iter": "max_iterations", "tol": "tolerance", "n_init": "restarts"}
+        given = {ours: getattr(self, theirs) for theirs, ours in settings.items() if hasattr(self, theirs)}
+        given |= {name: getattr(self, name) for name in ("hard", "accelerate") if hasattr(self, name)}
+        em = EM(prior=bool(self.prior), **given)
+        return (Exact(), em) if self.prior and complete else (em,)
+
+    def _infer(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+        """The Fit by the first engine that does not refuse."""
+        ladder, seed = self._ladder(complete), self._seed()
+        if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= {*start, *data}:
+            # a complete start leaves nothing to chance: restarts would repeat it
+            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM) else engine for engine in ladder)
+        for engine in ladder:
+            try:
+                return model.fit(data, engine, weights=weights, seed=seed, start=start)
+            except Refusal:
+                if engine is ladder[-1]:
+                    raise
+        raise AssertionError("a ladder has an engine")
+
+    def _keep(self, fit: Fit, rows: float) -> None:
+        self.fit_, self.total_weight_ = fit, float(rows)
+        self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
+        self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's
+        self.lower_bound_ = float(self.lower_bounds_[-1])
+
+    @property
+    def status(self) -> str:
+        """How the fit ended, and what was guessed or is in doubt."""
+        check_is_fitted(self, "fit_")
+        return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
+
+    # Answers
+
+    def _asked(self, X) -> dict[str, Any]:
+        check_is_fitted(self, "fit_")
+        return self._data(self._take(X, reset=False))
+
+    def predict_proba(self, X):
+        """p(class or component | row), shape (n, k); a row with nothing seen gets the prior."""
+        data = self._asked(X)
+        return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
+
+    def _averages(self) -> bool:
+        return bool(getattr(self, "plug_in", self._plug_in))
+
+
+def rows(X, kept):
+    """Some rows of an array or a DataFrame."""
+    if kept is None:
+        return X
+    return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
+
+
+def _first_text(X) -> str | None:
+    """Where X first holds text, in words."""
+    array = X.to_numpy(dtype=object) if hasattr(X, "to_numpy") else np.asarray(X, dtype=object)
+    if array.ndim != 2:
+        return None
+    for j in range(array.shape[1]):
+        for i, value in enumerate(array[:, j]):
+            if isinstance(value, str):
+                name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
+                return f"{value!r} in column {name}, row {i}"
+    return None
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Which cells are NaN, None or NA."""
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind != "O":
+        return np.zeros(values.shape, bool)
+    if pandas := sys.modules.get("pandas"):
+        return pandas.isna(values)
+    return np.array([v is None or isinstance(v, float | np.floating) and v != v for v in values.ravel()], bool).reshape(values.shape)
+
+
+def flat(X: np.ndarray) -> np.ndarray:
+    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no maximum of the likelihood."""
+    return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
+
+
+def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+    """A fit whose prior's own sites have other values, to be solved again with further rows."""
+    if not values:
+        return fit
+    given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype) for name, value in values.items()}}
+    kept = None if fit.kept is None else fit.kept._replace(known=fit.kept.known._replace(given=given))
+    return dataclasses.replace(fit, given=given, kept=kept)
+
+
+def n_parameters(fit: Fit) -> int:
+    """Free parameters of a model: the unconstrained coordinates of every parameter site that is not given."""
+    sites = fit.structure.sites
+    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters if name not in fit.given]
+    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int)) for support, shape in shapes)

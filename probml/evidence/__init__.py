@@ -1,0 +1,1 @@
+"""Of all rows: evidence, expected statistics, gradients, the posterior density."""

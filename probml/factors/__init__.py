@@ -1,0 +1,1 @@
+"""The waist: parameters and rows → log factors → evidence of each row."""

@@ -1,0 +1,97 @@
+"""Markov chains inside rows: moves, counted chains, and logs of steps → factors."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from probml.device.rows import Known, Rows
+from probml.elimination.elimination import Factor
+from probml.factors import sequences
+from probml.factors.naturals import environment, over_states
+from probml.factors.pooled import at_level
+from probml.factors.rowwise import in_slices, row_environment, rowwise_factor, uncelled
+from probml.factors.sequences import Moves
+from probml.families.likelihoods import markov_chain as chains_family
+from probml.plan.plan import Plan
+
+
+def counted_factor(plan: Plan, natural: Any, rows: Rows, name: str, predictive: Mapping) -> Factor:
+    """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations are integrated out."""
+    site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.steps
+    states = steps.folded(steps.rows.values[name].reshape(-1))
+    alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
+    sliced = [p for p in parents if p not in plan.variables]
+    tables = in_slices({a: uncelled(leaf, len(parents)) for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
+    counted = chains_family.counts(states, alive, site.states)
+    logs = [(chains_family.predictive if a in predictive else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
+    return Factor(sum(logs), plan.scope(name))
+
+
+def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, name: str, taps: Mapping | None = None) -> Moves:
+    """The tables of a chain that is summed out."""
+    parents = plan.discrete_parents(name)
+    if name in plan.pooled:
+        sliced = [p for p in parents if p not in plan.variables]
+        own = {a: uncelled(leaf, len(parents)) for a, leaf in natural.items()}
+        timed = any(plan.structure.sites[p].time is not None for p in sliced)
+        tables = in_slices(own, parents, sliced, rows.steps.rows if timed else rows)
+    else:
+        tables = rowwise_logs(plan, params, known, rows, name)
+        if taps:
+            tables = jax.tree.map(jnp.add, tables, taps[name])
+    return Moves(tables["initial"], tables["transition"], tuple(p for p in parents if p in plan.variables), name)
+
+
+def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, anchor: Mapping | None = None) -> Any:
+    """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for every row, or every step where they
+    vary along time.
+
+    Args:
+        anchor: parameters at which the minorant of a family that has one touches its density, in whose place it then is.
+    """
+    if name not in plan.chains:
+        return rowwise_factor(plan, params, known, at_level(plan, rows, name), name, anchor=anchor).log
+    site, parents = plan.structure.sites[name], plan.discrete_parents(name)
+    timed = any(i in plan.structure.timed for i in site.inputs) or any(plan.structure.sites[p].time is not None for p in site.parents)
+    at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
+
+    def one(varying):
+        def tables(*states):
+            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            return site.family.natural(plan.structure.cells(name, env), 0.0)
+
+        return over_states(plan, tables, parents)
+
+    logs = jax.vmap(one)(row_environment(plan, known, at, name))
+    return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
+
+
+def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None = None) -> Factor:
+    """function(rows, taps) → the factor of their steps, for all; where what it passes through is large, a piece of the steps at a time.
+
+    Backwards a piece is passed through again, so that no more than one is held.
+    """
+    steps = rows.steps
+    count = sequences.pieces(plan, steps, len(rows.weights))
+    own = {n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains} if taps else None
+    if count == 1:
+        return function(rows, own)
+
+    def cut(leaf):
+        return leaf.reshape(count, -1, *leaf.shape[1:])
+
+    def piece(parts):
+        found.append(function(rows._replace(steps=parts[0]), parts[1]))
+        return found[-1].log
+
+    found: list[Factor] = []
+    logs = lax.map(jax.checkpoint(piece), jax.tree.map(cut, (steps, own)))
+    return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
+
+
+def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None) -> list[Moves]:
+    """The tables of the chains that are summed out."""
+    return [_moves(plan, params, known, natural.get(name), rows, name, taps) for name in plan.chains]

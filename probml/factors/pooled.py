@@ -1,0 +1,97 @@
+"""Sites whose rows pool: natural parameters and rows → factors, by one product a chunk."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.elimination.elimination import Factor
+from probml.families.marginal_normal import Unseen
+from probml.plan.plan import Plan
+
+SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
+
+
+def cells(site, array: jax.Array) -> jax.Array:
+    return array.reshape(len(array), math.prod(site.lattice), *site.event)
+
+
+def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:
+    return cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
+
+
+def at_level(plan: Plan, rows: Rows, name: str) -> Rows:
+    """The rows that a site's own factor has: those of the data, or their steps."""
+    return rows.steps.rows if name in plan.steps else rows
+
+
+def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
+    """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates out."""
+    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(natural, x, seen, unseen)
+
+
+def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    sliced = [p for p in parents if p not in plan.variables]
+    is_variable = name in plan.variables
+    slices = math.prod(plan.structure.sites[p].states for p in sliced)
+    if sliced and not is_variable and slices <= SLICES:
+        return Factor(_picked(plan, natural, rows, name, sliced), scope)
+    if sliced:  # a parent seen in every row selects a slice of the table
+        where = [parents.index(p) for p in sliced]
+        codes = tuple(rows.values[p].reshape(-1) for p in sliced)
+        natural = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes], natural)
+    shape = tuple(plan.variables[p].states for p in scope)
+    if is_variable:
+        return Factor(natural if sliced else natural[None], scope)
+    x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
+    keep = len(parents) - len(sliced)
+    flat = jax.tree.map(
+        lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape), *leaf.shape[bool(sliced) + keep :]),
+        natural,
+    )
+    if sliced:
+        one = jax.tree.map(lambda leaf: leaf[:, None], (x, seen, unseen and unseen._replace(most=None)))
+        value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
+    else:
+        value = _log_densities(site, flat, x, seen, unseen)
+    return Factor(value.reshape(len(x), *shape), scope)
+
+
+def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) -> jax.Array:
+    """A pooled factor at the seen states of some parents: all states by one product, then the seen one; its gradient is a
+    product too, where a gather's would be a serial scatter."""
+    site, parents = plan.structure.sites[name], plan.discrete_parents(name)
+    order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents) if p not in sliced]
+    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states for p in parents]
+    shape = [sizes[i] for i in order]
+
+    def flat(leaf):
+        leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
+        return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
+
+    x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
+    value = _log_densities(site, jax.tree.map(flat, natural), x, seen, unseen)
+    count = math.prod(shape[: len(sliced)])
+    code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced), shape[: len(sliced)], mode="clip")
+    hot = code[:, None] == jnp.arange(count)
+    value = jnp.where(hot[..., None], value.reshape(len(code), count, -1), 0.0).sum(1)
+    return value.reshape(len(code), *shape[len(sliced) :])
+
+
+def predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
+    """The factor of a site whose parameters are integrated out, by its family's predictive; arguments over its table,
+    (*states, cells, ...)."""
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    x, seen = cells(site, rows.values[name]), _seen(plan, rows, name)
+    if name in known.centre:
+        arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}  # as the data are: float32 at large offsets
+    sliced = [p for p in parents if p not in plan.variables]
+    if sliced:
+        codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]
+        arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes] for a, v in arguments.items()}
+    x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:]) for v in (x, seen))
+    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1), scope)

@@ -1,0 +1,186 @@
+"""Sites evaluated row by row: the traced program at each row's inputs and states → factors."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from probml.device.rows import Known, Rows
+from probml.elimination.elimination import Factor
+from probml.factors.naturals import environment, over_states, state_logs
+from probml.factors.pooled import cells
+from probml.families.marginal_normal import log_density as unseen_density
+from probml.jaxpr.switches import SETTING
+from probml.plan.plan import Plan
+
+
+def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
+    """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a leading rows axis."""
+    sites, site = plan.structure.sites, plan.structure.named[name]
+    env = {i: rows.inputs[i][:, None] for i in site.inputs}
+    for parent in site.parents:
+        if sites[parent].rows and parent not in plan.variables:
+            value = rows.values[parent]
+            if parent in known.centre:
+                value = value + known.centre[parent].reshape(sites[parent].cells)
+            env[parent] = jax.vmap(sites[parent].place)(value)
+    return env
+
+
+def uncelled(leaf: jax.Array, parents: int) -> jax.Array:
+    """A chain's table without the axis of its one cell."""
+    return jnp.squeeze(leaf, parents)
+
+
+def in_slices(tables: Mapping, parents: tuple[str, ...], sliced: list[str], rows: Rows) -> dict[str, jax.Array]:
+    """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents' states, ...)."""
+    if not sliced:
+        return {a: leaf[None] for a, leaf in tables.items()}
+    where, codes = [parents.index(p) for p in sliced], tuple(rows.values[p].reshape(-1) for p in sliced)
+    return {a: jnp.moveaxis(leaf, where, range(len(where)))[codes] for a, leaf in tables.items()}
+
+
+def rowwise_factor(
+    plan: Plan,
+    params: Mapping,
+    known: Known,
+    rows: Rows,
+    name: str,
+    predictive: Mapping | None = None,
+    anchor: Mapping | None = None,
+    settings: bool = False,
+) -> Factor:
+    site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
+    fixed = environment(plan, params, known)
+    is_variable = name in plan.variables
+    touching = environment(plan, anchor, known) if anchor is not None and hasattr(site.family, "minorant") else None
+
+    def one(varying, x, seen):
+        def at(env):
+            env = {**fixed, **varying, **env}
+            if is_variable:
+                return state_logs(plan, name, env)
+            if predictive is not None:
+                return _affine_density(plan.structure, site, env, x, seen, predictive)
+            if touching is not None:
+                there = plan.structure.cells(name, {**env, **touching})
+                logs = site.family.minorant(there, plan.structure.cells(name, env), cells(site, x[None])[0])
+                return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs, 0.0).sum()
+            return log_density(plan.structure, site, env, x, seen)
+
+        if name in plan.switches:
+            return _switched(plan, name, at, varying, settings)
+        return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))), parents)
+
+    x = None if is_variable or site.factor else rows.values[name]
+    size = None if rows.weights is None else len(rows.weights)  # of a factor, or a variable, that looks at nothing of a row
+    log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
+    return Factor(log, scope)
+
+
+def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> jax.Array:
+    """The log factor of a site with one switch, and of no other parents, where it is off and where it is on: (rows, 2)."""
+    return rowwise_factor(plan, params, known, rows, name, settings=True).log
+
+
+def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: bool) -> jax.Array:
+    """at(states of the parents) of one row over all states: evaluated at every setting of the switches, and looked up for every state.
+
+    Args:
+        settings: not looked up.
+    """
+    switches, parents = plan.switches[name], plan.discrete_parents(name)
+    kept, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
+
+    grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"), -1).reshape(-1, count)
+
+    def set_(*states):
+        held = dict(zip(kept, states, strict=True))
+        return jax.vmap(lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)}))(grid)
+
+    logs = over_states(plan, set_, kept)  # (*states kept, settings, own)
+    if settings:
+        return logs
+    logs = jnp.moveaxis(logs, len(kept), 0)
+    own = logs.shape[1 + len(kept) :]
+    logs = logs.reshape(*(2,) * count, *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
+    for j, looks in enumerate(switches.looks):
+
+        def on(*states, j=j, looks=looks):
+            return switches.setting({**varying, **dict(zip(looks, states, strict=True))}, j)
+
+        where = over_states(plan, on, looks)
+        where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents), *(1,) * len(own))
+        logs = jnp.where(where, logs[1], logs[0])
+    return logs
+
+
+def log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
+    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob; of a factor its value."""
+    if site.factor:
+        return log_weight(structure, site.name, env)
+    if site.family is not None and hasattr(site.family, "direct"):
+        arguments = structure.cells(site.name, env)
+        return site.family.direct(arguments, cells(site, x[None])[0], None if seen is None else cells(site, seen[None])[0]).sum()
+    if site.family is not None and site.discrete:
+        natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
+        mask = None if seen is None else cells(site, seen[None])
+        return site.family.log_density(natural, cells(site, x[None]), mask)[0, 0]
+    distribution = structure.distribution(site.name, env)
+    if seen is not None and hasattr(site.family, "fill"):
+        x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
+        loc, covariance = site.layout(distribution.loc, 1), site.layout(distribution.covariance_matrix, 2)
+        return unseen_density(loc, covariance, x, seen).sum()
+    log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
+    if seen is not None:
+        log = jnp.where(cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
+    return log.sum()
+
+
+def log_weight(structure, name: str, env: Mapping) -> jax.Array:
+    """What a numpyro.factor adds: the sum of its cells."""
+    site, (value,) = structure.sites[name], structure.arguments(name, env).values()
+    return jnp.broadcast_to(value, site.shape).sum()
+
+
+def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, settings: Mapping) -> jax.Array:
+    """log p of one row's value of a Normal site, its affine location and its scale integrated out (posterior.Marginals.affine).
+
+    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a regression's predictive). Of several
+    cells it is their covariance: one vector, unless every cell has its own scale and so its own coefficients.
+    """
+
+    def at(changed):
+        arguments = structure.cells(site.name, {**env, **changed})
+        return arguments["loc"], jnp.broadcast_to(arguments["scale"], arguments["loc"].shape) ** 2
+
+    loc, variance = at({})
+    moved = jax.vmap(lambda changed: at(changed)[0])(settings["columns"]) - loc  # (columns, cells)
+    x = cells(site, x[None])[0]
+    seen = jnp.ones(x.shape, bool) if seen is None else cells(site, seen[None])[0]
+    scales, df = settings["scales"], None
+    if scales:
+        unit, shape, wide, variance = jax.vmap(lambda changed: at(changed)[1])(scales)
+        df, wide = 2 * shape / unit, wide / unit
+    if len(x) == 1 or scales and next(iter(scales.values()))[0].size > 1:
+        variance = variance + jnp.sum(moved**2, 0)
+        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else dist.StudentT(df, loc, jnp.sqrt(variance * wide))
+        return jnp.where(seen, alone.log_prob(x), 0.0).sum()
+    covariance = jnp.diag(variance) + moved.T @ moved
+    return unseen_density(loc, covariance if df is None else covariance * wide[0], x, seen, None if df is None else df[0])
+
+
+def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of inequalities only)."""
+    log, support = distribution.log_prob(value), distribution.support
+    return log if support is None or not _inequalities(support) else jnp.where(support(value), log, -jnp.inf)
+
+
+def _inequalities(support: Any) -> bool:
+    """Whether a support is bounds and orders alone; a simplex or a Cholesky factor holds up to rounding."""
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support.event_dim == 0 or type(support) in map(type, (constraints.ordered_vector, constraints.positive_ordered_vector))

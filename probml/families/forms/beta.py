@@ -1,0 +1,66 @@
+"""The beta form: objectives in a probability; conjugate prior Beta."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import xlog1py, xlogy
+
+from probml.families.log_linear import log_beta
+
+
+class Beta:
+    """Q(c) = A log c + B log(1 − c) + constant, elementwise in a probability c.
+
+    Q' = A/c − B/(1−c) at c and c/2 are two linear equations. Near the mode both terms are of one size, so that
+    a rare count keeps its digits beside a large one; the engines read twice.
+    """
+
+    name = "beta"
+    domain = "unit_interval"
+
+    def points(self, c, event):
+        edge = 1e-12 if c.dtype == jnp.float64 else 1e-6
+        c = jnp.clip(c, edge, 1 - edge)
+        return jnp.stack([c, c / 2])
+
+    def read(self, points, gradients, event):
+        c, half = points
+        g, h = gradients
+        determinant = 1 / (half * (1 - c)) - 1 / (c * (1 - half))
+        a = (h / (1 - c) - g / (1 - half)) / determinant
+        b = (h / c - g / half) / determinant
+        return {"A": a, "B": b}
+
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        return jnp.sum(xlogy(natural["A"], c) + xlog1py(natural["B"], -c))
+
+    def mode(self, natural, fallback, event):
+        a = jnp.maximum(natural["A"], 0.0)  # a rounding below zero, or a concentration below one
+        total = a + jnp.maximum(natural["B"], 0.0)
+        return jnp.where(total <= 0, fallback, a / jnp.where(total <= 0, 1.0, total))
+
+    def moved(self, natural, role, move):
+        """The posterior of c where it is copied to: c ~ Beta(a, b)."""
+        return {"a": move(natural["A"] + 1.0), "b": move(natural["B"] + 1.0)}
+
+
+class BetaPrior(NamedTuple):
+    """Beta(a, b); where a or b is below 1 the density has no maximum inside and is maximised in the logit coordinate."""
+
+    kind: str = "Beta"
+    form: str = "beta"
+    steps: tuple = ()
+
+    def posterior(self, natural, event):
+        return dist.Beta(natural["A"] + 1.0, natural["B"] + 1.0)
+
+    def log_density(self, distribution, value, mode):
+        """The log density; with `mode`, in the coordinate in which it is maximised."""
+        a, b = distribution.concentration1, distribution.concentration0
+        shift = jnp.where(jnp.minimum(a, b) < 1, 0.0, 1.0) if mode else 1.0
+        return xlogy(a - shift, value) + xlog1py(b - shift, -value) - log_beta(a, b)
+
+
+PRIOR = BetaPrior()

@@ -1,0 +1,1 @@
+"""Likelihoods, one distribution a file."""

@@ -1,0 +1,43 @@
+"""Bernoulli likelihood: a Categorical of two states, given by the probability or the logit of 1."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families.likelihoods.categorical import log_table, look_up
+
+
+class Bernoulli:
+    """p(x = 1) = probs = logistic(logits)."""
+
+    types = (dist.BernoulliProbs, dist.BernoulliLogits)
+    name = "Bernoulli"
+    event = 0
+    argument_event = {"probs": 0, "logits": 0}
+    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+
+    def arguments(self, base):
+        return {"probs": base.probs} if isinstance(base, dist.BernoulliProbs) else {"logits": base.logits}
+
+    def states(self, arguments):
+        return 2
+
+    def distribution(self, arguments):
+        return dist.Bernoulli(**arguments)
+
+    def probabilities(self, arguments):
+        """(..., c, 2) table of state probabilities."""
+        p = arguments["probs"] if "probs" in arguments else jax.nn.sigmoid(arguments["logits"])
+        return jnp.stack([1 - p, p], -1)
+
+    def natural(self, arguments, centre):
+        if "logits" in arguments:
+            logits = arguments["logits"]
+            low = logits < 0  # one choice throughout: at 0 the slopes of min and | | would not fit together
+            rest = jnp.log1p(jnp.exp(jnp.where(low, logits, -logits)))  # that both logs share
+            return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest, jnp.where(low, logits, 0.0) - rest], -1)}
+        p = arguments["probs"]
+        return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
+
+    def log_density(self, natural, x, seen):
+        return look_up(natural["log"], x, seen)

@@ -1,0 +1,66 @@
+"""Binomial likelihood: successes among total_count trials, T(x) = (x, n − x); n is known, and may differ from row to row."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+
+from probml.families import log_linear
+from probml.families.likelihoods.categorical import log_table
+from probml.families.log_linear import log_factorial
+
+
+def _choose(n, x):
+    return log_factorial(n) - log_factorial(x) - log_factorial(n - x)
+
+
+def _times(count, log):
+    """count · log with 0 · (−∞) = 0, also in the gradient."""
+    some = count > 0
+    return jnp.where(some, count * jnp.where(some, log, 0.0), 0.0)
+
+
+class Binomial:
+    """log p(x) = x log p + (n − x) log(1 − p) + log C(n, x), p = probs = logistic(logits), n = total_count."""
+
+    types = (dist.BinomialProbs, dist.BinomialLogits)
+    name = "Binomial"
+    event = 0
+    argument_event = {"probs": 0, "logits": 0, "total_count": 0}
+    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+    limit = "total_count"  # the largest value
+    mean_of = ("probs",)
+    held = ("total",)
+
+    def arguments(self, base):
+        name = "probs" if isinstance(base, dist.BinomialProbs) else "logits"
+        return {name: getattr(base, name), "total_count": base.total_count}
+
+    def states(self, arguments):
+        return None
+
+    def distribution(self, arguments):
+        return dist.Binomial(**arguments)
+
+    def natural(self, arguments, centre):
+        given = log_linear.floats(arguments)
+        n = given["total_count"]
+        if "logits" in given:
+            return {"hit": jax.nn.log_sigmoid(given["logits"]), "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
+        return {"hit": log_table(given["probs"]), "miss": log_table(1 - given["probs"]), "total": n}
+
+    def log_density(self, natural, x, seen):
+        hit, miss, n = natural["hit"], natural["miss"], lax.stop_gradient(natural["total"])
+        x = x.astype(hit.dtype)[:, None]  # (b, 1, c) against (p, c): n may differ between states, so no product
+        inside = (x >= 0) & (x <= n)
+        x = jnp.where(inside, x, 0.0)
+        log = jnp.where(inside, _times(x, hit) + _times(n - x, miss) + _choose(n, x), -jnp.inf)
+        return log_linear.masked(log, None if seen is None else seen[:, None]).sum(-1)
+
+    def predictive(self, arguments, x, seen):
+        """p ~ Beta(a, b): beta-binomial, C(n, x) B(a + x, b + n − x) / B(a, b)."""
+        a, b, n = arguments["a"], arguments["b"], log_linear.floats(arguments)["total_count"]
+        inside = (x >= 0) & (x <= n)
+        x = jnp.where(inside, x, 0.0)
+        log = _choose(n, x) + log_linear.rising(a, x) + log_linear.rising(b, n - x) - log_linear.rising(a + b, n)
+        return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)

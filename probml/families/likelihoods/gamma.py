@@ -1,0 +1,41 @@
+"""Gamma likelihood: positive amounts, T(x) = (log x, x)."""
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+
+from probml.families import log_linear
+from probml.families.likelihoods.categorical import log_table
+
+
+class Gamma:
+    """log p(x) = a log rate − log Γ(a) + (a − 1) log x − rate x for x > 0, a the concentration, which has no closed form."""
+
+    types = (dist.Gamma,)
+    name = "Gamma"
+    event = 0
+    argument_event = {"concentration": 0, "rate": 0}
+    canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
+
+    def arguments(self, base):
+        return {"concentration": base.concentration, "rate": base.rate}
+
+    def states(self, arguments):
+        return None
+
+    def distribution(self, arguments):
+        return dist.Gamma(**arguments)
+
+    def natural(self, arguments, centre):
+        given = log_linear.floats(arguments)
+        a, rate = given["concentration"], given["rate"]
+        return {"eta": jnp.concatenate([a, -rate], -1), "constant": a * log_table(rate) - gammaln(a)}
+
+    def log_density(self, natural, x, seen):
+        return log_linear.log_density(natural, x, seen, x > 0, lambda x: ([jnp.log(x), x], -jnp.log(x)))
+
+    def predictive(self, arguments, x, seen):
+        """rate ~ Gamma(s, b): compound gamma, Γ(s + a)/Γ(s) Γ(a) · b^s x^(a−1) / (b + x)^(s+a)."""
+        a, s, b = log_linear.floats(arguments)["concentration"], arguments["shape"], arguments["scale"]
+        log = log_linear.rising(s, a) - gammaln(a) - s * jnp.log1p(x / b) - a * jnp.log(b + x) + (a - 1) * jnp.log(x)
+        return log_linear.masked(log, seen)

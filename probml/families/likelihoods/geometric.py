@@ -1,0 +1,41 @@
+"""Geometric likelihood: failures before the first success, 0, 1, ...; T(x) = x."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families import log_linear
+from probml.families.likelihoods.categorical import log_table
+
+
+class Geometric:
+    """log p(x) = x log(1 − p) + log p, p = probs = logistic(logits)."""
+
+    types = (dist.GeometricProbs, dist.GeometricLogits)
+    name = "Geometric"
+    event = 0
+    argument_event = {"probs": 0, "logits": 0}
+    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+
+    def arguments(self, base):
+        return {"probs": base.probs} if isinstance(base, dist.GeometricProbs) else {"logits": base.logits}
+
+    def states(self, arguments):
+        return None
+
+    def distribution(self, arguments):
+        return dist.Geometric(**arguments)
+
+    def natural(self, arguments, centre):
+        (name, value), *_ = log_linear.floats(arguments).items()
+        if name == "logits":
+            return {"eta": jax.nn.log_sigmoid(-value), "constant": jax.nn.log_sigmoid(value)}
+        return {"eta": log_table(1 - value), "constant": log_table(value)}
+
+    def log_density(self, natural, x, seen):
+        return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))
+
+    def predictive(self, arguments, x, seen):
+        """p ~ Beta(a, b): beta-geometric, B(a + 1, b + x) / B(a, b)."""
+        a, b = arguments["a"], arguments["b"]
+        return log_linear.masked(jnp.log(a) + log_linear.rising(b, x) - log_linear.rising(a + b, x + 1), seen)

@@ -1,0 +1,28 @@
+"""LogNormal likelihood: a Normal in log x."""
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families import log_linear
+from probml.families.likelihoods.normal import Normal
+
+
+class LogNormal(Normal):
+    """log p(x) = −½((log x − loc)/scale)² − log scale − ½ log 2π − log x for x > 0."""
+
+    types = (dist.LogNormal,)
+    name = "LogNormal"
+    mean_of = None
+
+    def distribution(self, arguments):
+        return dist.LogNormal(**arguments)
+
+    def log_density(self, natural, x, seen):
+        def statistics(x):
+            log = jnp.log(x)
+            return [log, log**2], -log
+
+        return log_linear.log_density(natural, x, seen, x > 0, statistics)
+
+    def predictive(self, arguments, x, seen):
+        return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)

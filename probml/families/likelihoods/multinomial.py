@@ -1,0 +1,88 @@
+"""Multinomial and DirichletMultinomial likelihoods: vectors of counts, such as the words of a text."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families import log_linear
+from probml.families.likelihoods.categorical import FLOOR, log_table
+
+
+def _orders(x):
+    """log n! − Σ log x_i!: in how many orders a count can come about; n is the row's own total."""
+    return log_linear.log_factorial(x.sum(-1)) - log_linear.log_factorial(x).sum(-1)
+
+
+def _whole(x, seen, dtype):
+    """Counts with unseen vectors at 0, and which are seen: (b, c)."""
+    x = x.astype(dtype)
+    return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0), seen.all(-1))
+
+
+class _Counts:
+    """What both have in common: total_count is ancillary, since every row of counts has its own total."""
+
+    event = 1
+    ancillary = "total_count"
+
+    def states(self, arguments):
+        return None
+
+
+class Multinomial(_Counts):
+    """log p(x) = Σ x_i log p_i + log n! − Σ log x_i!, n = Σ x_i, p = probs = softmax(logits); the Categorical of n draws."""
+
+    types = (dist.MultinomialProbs, dist.MultinomialLogits)
+    name = "Multinomial"
+    argument_event = {"probs": 1, "logits": 1}
+    canonical = {"probs": ("dirichlet", ())}
+
+    def arguments(self, base):
+        return {"probs": base.probs} if isinstance(base, dist.MultinomialProbs) else {"logits": base.logits}
+
+    def natural(self, arguments, centre):
+        (name, value), *_ = log_linear.floats(arguments).items()
+        return {"log": jax.nn.log_softmax(value, -1) if name == "logits" else log_table(value)}
+
+    def log_density(self, natural, x, seen):
+        table = natural["log"]
+        x, whole = _whole(x, seen, table.dtype)
+        table = jnp.where(jnp.isneginf(table), FLOOR, table).reshape(len(table), -1)
+        value = x.reshape(len(x), -1) @ table.T
+        possible = (x >= 0).all((1, 2))[:, None] & (value > FLOOR / 2)
+        return jnp.where(possible, value, -jnp.inf) + _orders(jnp.maximum(x, 0.0)).sum(-1, keepdims=True)
+
+    def predictive(self, arguments, x, seen):
+        """p ~ Dirichlet(a): Dirichlet-multinomial."""
+        return DirichletMultinomial().predictive(arguments, x, seen)
+
+
+class DirichletMultinomial(_Counts):
+    """log p(x) = Σ log Γ(a_i + x_i)/Γ(a_i) − log Γ(Σa + n)/Γ(Σa) + log n! − Σ log x_i!, a the concentration.
+
+    Its rows do not pool: no statistics of fixed size say what a chunk of them says of the concentration.
+    """
+
+    types = (dist.DirichletMultinomial,)
+    name = "DirichletMultinomial"
+    argument_event = {"concentration": 1}
+    canonical = {}
+    rowwise = True
+
+    def arguments(self, base):
+        return {"concentration": base.concentration}
+
+    def natural(self, arguments, centre):
+        return log_linear.floats(arguments)
+
+    def log_density(self, natural, x, seen):
+        return self.predictive(natural, x[:, None], None if seen is None else seen[:, None]).sum(-1)
+
+    def predictive(self, arguments, x, seen):
+        """The density itself, for any leading axes: x (..., c, k), concentration broadcast against it."""
+        a = arguments["concentration"]
+        x, _ = _whole(x, seen, a.dtype)
+        inside = (x >= 0).all(-1)
+        x = jnp.maximum(x, 0.0)
+        log = log_linear.rising(a, x).sum(-1) - log_linear.rising(a.sum(-1), x.sum(-1)) + _orders(x)
+        return jnp.where(inside, log, -jnp.inf)  # an unseen vector counts as no draw at all: 0

@@ -1,0 +1,79 @@
+"""Exponential families, one per file: density kernels, the form of the M-step objective, and conjugate priors.
+
+Three small roles, found by the type of a NumPyro distribution:
+
+- a **likelihood** turns a site's arguments into natural parameters and evaluates rows by matrix products; the gradient
+  of the evidence with respect to the natural parameters is the pooled expected sufficient statistics. What else it knows
+  of itself is optional: `predictive`, its density with a parameter integrated out; `mean_of`, the arguments in which its
+  mean is linear; `scatter`, those that scale it; `limit` and `inside`, for checking data; `rowwise`, that no statistics pool;
+  `ancillary`, what it leaves out; `held`, natural parameters that are only numbers its base needs; `fill`, its unseen coordinates
+  given the seen ones; `recentre`, its statistics of shifted values; `minorant`, which has the form that its density has not, lies
+  below it and touches it at given arguments, so that an M-step may maximise it instead;
+- a **form** is the shape that the objective has as a function of one quantity (a location, a variance, a probability
+  table): it is read off from derivatives at a point, whatever likelihoods and priors were added up in it, and gives
+  the mode. So a parameter used twice, tied, or under a flat prior needs no rule of its own;
+- a **prior** names the form under which it is conjugate and turns what was read off into a NumPyro distribution.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.families.forms import beta, dirichlet, gaussian, inverse_gamma, inverse_wishart
+from probml.families.likelihoods import (
+    bernoulli,
+    binomial,
+    categorical,
+    exponential,
+    gamma,
+    geometric,
+    lognormal,
+    multinomial,
+    multivariate_normal,
+    normal,
+    poisson,
+    student_t,
+)
+from probml.families.likelihoods import beta as beta_likelihood
+from probml.families.likelihoods import markov_chain as chains_family
+
+LIKELIHOODS = (
+    categorical.Categorical(),
+    bernoulli.Bernoulli(),
+    normal.Normal(),
+    multivariate_normal.MultivariateNormal(),
+    multivariate_normal.LowRank(),
+    poisson.Poisson(),
+    exponential.Exponential(),
+    gamma.Gamma(),
+    geometric.Geometric(),
+    lognormal.LogNormal(),
+    beta_likelihood.BetaLikelihood(),
+    binomial.Binomial(),
+    multinomial.Multinomial(),
+    multinomial.DirichletMultinomial(),
+    chains_family.Chain(),
+    student_t.StudentT(),
+)
+FORMS = {
+    form.name: form
+    for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(), inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())
+}
+PRIORS = (*gaussian.PRIORS, *inverse_gamma.PRIORS, *inverse_wishart.PRIORS, beta.PRIOR, dirichlet.PRIOR)
+
+
+def likelihood(distribution: Any):
+    """The kernel of a base distribution, or None: then NumPyro's own log_prob is used, row by row."""
+    return next((family for family in LIKELIHOODS if type(distribution) in family.types), None)
+
+
+def prior(kind: str):
+    """The conjugate role of a distribution, by its class name, or None."""
+    return next((entry for entry in PRIORS if entry.kind == kind), None)
+
+
+def zero(family: Any, natural: dict) -> dict:
+    """Natural parameters of 0, at which a density is its base measure; `held` leaves are none, but numbers that the base needs."""
+    held = getattr(family, "held", ())
+    return {name: leaf if name in held else jax.tree.map(jnp.zeros_like, leaf) for name, leaf in natural.items()}

@@ -1,0 +1,82 @@
+"""What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics about one centre."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from probml.device.rows import Known, Summary
+from probml.errors import ModelError, Refusal
+from probml.structure.structure import Structure
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+
+class Kept(NamedTuple):
+    """The engine that fitted, the statistics it had of the rows, and what they are centred on."""
+
+    engine: Any
+    summary: Summary
+    known: Known
+
+
+def alike(a: "Fit", b: "Fit") -> None:
+    """Refuse parts of data whose statistics do not add up.
+
+    Raises:
+        Refusal: one of the fits has kept no statistics.
+        ModelError: the parts were fitted by other models, engines, labels or given values.
+    """
+    keeps(a)
+    keeps(b)
+    named = {"models": (a.model, b.model), "engines": (a.kept.engine, b.kept.engine), "labels": (a.names, b.names)}
+    for what, (one, other) in named.items():
+        if one != other:
+            raise ModelError(f"merge: the parts have different {what}: {one!r} and {other!r}; fit both alike")
+    if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k]) for k in a.given):
+        raise ModelError(f"merge: the parts have different values of {list({**a.given, **b.given})}, which lie outside rows()")
+
+
+def keeps(fit: "Fit") -> None:
+    """Refuse a fit without statistics.
+
+    Raises:
+        Refusal: something was summed or integrated out, or evaluated row by row, or the fit came from a file.
+    """
+    if fit.kept is None:
+        raise Refusal(
+            f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that add up: something was summed out, "
+            "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows together"
+        )
+
+
+def together(structure: Structure, one: tuple[Kept, Mapping], other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
+    """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the centre are the first one's."""
+    (a, first), (b, second) = one, other
+    pattern = {name: first[name] if first.get(name) == second.get(name) else "part" for name in {**first, **second}}
+    sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
+    centre = {**known[1].centre, **known[0].centre}
+    moved = [
+        {
+            name: sites[name].family.recentre(leaf, own.centre[name] - centre[name]) if name in own.centre else leaf
+            for name, leaf in part.statistics.items()
+        }
+        for part, own in zip(parts, known, strict=True)
+    ]
+    shared = moved[0].keys() & moved[1].keys()
+    statistics = {**moved[0], **moved[1], **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
+    total = parts[0].weights + parts[1].weights
+    spread = {name: _spread(name, known, [part.weights / total for part in parts]) for name in centre}
+    summary = Summary(jax.device_get(statistics), parts[0].base + parts[1].base, total)
+    return Kept(a.engine, summary, Known(a.known.given, centre, spread)), pattern
+
+
+def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
+    """Standard deviations of two parts together."""
+    if not all(name in part.centre for part in known):
+        return next(part.spread[name] for part in known if name in part.centre)
+    apart = known[0].centre[name] - known[1].centre[name]
+    within = sum(s * part.spread[name] ** 2 for s, part in zip(share, known, strict=True))
+    return np.sqrt(within + share[0] * share[1] * apart**2)

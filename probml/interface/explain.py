@@ -1,0 +1,281 @@
+"""The plan in words: how each site is treated, what is summed out at what cost, which update each parameter gets, who refuses."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset import dataset, read
+from probml.engines import NUTS, SVI, Laplace
+from probml.errors import Refusal
+from probml.fits.fitting import LADDER, choose
+from probml.language.language import Bound
+from probml.plan import hierarchy
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
+
+POSTERIORS = (Laplace(), SVI())
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A few small tables and a line per engine; print it, or read the records."""
+
+    model: str
+    sites: tuple[dict[str, str], ...]
+    elimination: tuple[dict[str, str], ...]
+    updates: tuple[dict[str, str], ...]
+    penalties: tuple[dict[str, str], ...]
+    engines: tuple[dict[str, str], ...]
+    indices: tuple[dict[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"model {self.model}"]
+        for title, records in (
+            ("sites", self.sites),
+            ("indices", self.indices),
+            ("summing out", self.elimination),
+            ("updates", self.updates),
+            ("priors as penalties", self.penalties),
+            ("engines", self.engines),
+        ):
+            if records:
+                parts += ["", _text(title, records)]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        tables = (self.sites, self.indices, self.elimination, self.updates, self.penalties, self.engines)
+        frames = [pd.DataFrame(r).to_html(index=False) for r in tables if r]
+        return f"<p>model {self.model}</p>" + "".join(frames)
+
+
+def _text(title: str, records) -> str:
+    columns = list(records[0])
+    widths = {c: max(len(c), *(len(r[c]) for r in records)) for c in columns}
+    widths[columns[-1]] = 0
+    lines = ["  ".join(c.ljust(widths[c]) for c in columns).rstrip()]
+    lines += ["  ".join(r[c].ljust(widths[c]) for c in columns).rstrip() for r in records]
+    return f"{title}\n" + "\n".join("  " + line for line in lines)
+
+
+def explain(model: Bound, data: Any = None) -> Explanation:
+    """See Model.explain."""
+    nothing = data is None or len(data) == 0
+    held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
+    sites = _sites(held, None)
+    try:
+        plan = held.plan()
+    except Refusal as refusal:
+        engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
+        return Explanation(repr(model), sites, (), (), (), engines, _indices(held))
+    chosen, reasons = choose(held, plan)
+    engines = []
+    for engine in LADDER:
+        name = type(engine).__name__
+        state = "possible, on request" if isinstance(engine, NUTS) and plan.free else "possible"
+        engines.append({"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else state})
+        if name == "MAP" and name not in reasons and plan.rowwise and plan.free:
+            engines[-1][""] += f", {engine.climb(held, plan)}"
+    for engine in POSTERIORS:
+        try:
+            engine.refuse(held, plan)
+            why = "possible, on request" if plan.free else "nothing to find: no parameters"
+        except Refusal as refusal:
+            why = f"refuses: {refusal}"
+        engines.append({"engine": type(engine).__name__, "": why})
+    penalties = _penalties(plan, held.table.values)
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), penalties, tuple(engines), _indices(held))
+
+
+def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
+    """Which inputs pick entries of which parameters."""
+    out, sites = [], held.structure.sites
+    for index in held.structure.indexed.values():
+        axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)" for name, axis in index.parameters]
+        bounds = ["…" if bound is None else str(bound) for bound in (index.low, index.high)]
+        codes = "any" if index.low is None and index.high is None else " … ".join(bounds)
+        labels = held.labels.get(index.input, ())
+        shown = ", ".join(map(str, labels[:6])) + ", …" * (len(labels) > 6)
+        out.append({"input": index.name, "index of": ", ".join(axes) or "a setting", "codes": codes, "labels": shown})
+    return tuple(out)
+
+
+def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
+    out = []
+    for site in held.structure.sites.values():
+        state = held.pattern.get(site.name)
+        if site.factor:
+            role = "loss, no likelihood: weighs a row by exp(factor)" if site.rows else "penalty, added to the log prior"
+        elif site.name in held.table.values:
+            role = "seen"
+        elif not site.rows:
+            endless = plan is not None and site.name not in plan.variables
+            summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
+            role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
+        elif plan is not None and site.name in plan.variables:
+            role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
+                state, "unseen, summed out"
+            )
+        elif state == "torn":
+            role = "part-seen, unseen coordinates integrated out"
+        elif state == "part":
+            role = "part-seen, unseen cells drop out"
+        elif state == "seen":
+            role = "seen"
+        elif (below := _dependents(held, site.name)) is not None:
+            role = f"unseen, to be summed out: '{below}' depends on it" if site.finite else f"unseen, and '{below}' depends on it"
+        else:
+            role = "unseen, nothing seen depends on it"
+        how = (
+            "pooled statistics"
+            if plan is not None and site.name in plan.pooled
+            else "row by row"
+            if plan is not None and site.name in plan.rowwise
+            else ""
+        )
+        out.append(
+            {
+                "site": site.name,
+                "distribution": site.kind,
+                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar",
+                "parents": ", ".join((*site.parents, *site.inputs)),
+                "role": role,
+                "evaluated": how,
+            }
+        )
+    for site in held.structure.deterministics.values():
+        shape = "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar"
+        above = ", ".join((*site.parents, *site.inputs))
+        out.append(
+            {"site": site.name, "distribution": "", "shape": shape, "parents": above, "role": "deterministic", "evaluated": "when asked"}
+        )
+    return tuple(out)
+
+
+TIES = {"spread": "its spread is unseen", "product": "its spread is a factor", "incidental": "few rows for each member"}
+
+
+def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
+    """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
+    found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    for tie in found:
+        if name == tie.name:
+            return " of a hierarchy: " + TIES[tie.kind]
+        if tie.kind != "incidental" and name in tie.others:
+            return f" of a hierarchy: the spread of {tie.name}"
+    return ""
+
+
+def _dependents(held: dataset.Data, name: str) -> str | None:
+    """A site that is seen, or a factor, and looks at this one: directly, or through others that are unseen."""
+    pattern, structure, stack = held.pattern, held.structure, [name]
+    for above in stack:
+        for child in structure.children[above]:
+            if child in pattern or structure.sites[child].factor:
+                return child
+            if child not in stack:
+                stack.append(child)
+    return None
+
+
+def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
+    if not plan.variables:
+        return ()
+    itemsize = jnp.dtype(jnp.result_type(float)).itemsize
+    rows, along = plan.chunk_rows(), (f"{' and '.join(plan.chains)} along time",) if plan.chains else ()
+    order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
+    each = "step" if along else "row"
+    table = f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} bytes a {each}"
+    chunk = {} if along else {"rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}  # of sequences: by their length
+    return ({"order": order, "largest table": table, **chunk},)
+
+
+def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
+    out = []
+    for stage in blocks(plan, True) if plan.free else ():
+        for block in stage:
+            size = sum(math.prod(plan.structure.sites[n].shape) for n in block.names)
+            note = block.describe(plan, True) + _coordinate(plan, block)
+            out.append({"parameter": ", ".join(block.names), "entries": str(size), "update (EM, MAP-EM)": note})
+    return tuple(out)
+
+
+def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
+    """What the priors of coefficients, parameters in the argument of a site inside rows or of a loss, add to −log likelihood."""
+    sites, out = plan.structure.sites, []
+    users: dict[str, list[Any]] = {}
+    for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
+        for name in {n for argument, uses in site.uses.items() if site.factor or argument in COEFFICIENTS for n in uses}:
+            users.setdefault(name, []).append(site)
+    for name in (n for n in plan.free if n in users):
+        site = sites[name]
+        said = PENALTIES.get(site.kind)
+        if said is None or not set(site.parents) <= set(given):
+            continue
+        prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent]) for parent in site.parents})
+        scale, locs = (None if said[0] is None else np.asarray(getattr(prior, argument)) for argument in (said[0], "loc"))
+        centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
+        s = None if scale is None else _number(scale)
+        peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)
+        out.append({"parameter": name, "prior": said[1].format(s=s), "equals": said[2](centre, s) + peers})
+    return tuple(out)
+
+
+COEFFICIENTS = ("loc", "logits", "rate", "probs")
+
+
+def _number(value: Any) -> str:
+    """A number in words of four digits; several, if they differ, as their range."""
+    low, high = float(np.min(value)), float(np.max(value))
+    return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"
+
+
+def _ridge(name: str, s: str) -> str:
+    return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2"
+
+
+def _peers(plan: Plan, users: list[Any], scale: Any) -> str:
+    """What scikit-learn calls a ridge: C beside a sum of losses, alpha beside a sum of squares."""
+    if float(np.min(scale)) != float(np.max(scale)):
+        return ""
+    variance = float(np.max(scale)) ** 2
+    if all(site.factor or site.discrete for site in users):
+        return f"; C = {variance:.4g}"
+    noise = [plan.structure.constant(site.name, "scale") for site in users]
+    if len(noise) == 1 and users[0].kind == "Normal" and noise[0] is not None and noise[0].size == 1:
+        return f"; alpha = {float(noise[0].reshape(-1)[0]) ** 2 / variance:.4g}"
+    return ""
+
+
+PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
+    "Normal": ("scale", "Normal, sd {s}", _ridge),
+    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; kinks: climb the lasso model instead"),
+    "ImproperUniform": (None, "flat", lambda name, s: "no penalty"),
+}
+
+
+COORDINATES = {  # kind → its concentrations, and where it is maximised if one of them is below 1
+    "Dirichlet": (("concentration",), "softmax coordinate, (n + a)/Σ(n + a)"),
+    "Beta": (("concentration1", "concentration0"), "logit coordinate, (n + a)/Σ(n + a)"),
+    "Gamma": (("concentration",), "log coordinate"),
+}
+
+
+def _coordinate(plan: Plan, block) -> str:
+    """Says where a prior with a concentration below 1 is maximised in another coordinate; concentrations that are constants are read."""
+    site = plan.structure.sites[block.names[0]]
+    if site.kind not in COORDINATES or site.parents:
+        return ""
+    names, where = COORDINATES[site.kind]
+    distribution = plan.structure.distribution(site.name, {})
+    values = [getattr(distribution, name) for name in names]
+    low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
+    return f"; concentration below 1: maximised in the {where}" if low < 1 else ""

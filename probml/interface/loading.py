@@ -1,0 +1,60 @@
+"""Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is believed."""
+
+import json
+import os
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.engines.engine import Status
+from probml.errors import ModelError
+from probml.fits.saving import closed_template, drawn_part, part
+from probml.interface.fit import Fit
+from probml.language.language import Bound
+
+
+def load(path: str | os.PathLike, model: Bound) -> Fit:
+    """Read a Fit that `Fit.save` wrote; nothing in the file is executed.
+
+    Raises:
+        ModelError: not such a file, or saved from another model.
+    """
+    try:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(arrays["meta"].tobytes().decode())
+        if meta["format"] != 1:
+            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
+        if meta["identity"] != model.identity:
+            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
+        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
+        fit = Fit(
+            model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
+            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
+            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
+            double=bool(meta.get("double", False)),
+        )  # fmt: skip
+    except ModelError:
+        raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
+    wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
+    if {name: value.shape for name, value in fit.point.items()} != wanted:
+        got = {name: value.shape for name, value in fit.point.items()}
+        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
+    if meta.get("drawn") is not None:
+        fit = replace(fit, drawn=drawn_part(meta["drawn"], part(arrays, "drawn/"), wanted, path))
+    if meta["closed"] is None:
+        return fit
+    template = closed_template(fit._plan, meta.get("roots") or ())
+    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
+    if missing or meta["closed"] != len(jax.tree.leaves(template)):
+        raise ModelError(
+            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
+        )
+    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))

@@ -1,0 +1,1 @@
+"""What a traced program says: the only room that reads jaxprs."""

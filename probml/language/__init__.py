@@ -1,0 +1,1 @@
+"""How a generative function is written and bound to its settings."""

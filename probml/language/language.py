@@ -1,0 +1,203 @@
+"""What the modelling language is made of: a generative function bound to its settings, and `rows()`, the plate of rows."""
+
+import contextlib
+import contextvars
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro
+from numpyro.primitives import Messenger
+
+from probml.errors import ModelError
+from probml.language.settings import freeze, stable, thaw, words_of
+
+_ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
+_STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar("steps", default=(None, False))
+
+
+ROWS = "probml.rows"  # the mark that rows() leaves on the messages of the sites inside it: its batch axis
+
+
+class _Rows(numpyro.plate):
+    """A plate that is known by a mark and not by its name, which handlers such as scope change."""
+
+    def process_message(self, msg: dict) -> None:
+        super().process_message(msg)
+        msg[ROWS] = self.dim
+
+
+def rows() -> numpyro.plate:
+    """The plate of exchangeable rows; its size comes from the data (or from `rows=` when simulating).
+
+    Returns:
+        numpyro.plate: named "rows"; inside it every site gets one value a row.
+
+    Raises:
+        ModelError: outside a call of a bound model, where the number of rows is unknown.
+    """
+    size = _ROWS.get()
+    if size is None:
+        raise ModelError(
+            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; "
+            "fit and simulate do so"
+        )
+    return _Rows("rows", size)
+
+
+def whole_steps(steps: Any, where: str) -> int | None:
+    """A number of steps, checked; None stays None."""
+    if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool) and steps >= 1):
+        return None if steps is None else int(steps)
+    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
+
+
+def chain_steps(own: int | None) -> int:
+    """The number of steps of a chain that states `own`: that, or what its surroundings tell.
+
+    Raises:
+        ModelError: nobody says.
+    """
+    found, overrules = _STEPS.get()
+    if found is not None and (own is None or overrules):
+        return found
+    if own is None:
+        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., steps=...), or model.simulate(rows, steps=...)")
+    return int(own)
+
+
+@contextlib.contextmanager
+def chains_of(steps: int | None, overrule: bool = False):
+    """Within it, chains that state no length have `steps`; with `overrule`, all chains."""
+    token = _STEPS.set((steps, overrule))
+    try:
+        yield
+    finally:
+        _STEPS.reset(token)
+
+
+def _context(function: Callable) -> tuple:
+    """The plain values (numbers, strings, arrays) that a function reads from its module or its closure: part of a model's identity."""
+    found = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # a cell not yet filled
+            found[name] = cell.cell_contents
+    plain = int | float | str | bool | np.ndarray | np.generic | jax.Array
+    return tuple((name, freeze(value, name)) for name, value in sorted(found.items()) if isinstance(value, plain))
+
+
+class Bound:
+    """A generative function with its settings bound: immutable, hashable, picklable, callable in NumPyro's handlers.
+
+    Two are equal when their function and their settings are equal, so that building a model twice re-traces and
+    re-compiles nothing. `generative` is what the decorator made of the function: it has `function`, `signature` and names.
+    """
+
+    def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
+        self.generative, self.settings, self.interventions = generative, settings, interventions
+        self.context = _context(generative.function)
+        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions, self.context))
+
+    @property
+    def name(self) -> str:
+        """The name of the generative function."""
+        return self.generative.__name__
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """The settings by name, as they were given."""
+        return {name: thaw(value) for name, value in self.settings}
+
+    @property
+    def identity(self) -> str:
+        """The function's name and a digest of its settings, the same in every process."""
+        parts = (self.settings, self.interventions) if self.interventions else self.settings
+        return f"{self.name}:{hashlib.sha256(repr(stable(parts)).encode()).hexdigest()}"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the covariates: arguments that no setting binds."""
+        bound = {name for name, _ in self.settings}
+        return tuple(name for name in self.generative.signature.parameters if name not in bound)
+
+    @property
+    def plain(self) -> "Bound":
+        """The same without interventions."""
+        return type(self)(self.generative, self.settings)
+
+    def __hash__(self):
+        return self._hash
+
+    def __eq__(self, other):
+        if not isinstance(other, Bound) or self.generative.function is not other.generative.function:
+            return False
+        mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
+        return mine == theirs
+
+    def __repr__(self):
+        shown = f"{self.name}({', '.join(f'{name}={words_of(value)}' for name, value in self.settings)})"
+        return shown + (f".do({dict((name, thaw(value).tolist()) for name, value in self.interventions)})" if self.interventions else "")
+
+    def __reduce__(self):
+        if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
+            raise ModelError(
+                f"model '{self.name}' is defined inside a function ({self.generative.__qualname__}), so pickle cannot find it again: "
+                "define it at the top level of a module"
+            )
+        return type(self), (self.generative, self.settings, self.interventions)
+
+    def __call__(self, rows: int | None = None, **inputs: Any) -> Any:
+        """Run the plain generative function, inside any NumPyro handlers.
+
+        Args:
+            rows: the size of `probml.rows()`; by default the leading axis of the inputs.
+            **inputs: the covariates, rows first.
+
+        Raises:
+            ModelError: no rows and no inputs; an input is missing or unknown.
+        """
+        self.check_inputs(inputs)
+        if rows is None and inputs:
+            lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
+            rows = next(iter(lengths.values()), None)
+        with _scope(rows), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
+            return self.generative.function(**self.bound, **inputs)
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            ModelError: an input is missing, or there is none of that name.
+        """
+        missing = [name for name in self.inputs if name not in inputs]
+        unknown = [name for name in inputs if name not in self.inputs]
+        if missing:
+            raise ModelError(
+                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, {self.name}({missing[0]}=...), or give it as an input"
+            )
+        if unknown:
+            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are {list(self.inputs)}")
+
+
+class _Intervene(Messenger):
+    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of them."""
+
+    def __init__(self, interventions: tuple):
+        super().__init__()
+        self.values = {name: thaw(value) for name, value in interventions}
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and msg["name"] in self.values:
+            shape = msg["fn"].batch_shape + msg["fn"].event_shape
+            msg["value"] = jax.numpy.broadcast_to(jax.numpy.asarray(self.values[msg["name"]]), shape)
+            msg["type"] = "deterministic"
+
+
+@contextlib.contextmanager
+def _scope(size: int | None):
+    token = _ROWS.set(size)
+    try:
+        yield
+    finally:
+        _ROWS.reset(token)

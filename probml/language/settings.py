@@ -1,0 +1,83 @@
+"""Settings of a model as values that compare and hash: frozen for the key of a program, thawed for the function."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.errors import ModelError
+
+
+class _Frozen(tuple):
+    """A frozen mutable setting: (kind, content), hashable, thawed before the function sees it."""
+
+
+def freeze(value: Any, name: str = "setting") -> Any:
+    """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes and edges."""
+    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape") and not np.isscalar(value)):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise ModelError(f"setting '{name}' is an array of objects: pass numbers, or a list")
+        return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str, array.shape, array.tobytes()))
+    networkx = sys.modules.get("networkx")  # nobody holds a graph who has not imported it
+    if networkx is not None and isinstance(value, networkx.Graph):
+        kind = type(value).__name__
+        nodes = tuple((node, freeze(dict(data), name)) for node, data in value.nodes(data=True))
+        edges = tuple((a, b, freeze(dict(data), name)) for a, b, data in value.edges(data=True))
+        return _Frozen((kind, nodes, edges))
+    if isinstance(value, Mapping):
+        items = sorted(value.items(), key=lambda item: repr(item[0]))  # equal dicts freeze equally
+        return _Frozen(("dict", tuple((key, freeze(item, name)) for key, item in items)))
+    if isinstance(value, list | tuple):
+        return _Frozen((type(value).__name__, tuple(freeze(item, name) for item in value)))
+    if isinstance(value, set | frozenset):
+        return _Frozen(("set", tuple(sorted((freeze(item, name) for item in value), key=repr))))
+    try:
+        hash(value)
+    except TypeError:
+        raise ModelError(
+            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, "
+            "dicts or networkx graphs"
+        ) from None
+    return _Frozen(("plain", type(value).__name__, value))  # the type too: 1, 1.0 and True are equal in Python
+
+
+def thaw(value: Any) -> Any:
+    """The setting that `freeze` froze."""
+    if not isinstance(value, _Frozen):
+        return value
+    kind = value[0]
+    if kind == "plain":
+        return value[2]
+    if kind in ("array", "jax"):
+        array = np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
+        if kind == "array":
+            return array
+        with jax.ensure_compile_time_eval():  # a concrete array also inside a trace
+            return jax.numpy.asarray(array)
+    if kind in ("Graph", "DiGraph"):
+        import networkx
+
+        graph = getattr(networkx, kind)()
+        graph.add_nodes_from((node, thaw(data)) for node, data in value[1])
+        graph.add_edges_from((a, b, thaw(data)) for a, b, data in value[2])
+        return graph
+    if kind == "dict":
+        return {key: thaw(item) for key, item in value[1]}
+    items = [thaw(item) for item in value[1]]
+    return {"list": list, "tuple": tuple, "set": set}[kind](items)
+
+
+def words_of(value: Any) -> str:
+    if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
+        return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
+    text = repr(thaw(value))
+    return text if len(text) < 80 else f"{text[:60]} …"
+
+
+def stable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(stable(item) for item in value)
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) and hasattr(value, "__qualname__") else value

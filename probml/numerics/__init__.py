@@ -1,0 +1,1 @@
+"""Arithmetic that knows no model: compiling, climbing, curvature, precision."""

@@ -1,0 +1,306 @@
+"""Which update each parameter gets: blocks whose objective has a known form, found from the levels of every argument.
+
+Gaussian blocks come first, then variances and probability tables, then whatever is left, to be climbed.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from probml.families import registry
+from probml.jaxpr.levels import Level
+from probml.plan.plan import Plan
+
+DENSE = 2048  # entries of a jointly quadratic block
+NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
+KINKED = ("Laplace", "AsymmetricLaplace")  # densities without a derivative at their middle: no Newton steps
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parameters that are updated together.
+
+    `form` is None for the general path. `steps` take the parameter to the quantity c in which the form holds.
+    `event` counts the axes of c that belong together. `stacked`: c is all the block's parameters as one vector.
+    `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a Hessian of all rows is a good buy.
+    """
+
+    names: tuple[str, ...]
+    form: str | None
+    steps: tuple[tuple[str, float], ...]
+    event: int
+    stacked: bool
+    conjugate: bool
+    rowwise: bool
+    why: str
+    newton: bool = False
+
+    def describe(self, plan: Plan, prior: bool) -> str:
+        sites = plan.structure.sites
+        kinds = "/".join(dict.fromkeys(sites[name].kind for name in self.names))
+        targets = ", ".join(dict.fromkeys(sites[user].kind for user in self._users(plan)))
+        if self.newton:
+            return f"Newton on the rows: {self.why}"
+        if self.form is None:
+            return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
+        if not self.conjugate and prior:
+            method = "Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED else "L-BFGS"
+            return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
+        heavy = any(hasattr(sites[user].family, "minorant") for user in self._users(plan))
+        mixed = ", closed form given the expected precision of every cell (scale mixture)" if heavy else ", closed form"
+        if self.form == "gaussian" and self.rowwise:
+            return f"weighted least squares ({kinds}–{targets}){mixed}"
+        name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
+        return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}" if self.steps else "")
+
+    def _users(self, plan: Plan):
+        return [s for s in users(plan) if any(name in uses for name in self.names for uses in plan.structure.sites[s].uses.values())]
+
+
+def users(plan: Plan) -> tuple[str, ...]:
+    """The sites whose density the parameters enter: data, summed-out sites, other parameters' priors, factors."""
+    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters, *plan.structure.penalties)
+
+
+def forward(value: jax.Array, steps) -> jax.Array:
+    """Parameter → the quantity c of its form."""
+    for step, amount in steps:
+        value = {
+            "power": lambda v, p: v**p,
+            "complement": lambda v, _: 1 - v,
+            "exp": lambda v, _: jnp.exp(v),
+            "log": lambda v, _: jnp.log(v),
+            "logistic": lambda v, _: jax.nn.sigmoid(v),
+            "gram": lambda v, _: v @ jnp.swapaxes(v, -1, -2),
+            "inverse": lambda v, _: jnp.linalg.inv(v),
+        }[step](value, amount)
+    return value
+
+
+def backward(value: jax.Array, steps) -> jax.Array:
+    """The quantity c → the parameter."""
+    for step, amount in reversed(steps):
+        value = {
+            "power": lambda v, p: v ** (1 / p),
+            "complement": lambda v, _: 1 - v,
+            "exp": lambda v, _: jnp.log(v),
+            "log": lambda v, _: jnp.exp(v),
+            "logistic": lambda v, _: jnp.log(v) - jnp.log1p(-v),
+            "gram": lambda v, _: jnp.linalg.cholesky(v),
+            "inverse": lambda v, _: jnp.linalg.inv(v),
+        }[step](value, amount)
+    return value
+
+
+def _normalise(steps, form: str):
+    """Merge powers, drop constant factors where the form is closed under them; None where it is not."""
+    out: list[tuple[str, float]] = []
+    for step, amount in steps:
+        if step == "times":
+            if form not in ("inverse_gamma", "inverse_wishart", "gaussian"):
+                return None
+        elif step == "complement" and form == "beta" and not out:
+            continue
+        elif step == "power" and out and out[-1][0] == "power":
+            out[-1] = ("power", out[-1][1] * amount)
+            if out[-1][1] == 1.0:
+                out.pop()
+        else:
+            out.append((step, amount))
+    if form == "inverse_gamma" and any(step not in ("power", "exp") for step, _ in out):
+        return None
+    if form in ("dirichlet", "inverse_wishart") and len(out) > 1:
+        return None
+    return tuple(out)
+
+
+def _domain(form: str, steps) -> str:
+    """The support on which a form holds, seen from the parameter."""
+    first = steps[0][0] if steps else ""
+    return {"logistic": "real", "exp": "real", "power": "positive", "log": "positive", "gram": "lower_cholesky"}.get(
+        first, registry.FORMS[form].domain
+    )
+
+
+def _own_axes(site, form: str) -> tuple[int, ...]:
+    """The trailing axes of one value of a probability table or a scatter matrix of a site."""
+    return (site.states or site.event[-1],) if form == "dirichlet" else (site.event[-1],) * 2
+
+
+def _read_uses(plan: Plan, name: str):
+    """The form and steps that every use of a parameter agrees on, the sites, or the reason why there is none."""
+    sites = plan.structure.sites
+    form, steps, places, moved = None, None, [], True
+    for user in users(plan):
+        site = sites[user]
+        mine = {argument: uses[name] for argument, uses in site.uses.items() if name in uses}
+        if not mine:
+            continue
+        if len(mine) > 1:
+            return None, None, places, moved, f"'{name}' enters two arguments of '{user}'"
+        argument, use = next(iter(mine.items()))
+        if site.family is None:
+            return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
+        if hasattr(site.family, "minorant") and user not in plan.rowwise:
+            return None, None, places, moved, f"'{user}' ({site.kind}) is a prior"
+        if argument not in site.family.canonical:
+            return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
+        its_form, its_steps = site.family.canonical[argument]
+        if its_form in ("dirichlet", "inverse_wishart") and not _ends(sites[name].shape, _own_axes(site, its_form)):
+            return None, None, places, moved, f"its last axes are not those of the {argument} of '{user}'"
+        if its_form == "gaussian":
+            if use.level > Level.AFFINE or any(step not in ("times", "complement") for step, _ in use.coordinate):
+                return None, None, places, moved, f"not affine in the {argument} of '{user}'"
+            moved &= use.level == Level.MOVED and site.family.event == 0
+            full = ()
+        else:
+            if use.level != Level.MOVED:
+                return None, None, places, moved, f"{use.level.name.lower()} in the {argument} of '{user}'"
+            full = _normalise((*use.coordinate, *its_steps), its_form)
+            if full is None:
+                return None, None, places, moved, f"no closed form for the coordinate of '{name}' in the {argument} of '{user}'"
+        if form is not None and (form, steps) != (its_form, full):
+            return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
+        if sites[name].domain not in ("simplex", "positive_definite", "lower_cholesky"):
+            scalar = registry.FORMS[its_form].domain in ("real", "positive", "unit_interval")
+            if not scalar:
+                return None, None, places, moved, f"its support is not that of the {argument} of '{user}'"
+        elif sites[name].domain != _domain(its_form, full):
+            return None, None, places, moved, f"its support ({sites[name].domain}) is not that of the {argument} of '{user}'"
+        form, steps = its_form, full
+        places.append(user)
+    if form is None:  # the data do not depend on it: its posterior is its prior
+        role = registry.prior(sites[name].kind)
+        own = (role.form, role.steps) if role is not None else (None, None)
+        return *own, places, False, "" if role else "the data do not depend on it"
+    return form, steps, places, moved, ""
+
+
+def _ends(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+    return shape[len(shape) - len(tail) :] == tail
+
+
+@functools.lru_cache(maxsize=512)
+def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
+    """The stages of the M-step: blocks in one stage do not interact and are read together."""
+    sites = plan.structure.sites
+    gaussian: list[set[str]] = []
+    singles, general = [], []
+    found = {name: _read_uses(plan, name) for name in plan.free}
+    roles = {name: registry.prior(sites[name].kind) for name in plan.free}
+    flat = {name for name in plan.free if not prior or sites[name].kind == "ImproperUniform"}
+    matching = {
+        n
+        for n in plan.free
+        if (n in flat and found[n][0] and sites[n].domain == _domain(*found[n][:2]))
+        or (n not in flat and roles[n] is not None and (roles[n].form, roles[n].steps) == found[n][:2])
+    }
+    for name in plan.free:
+        form, steps, places, moved, why = found[name]
+        rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
+        conjugate = form is not None and name in matching
+        why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
+        if name in plan.mixed and not conjugate:  # the form without the prior is not to be had: other states are another prior
+            form, why = None, f"its prior {sites[name].kind} looks at discrete sites that are unseen"
+        if form == "gaussian" and conjugate:
+            others = {n for n in plan.free if found[n][0] == "gaussian" and n in matching}
+            linked = {name} | {other for other in others if _linked(plan, name, other)}
+            joined = [group for group in gaussian if group & linked]
+            gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
+        elif form == "gaussian":
+            event, stacked = _shape(plan, (name,), moved, sites[name].kind != "MultivariateNormal")
+            general.append(Block((name,), form, (), event, stacked, False, rowwise, why))
+        elif form is not None:
+            event = {"dirichlet": 1, "inverse_wishart": 2}.get(form, 0)
+            block = Block((name,), form, steps, event, False, conjugate, rowwise, why)
+            (singles if conjugate else general).append(block)
+        else:
+            general.append(Block((name,), None, (), 0, False, False, rowwise, why))
+    together: list[Block] = []
+    for group in gaussian:
+        names = tuple(name for name in plan.free if name in group)
+        rowwise = any(name in uses for name in names for s in plan.rowwise for uses in sites[s].uses.values())
+        event, stacked = _shape(plan, names, found[names[0]][3], names[0] in flat or sites[names[0]].kind == "Normal")
+        size = sum(math.prod(sites[name].shape) for name in names) if stacked else sites[names[0]].shape[-1] if event else 1
+        if size <= DENSE:
+            together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
+        else:
+            general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
+    curved = [block for block in general if _curved(plan, block, found)]
+    if not 0 < sum(math.prod(sites[name].shape) for block in curved for name in block.names) <= NEWTON:
+        curved = []
+    climbing = [dataclasses.replace(block, newton=True) for block in curved]
+    rest = [[block] for block in general if block not in curved]
+    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest) if stage)
+
+
+def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
+    """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels, under a prior without kinks."""
+    (name, *more), sites = block.names, plan.structure.sites
+    uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan) for a in sites[user].uses if name in sites[user].uses[a]]
+    plain = not more and block.form is None and block.rowwise and sites[name].domain == "real" and sites[name].kind not in KINKED
+    return plain and all(site.name in plan.rowwise and site.family is not None and use.level <= Level.AFFINE for site, use in uses)
+
+
+def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
+    """Stages of closed forms: a parameter that stands in the prior of another is not read together with it."""
+    stages: list[list[Block]] = [[]]
+    for block in singles:
+        name = block.names[0]
+        near = {name, *(p for uses in plan.structure.sites[name].uses.values() for p in uses)}
+        near |= {other for other in plan.free if any(name in uses for uses in plan.structure.sites[other].uses.values())}
+        free = next((stage for stage in stages if near.isdisjoint(other.names[0] for other in stage)), None)
+        if free is None:
+            stages.append([block])
+        else:
+            free.append(block)
+    return stages
+
+
+def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -> tuple[int, bool]:
+    """Whether a quadratic is separable (event 0), couples the last axis only (1), or everything (stacked)."""
+    site, size = plan.structure.sites[names[0]], sum(math.prod(plan.structure.sites[n].shape) for n in names)
+    if len(names) > 1 or not site.shape:
+        return int(len(names) > 1), len(names) > 1
+    if moved and elementwise:
+        return 0, False
+    if len(site.independent + site.event) == 1 and (moved or len(site.batch) == 0 or size > DENSE or _vector(plan, names[0])):
+        return 1, False
+    return 1, True
+
+
+def _vector(plan: Plan, name: str) -> bool:
+    """Every use is a copy into the location of a vector distribution: a plate's cells do not mix."""
+    uses = [u[name] for s in users(plan) for u in plan.structure.sites[s].uses.values() if name in u]
+    return all(use.level == Level.MOVED for use in uses)
+
+
+def _linked(plan: Plan, a: str, b: str) -> bool:
+    """Two gaussian parameters meet in the location of one site, or one is the location of the other's prior."""
+    sites = plan.structure.sites
+    if any(b in uses for uses in sites[a].uses.values()) or any(a in uses for uses in sites[b].uses.values()):
+        return True
+    return any(a in uses and b in uses for user in users(plan) for uses in sites[user].uses.values())
+
+
+def pack(params: Mapping, block: Block) -> jax.Array:
+    """The block's quantity c at the present parameters."""
+    if block.stacked:
+        return jnp.concatenate([params[name].reshape(-1) for name in block.names])
+    return forward(params[block.names[0]], block.steps)
+
+
+def unpack(params: Mapping, block: Block, c: jax.Array) -> dict[str, jax.Array]:
+    if not block.stacked:
+        return {block.names[0]: backward(c, block.steps)}
+    out, start = {}, 0
+    for name in block.names:
+        size = params[name].size
+        out[name] = c[start : start + size].reshape(params[name].shape)
+        start += size
+    return out

@@ -1,0 +1,1 @@
+"""What is known of the parameters: closed forms, draws, normal distributions."""

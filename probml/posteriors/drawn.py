@@ -1,0 +1,110 @@
+"""A posterior that is no closed form: draws, or a normal distribution in unbounded coordinates."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+
+from probml.device.rows import Known
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+
+class Draws(NamedTuple):
+    """Joint draws, chain by chain."""
+
+    values: dict[str, Any]  # site outside rows → (chains, draws, ...)
+    tables: Any  # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states); None without such
+    stats: dict[str, Any]  # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
+
+    @property
+    def size(self) -> int:
+        """All draws of all chains."""
+        chains, draws = jax.tree.leaves(self.values)[0].shape[:2]
+        return chains * draws
+
+    def pick(self, index: np.ndarray) -> tuple[dict[str, jax.Array], jax.Array | None]:
+        """Draws by their number, chains behind one another: name → (len(index), ...), and their tables."""
+        flat = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]), (self.values, self.tables))
+        return flat[0], flat[1]
+
+    def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
+        """n of the draws: without a repeat while they last."""
+        random = np.random.default_rng(seed)
+        if n > self.size:
+            return self.pick(random.integers(self.size, size=n))[0]
+        return self.pick(random.permutation(self.size)[:n])[0]
+
+    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], jax.Array | None]:
+        """At most n draws, evenly from all chains, to average over; the same at every call."""
+        return self.pick(np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int)))
+
+    def distribution(self, plan: Plan, known: Known, name: str) -> None:
+        """None: draws have no closed form."""
+
+
+class Normal(NamedTuple):
+    """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
+
+    loc: Any  # (d,)
+    scale: Any  # (d,)
+    factor: Any  # (d, m)
+
+    def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
+        return _draw(plan, self, known, n, jax.random.key(seed))
+
+    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
+        return self.draw(plan, known, n, 0), None
+
+    def distribution(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
+        """The marginal of one parameter: normal where it is unbounded, else a normal mapped into its support."""
+        start = 0
+        for key, spec in sorted(density.shapes(plan, known).items()):
+            size = int(np.prod(spec.shape))
+            if key == name:
+                break
+            start += size
+        part = slice(start, start + size)
+        loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
+        covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T
+        site = plan.structure.sites[name]
+        if len(spec.shape) == 1:
+            base: dist.Distribution = dist.MultivariateNormal(loc, covariance)
+        else:
+            deviation = jnp.sqrt(jnp.diagonal(covariance))
+            base = dist.Normal(loc.reshape(spec.shape), deviation.reshape(spec.shape))
+        if site.domain == "real":
+            return base
+        # raises where the support depends on other parameters
+        return dist.TransformedDistribution(base, biject_to(density.support(plan, name, known.given)))
+
+
+@functools.partial(jit, static_argnums=(0, 3))
+def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, jax.Array]:
+    def one(key):
+        first, second = jax.random.split(key)
+        loc = jnp.asarray(normal.loc)
+        u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)
+        u += normal.factor @ jax.random.normal(second, normal.factor.shape[1:], loc.dtype)
+        return density.unflat(plan, u, known)[0]
+
+    return jax.vmap(one)(jax.random.split(key, n))
+
+
+@functools.partial(jit, static_argnums=0)
+def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
+    """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
+    lead = u.shape[:-1]
+    out = jax.vmap(lambda u: density.unflat(plan, u, known)[0])(u.reshape(-1, u.shape[-1]))
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
+
+
+def mean(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The means of draws, (chains, draws, ...) → (...)."""
+    return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype) for name, value in values.items()}

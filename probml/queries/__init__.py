@@ -1,0 +1,1 @@
+"""Questions about rows, answered in one compiled call."""

@@ -1,0 +1,1 @@
+"""One abstract trace of a model: its sites, their plates, parents and programs."""

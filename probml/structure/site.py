@@ -1,0 +1,129 @@
+"""One sample statement: its distribution, its place in the plates, and its layout in NumPyro's axes and in the user's."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.jaxpr import levels
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One `sample` statement: its distribution, its place in the plates, and its layout.
+
+    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates inside rows with the
+    outermost first, then event axes. `independent` of the event axes are batch axes of the base distribution.
+    """
+
+    name: str
+    rows: bool
+    discrete: bool
+    family: Any  # families.Likelihood or None: no kernel, NumPyro's own log_prob is used
+    kind: str  # the distribution's name
+    arguments: tuple[str, ...]
+    treedef: Any  # rebuilds the base distribution from its leaves, where there is no family
+    batch: tuple[int, ...]
+    independent: tuple[int, ...]
+    event: tuple[int, ...]
+    axes: tuple[int, ...]  # batch axes of the plates inside rows, outermost first
+    row_axis: int | None
+    plates: tuple[tuple[str, int], ...]
+    states: int | None
+    support: Any
+    parents: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
+    locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
+    labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
+    chain: bool = False  # a MarkovChain
+    finite: int | None = None  # the number of its values: its states, or of a count of known total, 0 … total
+    low: int = 0  # the least of them; within this package a value is its code, value − low
+    count: bool = False  # it counts among a total: answered by a mean, and not by the most probable value
+    time: int | None = None  # the axis of `cells` that runs along a chain; such a site is traced for one step
+
+    def along(self, steps: Any) -> tuple:
+        """`cells` of a sequence of so many steps."""
+        return self.cells if self.time is None else (*self.cells[: self.time], steps, *self.cells[self.time + 1 :])
+
+    @property
+    def factor(self) -> bool:
+        """A numpyro.factor: a log weight, no random variable."""
+        return self.kind == "factor"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.batch + self.independent + self.event
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        return self.lattice + self.event
+
+    @property
+    def domain(self) -> str:
+        """The set of the values of one cell: real, positive, unit_interval, simplex, positive_definite, lower_cholesky or other."""
+        support = self.support
+        while hasattr(support, "base_constraint"):
+            support = support.base_constraint
+        bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
+        if any(isinstance(bound, jax.Array) or np.ndim(bound) for bound in bounds if bound is not None):
+            return "other"
+        if bounds[0] == 0 and bounds[1] is None:
+            return "positive"
+        if bounds == [0, 1]:
+            return "unit_interval"
+        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite", "_LowerCholesky": "lower_cholesky"}
+        return name.get(type(support).__name__, "other")
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The cells that are separate values of the base distribution: plates inside rows, then independent event axes."""
+        if not self.rows:
+            return self.batch + self.independent
+        return tuple(self.batch[axis] for axis in self.axes) + self.independent
+
+    def layout(self, array: jax.Array, tail: int) -> jax.Array:
+        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells flattened, tail axes)."""
+        rank = len(self.batch) + len(self.independent)
+        inner = array.shape[array.ndim - tail :]
+        array = jnp.broadcast_to(array, self.batch + self.independent + inner)
+        if self.rows:
+            used = (*self.axes, *range(len(self.batch), rank))
+            rest = [axis for axis in range(rank) if axis not in used]
+            array = jnp.transpose(array, (*rest, *used, *range(rank, rank + tail)))
+        return array.reshape((math.prod(self.lattice), *inner))
+
+    def valued(self, codes: jax.Array) -> jax.Array:
+        """Codes as the values that the distribution and the user's function know."""
+        return codes + self.low if self.low else codes
+
+    def place(self, cells: jax.Array) -> jax.Array:
+        """One row in the user's layout (cells) → NumPyro's layout for a single row."""
+        if not self.rows:
+            return jnp.reshape(cells, self.shape)
+        plates = len(self.axes)
+        cells = jnp.reshape(cells, self.cells)
+        order = sorted(range(plates), key=lambda i: self.axes[i])
+        cells = jnp.transpose(cells, (*order, *range(plates, cells.ndim)))
+        return cells.reshape(self.shape)
+
+    def collect(self, value: jax.Array, rows: int) -> jax.Array:
+        """NumPyro's layout with `rows` rows → (rows, cells)."""
+        if not self.rows:
+            return value
+        batch = list(self.batch)
+        batch[self.row_axis] = rows
+        value = jnp.broadcast_to(value, tuple(batch) + self.independent + self.event)
+        front = (self.row_axis, *self.axes)
+        rest = [axis for axis in range(len(batch)) if axis not in front]
+        value = jnp.transpose(value, (*front, *rest, *range(len(batch), value.ndim)))
+        return value.reshape((rows, *self.cells))
+
+    def spread(self, cells: jax.Array) -> jax.Array:
+        """(rows, cells) → NumPyro's layout with that many rows."""
+        value = jax.vmap(self.place)(cells)
+        return jnp.moveaxis(jnp.squeeze(value, self.row_axis + 1), 0, self.row_axis)

@@ -1,0 +1,181 @@
+"""A model traced: its structure, one entry a set of input shapes."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
+from probml.families import finite
+from probml.jaxpr import levels
+from probml.jaxpr.walk import evaluate
+from probml.language.language import Bound
+from probml.language.settings import freeze
+from probml.structure.checks import by_use, check_rows, check_steps
+from probml.structure.recorder import peel, run_of
+from probml.structure.site import Site
+from probml.structure.sites import SOME, dtype_of, input_specs, labels_of, site_of, sites_of, timed
+from probml.structure.structure import Structure
+
+
+def trace(model: Bound, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+    """Trace a model once; cached.
+
+    Args:
+        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind), None standing for the steps of chains; None guesses
+            scalars.
+
+    Raises:
+        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled plate; a site that looks at other rows
+            or steps.
+    """
+    if inputs is None:
+        for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
+            try:
+                return trace(model, dict.fromkeys(model.inputs, guess))
+            except (TypeError, IndexError, ValueError) as error:
+                failure = error
+        raise ModelError(f"model '{model.name}' cannot be traced without its inputs {list(model.inputs)}: {failure}") from failure
+    return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())), bool(jax.config.jax_enable_x64))
+
+
+def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
+    """The model traced for its inputs: some of them, in a model with chains, have an axis of time, which is found by trying."""
+    failure, plain = None, None
+    try:
+        plain = trace(model, specs)
+        if not plain.chains:
+            return plain
+    except ModelError as error:
+        failure = error
+    long = [name for name, (shape, _) in specs.items() if shape and None not in shape]
+    for size in range(len(long), 0, -1):
+        for names in itertools.combinations(long, size):
+            if len({specs[name][0][0] for name in names}) > 1:
+                continue
+            try:
+                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind) for n, (s, kind) in specs.items()})
+            except ModelError as error:
+                failure = failure or error
+                continue
+            if found.chains:
+                return found
+    if plain is None:
+        raise failure
+    return plain
+
+
+@functools.lru_cache(maxsize=256)
+def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
+    found, declared, computed = sites_of(model, specs, x64, 1)
+    if not found:
+        raise ModelError(f"model '{model.name}' has no sample sites")
+    inputs = input_specs(specs, 1)
+    if any(site.chain for site in found.values()):
+        some, _, longer = sites_of(model, specs, x64, SOME)
+        found, computed = timed(model, found, some), timed(model, computed, longer)
+    values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site)) for name, site in found.items()}
+    layout: list[tuple[str, str]] = []
+    ended: list[str] = []
+
+    def outputs(values, inputs, lows):
+        layout.clear()
+        ended.clear()
+        flat, tail = [], []
+        messages, made = run_of(model, inputs, values, lows=lows)
+        for name, msg in messages.items():
+            for key, value in site_of(model, name, msg)[1].items():
+                layout.append((name, key))
+                flat.append(jnp.asarray(value))
+            ends = finite.ends(peel(msg["fn"])[0]) if found[name].discrete and found[name].states is None else None
+            if ends is not None:
+                ended.append(name)
+                tail += map(jnp.asarray, ends)
+        for name, msg in made.items():
+            layout.append((name, "value"))
+            flat.append(jnp.asarray(msg["value"]))
+        return flat + tail
+
+    closed = jax.make_jaxpr(functools.partial(outputs, lows={}))(values, inputs)
+    depends = levels.dependencies(closed)
+    found = _listed(model, found, closed, depends, ended)
+    lows = {name: site.low for name, site in found.items() if site.low}
+    if lows:  # once more: from here on the function is given codes
+        closed = jax.make_jaxpr(functools.partial(outputs, lows=lows))(values, inputs)
+        depends = levels.dependencies(closed)
+    # pytree order of dicts is by sorted key, sites before inputs
+    names = [*sorted(values), *sorted(inputs)]
+    tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows and not found[name].discrete}
+    uses = levels.classify(closed, tracked)
+    sites, programs = {}, {}
+    for name, site in {**found, **computed}.items():
+        positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
+        program, takes = levels.restrict(closed, positions)
+        needs = set().union(*(depends[i] for i in positions))
+        needs = [i for i in by_use(program, takes) if i in needs]
+        programs[name] = (program, tuple(names[i] for i in takes))
+        sites[name] = dataclasses.replace(
+            site,
+            parents=tuple(names[i] for i in needs if names[i] in found),
+            inputs=tuple(names[i] for i in needs if names[i] not in found),
+            uses={layout[i][1]: uses[i] for i in positions},
+        )
+    computed = {name: sites.pop(name) for name in computed}
+    for site in sites.values():
+        for parent in site.parents:
+            if sites[parent].rows and not site.rows:
+                raise ModelError(
+                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: "
+                    "move it inside rows()"
+                )
+    check_rows(model, found, inputs, closed)
+    if declared:
+        check_steps(model, sites, computed, specs, closed)
+    found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
+    found.check_chains({})
+    return found
+
+
+def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list, ended: list[str]) -> dict[str, Site]:
+    """The sites, told how many values their supports have, as far as these depend on nothing: bounds are the last outputs of `closed`."""
+    out, first = dict(found), len(closed.out_avals) - 2 * len(ended)
+    for i, name in enumerate(ended):
+        at = [first + 2 * i, first + 2 * i + 1]
+        if any(depends[k] for k in at):
+            continue
+        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+            low, high = evaluate(levels.restrict(closed, at)[0])
+        values = finite.listed(np.asarray(low), np.asarray(high))
+        if values is not None:
+            states = None if found[name].count else values[1]
+            out[name] = dataclasses.replace(found[name], states=states, low=values[0], finite=values[1])
+    return {name: dataclasses.replace(site, labels=labels_of(model, site)) for name, site in out.items()}
+
+
+def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
+    """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row), checked."""
+    sites, out = trace(model.plain).sites, dict(model.interventions)
+    for name, value in values.items():
+        where = f"do({{'{name}': ...}})"
+        if name not in sites or not sites[name].rows:
+            inside = [site.name for site in sites.values() if site.rows]
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it has {inside}")
+        site, array = sites[name], np.asarray(value)
+        if site.time is not None:
+            raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every row; give it as data, or as an input")
+        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            raise ModelError(f"{where}: expected a finite number, got {value!r}")
+        if array.shape not in (site.cells, ()):
+            raise ModelError(f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}")
+        last = site.low + (site.states or 0) - 1
+        if site.discrete and (array != np.floor(array)).any() or site.states and not ((array >= site.low) & (array <= last)).all():
+            raise ModelError(f"{where}: expected a state, a whole number in {site.low}..{last}, got {value!r}")
+        array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
+        placed = np.asarray(site.place(array)) if array.ndim else array
+        out[name] = freeze(placed, name)
+    return tuple(sorted(out.items()))

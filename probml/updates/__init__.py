@@ -1,0 +1,1 @@
+"""The M-step: every block of parameters at its maximum."""
