@@ -14,7 +14,8 @@ from probml.assessment import certificate
 from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface import explain as explaining
-from probml.interface.fit import Fit, known
+from probml.interface.fit import Fit
+from probml.interface.known import known
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.queries.simulation import simulate_prior

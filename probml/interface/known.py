@@ -1,0 +1,134 @@
+"""Fits at given parameters: nothing is fitted, all is held against the structure; of a model with inputs each question's data tell it."""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probml.dataset import dataset, read
+from probml.dataset.codes import REFUSE, bounds
+from probml.engines.start.prior import inside
+from probml.errors import ModelError
+from probml.interface.fit import Fit, as_tree
+from probml.language.language import Bound
+from probml.queries.simulation import input_rows
+from probml.structure.structure import Structure
+from probml.structure.trace import trace
+
+
+def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+    """See Model.at."""
+    names = {k: tuple(v) for k, v in labels.items()}
+    for name, given in names.items():
+        twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
+        if twice is not None:
+            raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in {list(given)}; each state or entry has one of its own")
+    point = {name: np.asarray(value, float) for name, value in params.items()}
+    if model.inputs:
+        return _Deferred(model, point, {}, names=names)
+    return _told(trace(model, {}), Fit(model, point, {}, names=names))
+
+
+def _told(structure: Structure, fit: Fit) -> Fit:
+    """A Fit at given parameters, held against the structure."""
+    point = {name: value for name, value in fit.point.items() if name not in structure.derived}  # computed anew: see Fit.params
+    names = {**structure.labels, **fit.names}
+    _check_params(structure, point)
+    _check_labels(structure, names)
+    structure.check_chains(point)
+    return Fit(fit.model, point, fit.shapes, names=names, learnt=fit.learnt)
+
+
+@dataclass(frozen=True, eq=False)
+class _Deferred(Fit):
+    """A Fit at known parameters of a model with inputs: the data of each question tell their shapes, and so which Fit answers it."""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.point
+
+    @property
+    def structure(self) -> Structure:
+        """As far as it can be told without data."""
+        return trace(self.model)
+
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None, unknown: str = REFUSE) -> dataset.Data:
+        return read.read(self.model, data, self.names, rows, None, steps, unknown)
+
+    def _of(self, held: dataset.Data) -> Fit:
+        return _told(held.structure, replace(self, shapes=held.shapes))
+
+
+def _resolved(verb: str):
+    """The verb of a Fit for one whose shapes the question's data tell."""
+    method = getattr(Fit, verb)
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def ask(self, *args: Any, **kwargs: Any):
+        bound = signature.bind(self, *args, **kwargs).arguments
+        data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
+        if verb == "simulate" and data is None:
+            inputs = bound.get("inputs", {})
+            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1], bound.get("steps"), unknown)
+        else:
+            held = self._read(data, unknown=unknown)
+        return getattr(self._of(held), verb)(*args, **kwargs)
+
+    return ask
+
+
+OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide", "calibration", "decode", "impute")
+for _verb in (*OF_ROWS, "log_joint", "simulate"):
+    setattr(_Deferred, _verb, _resolved(_verb))
+as_tree(_Deferred)
+
+
+def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
+    missing = next((name for name in structure.reaching if name not in params), None)
+    if missing is not None:
+        raise ModelError(f"at(params) lacks '{missing}'; the parameters are {list(structure.parameters)}")
+    for name in (name for name in structure.parameters if name in params):
+        if params[name].shape != structure.sites[name].shape:
+            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
+        if structure.sites[name].domain == "simplex":
+            _check_rows(name, params[name])
+        if not np.isfinite(params[name]).all() or not inside(structure.sites[name], params[name]):
+            domain = structure.sites[name].domain.replace("_", " ")
+            raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not finite: got {params[name].tolist()}")
+    for name in params:
+        if name not in structure.parameters:
+            raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
+
+
+def _check_rows(name: str, table: np.ndarray) -> None:
+    """Refuse the first row of a table that is no distribution."""
+    wrong = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= 1e-4))
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ModelError(
+            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is no distribution: {table[where].tolist()} sums to "
+            f"{table[where].sum():.6g}; expected probabilities >= 0 that sum to 1"
+        )
+
+
+def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
+    for name, given in labels.items():
+        if name in structure.indexed:
+            index = structure.indexed[name]
+            low, high = bounds([index])
+            if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
+                raise ModelError(
+                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; expected different labels, at most one an "
+                    f"entry, got {list(given)}"
+                )
+            continue
+        site = structure.sites.get(name)
+        if site is None or not site.states:
+            finite = [s.name for s in structure.sites.values() if s.states] + list(structure.indexed)
+            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states, nor an index; those are {finite}")
+        if len(given) != site.states or len(set(given)) < len(given):
+            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many different labels, got {list(given)}")
