@@ -3,7 +3,6 @@
 from probml.assessment.decisions import decide as decide
 from probml.assessment.reliability import Calibration as Calibration
 from probml.assessment.reliability import calibration as calibration
-from probml.comparison.compare import compare as compare
 from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS
@@ -22,3 +21,16 @@ from probml.language.markov_chain import MarkovChain as MarkovChain
 from probml.language.markov_chain import stationary as stationary
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    if name == "compare":  # a lazy door: comparing is rare, and `import probml` is everybody's
+        from probml.comparison.compare import compare
+
+        globals()["compare"] = compare
+        return compare
+    raise AttributeError(f"module 'probml' has no attribute '{name}'")
+
+
+def __dir__():
+    return sorted({*globals(), "compare"})

@@ -209,7 +209,7 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
 
 def test_rank_histograms_are_drawn_with_the_rejected_ones_marked(right, tmp_path):
     pytest.importorskip("matplotlib")
-    from probml.models.pictures import fitted as pictures
+    from probml.models import pictures
 
     axes = pictures.calibration(right)
     assert len(axes) == 3 and axes[0].get_title().startswith("beta[0], p =")

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 import probml
-from probml.interface.fit import grid
+from probml.interface.sizes import grid
 from probml.models import GaussianMixture, LatentClass, gaussian_mixture
 
 X = load_iris().data

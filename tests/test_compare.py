@@ -213,7 +213,7 @@ def test_bad_requests_are_refused_by_name(pair):
 
 def test_a_comparison_is_drawn_with_its_standard_errors(table, tmp_path):
     pytest.importorskip("matplotlib")
-    from probml.models.pictures import fitted as pictures
+    from probml.models import pictures
 
     ax = pictures.comparison(table, "elpd_loo")
     assert [label.get_text() for label in ax.get_yticklabels()] == ["slope", "flat"]

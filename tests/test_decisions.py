@@ -222,7 +222,7 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
 def test_a_reliability_curve_is_drawn_with_its_bins(honest, tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("sklearn")
-    from probml.models.pictures import fitted as pictures
+    from probml.models import pictures
 
     y, p = honest
     report = probml.calibration(np.array(["a", "b", "c"])[y], p, ["a", "b", "c"])

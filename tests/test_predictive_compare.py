@@ -230,7 +230,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
 
 def test_a_prediction_table_is_drawn_with_paired_errors(table, tmp_path):
     pytest.importorskip("matplotlib")
-    from probml.models.pictures import fitted as pictures
+    from probml.models import pictures
 
     ax = pictures.comparison(table)
     assert [label.get_text() for label in ax.get_yticklabels()] == list(table.index) and "accuracy" in ax.get_xlabel()

@@ -15,7 +15,7 @@ from compilations import counted
 from probml.dataset import read
 from probml.engines.engine import Status
 from probml.engines.start import labelling, race
-from probml.interface.fit import grid
+from probml.interface.sizes import grid
 from probml.models import LatentClass, gaussian_mixture, hidden_markov
 
 R = np.random.default_rng(1)

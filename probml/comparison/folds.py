@@ -9,7 +9,7 @@ import numpy as np
 
 from probml import engines
 from probml.dataset import dataset
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.interface.fit import Fit
 
 
@@ -23,11 +23,11 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
     """Warn of contestants that could not be judged at all, each with its reason; they have no row.
 
     Raises:
-        ModelError: none could be judged.
+        Refusal: none could be judged.
     """
     if failed and len(failed) == len(contestants):
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
-        raise ModelError(f"{verb}: none of the contestants could be judged: {shown}")
+        raise Refusal(f"{verb}: none of the contestants could be judged: {shown}")
     for name, reason in failed.items():
         warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
 

@@ -19,7 +19,8 @@ from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.plan.blocks import backward, blocks, forward, pack
 from probml.plan.plan import Plan
-from probml.posteriors.conjugate import Marginals, Posterior, coupling
+from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import Posterior, coupling
 from probml.updates.least_squares import root, rooted
 from probml.updates.updates import Objective, modes, read
 

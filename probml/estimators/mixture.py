@@ -11,7 +11,8 @@ from probml.errors import DataError, ModelError
 from probml.estimators.face import DISTINCT, Face, n_parameters, rows
 from probml.estimators.rules import check, whole
 from probml.estimators.validation import DensityMixin, check_is_fitted
-from probml.interface.fit import Fit, grid
+from probml.interface.fit import Fit
+from probml.interface.sizes import grid
 
 
 class Mixture(DensityMixin, Face):

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.plan.blocks import blocks
-from probml.posteriors.conjugate import Posterior
+from probml.posteriors.coupling import Posterior
 from probml.posteriors.drawn import Draws, Normal
 
 if TYPE_CHECKING:

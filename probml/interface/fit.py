@@ -16,13 +16,12 @@ from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
 from probml.device import load
-from probml.engines import EM
 from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
-from probml.fits.record import Record, Shell
-from probml.language.language import Bound, whole_steps
+from probml.interface.record import Record, Shell
+from probml.language.language import whole_steps
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.plan import decide
@@ -364,25 +363,6 @@ class Fit(Record):
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
         saving.save(self, path)
-
-
-def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict[int, Fit]:
-    """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in one program.
-
-    A smaller model is the largest one whose states beyond its size are impossible, which holds where their weights then vanish:
-    under maximum likelihood, or a Dirichlet prior of concentration 1.
-
-    Args:
-        models: states of `site` → the model with so many; parameters lead with the axis of the states, or do not have it.
-
-    Returns:
-        states → Fit, the best of the engine's restarts each.
-
-    Raises: as Model.fit, of the largest model.
-    Cost: every iteration is one of the largest model for each restart of each size.
-    """
-    found = fitting.infer_sizes(models, data, site, engine, weights, seed)
-    return {size: Fit.of(models[size], of) for size, of in found.items()}
 
 
 @functools.partial(jit, static_argnums=0)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probml.assessment import certificate
 from probml.errors import ModelError
 from probml.fits import fitting
-from probml.interface import explain as explaining
 from probml.interface.fit import Fit
 from probml.interface.known import known
 from probml.language.language import Bound
@@ -173,11 +171,15 @@ class Model(Bound):
 
         Cost: `simulations` fits; Exact's are one program.
         """
+        from probml.assessment import certificate  # a lazy door: few runs ask, and `import probml` is everybody's
+
         return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None):
         """How each site is treated with these data: roles, elimination order and cost, the update of each parameter."""
-        return explaining.explain(self, data)
+        from probml.interface.explain import explain  # a lazy door
+
+        return explain(self, data)
 
     @property
     def structure(self) -> "networkx.DiGraph":

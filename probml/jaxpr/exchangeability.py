@@ -16,7 +16,8 @@ import numpy as np
 from jax.extend import core
 
 from probml.jaxpr.primitives import Kind, known, name_of
-from probml.jaxpr.row_axes import EACH, SHARED, Mixed, Rows, placed
+from probml.jaxpr.row_axes import placed
+from probml.jaxpr.row_places import EACH, SHARED, Mixed, Rows
 from probml.jaxpr.walk import Scan, While, bodies, equations, interpret, settled
 from probml.jaxpr.whole_numbers import LARGEST_READ, folded
 

@@ -3,35 +3,12 @@
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from probml.jaxpr.primitives import Kind, Known, known, name_of
-
-
-class Rows(NamedTuple):
-    """What is known of one array about rows.
-
-    The axis of rows may be merged with others by a reshape: its size is then outer x rows x inner, row i standing at every place p
-    with (p // inner) % rows == i.
-    """
-
-    axis: int | None = None  # None: the same for all rows, and along every axis of their number; EACH: one row's own, in a loop over rows
-    inner: int = 1
-    data: bool = False  # depends on data of its row
-    number: bool = False  # depends on its row's number
-    mixed: str = ""  # the primitive through which a row came to depend on others
-    known: np.ndarray | None = None  # whole numbers that depend on no data; NaN stands for one that does. Last: not compared
-
-
-EACH = -1
-SHARED = Rows()
-Place = tuple[int, int]  # axis and inner
-
-
-class Mixed(Exception):
-    """A primitive combines rows, or nobody says that it does not."""
+from probml.jaxpr.row_places import SHARED, Mixed, Place, Rows, number_of, one, same, unknown, without
 
 
 def placed(eqn: Any, entry: Known | None, values: Sequence[Rows], rows: int) -> list[Rows]:
@@ -51,7 +28,7 @@ def placed(eqn: Any, entry: Known | None, values: Sequence[Rows], rows: int) -> 
         values = [_supposed(value, atom.aval.shape, rows) for value, atom in zip(values, eqn.invars, strict=True)]
     if name in ("gather", *_SCATTERS) and _numbered_alone(eqn, values, rows):
         flags = flags._replace(number=any(value.number for i, value in enumerate(values) if i != 1))
-    axis, inner = _RULES.get(name, _KINDS.get(entry.kind, _unknown))(eqn, values, rows)
+    axis, inner = _RULES.get(name, _KINDS.get(entry.kind, unknown))(eqn, values, rows)
     for shape in shapes:
         if not axis < len(shape) or shape[axis] % (rows * inner) or not shape[axis]:
             raise Mixed
@@ -73,12 +50,12 @@ def _created(eqn: Any, entry: Known | None, values: Sequence[Rows], shape: tuple
     if any(taken):  # as if their axes of rows were of data: whatever does not combine those leaves constant what is constant
         supposed = [_supposed(value, atom.aval.shape, rows) for value, atom in zip(values, eqn.invars, strict=True)]
         result = placed(eqn, entry, [v._replace(data=v.axis is not None) for v in supposed], rows)[0]
-        return SHARED if new == [result.axis] else _number(shape, new, rows)
+        return SHARED if new == [result.axis] else number_of(shape, new, rows)
     if name == "tile":
         new = [axis for axis in new if eqn.invars[0].aval.shape[axis] != 1]
     if name == "iota":
         new = [axis for axis in new if axis == eqn.params["dimension"]]
-    return _number(shape, new, rows)
+    return number_of(shape, new, rows)
 
 
 def _row_sized(shape: tuple[int, ...], rows: int) -> list[int]:
@@ -95,14 +72,6 @@ def _supposed(value: Rows, shape: tuple[int, ...], rows: int) -> Rows:
     return value._replace(axis=axes[0])
 
 
-def _number(shape: tuple[int, ...], axes: list[int], rows: int) -> Rows:
-    if not axes:
-        return SHARED
-    if len(axes) > 1 or shape[axes[0]] != rows:
-        return Rows(number=True, mixed="iota")
-    return Rows(axes[0], number=True)
-
-
 def _reshaped_constant(eqn: Any, axes: list[int], rows: int) -> Rows:
     """An axis along which all rows are the same, merged with others: its place must be kept, lest others be taken for it."""
     if len(axes) > 1:
@@ -116,46 +85,12 @@ _SPREADING = """broadcast broadcast_in_dim dynamic_slice expand_dims gather redu
 """Moves that leave constant along rows what is constant along rows, wherever they read."""
 
 
-def _one(places: Sequence[Place]) -> Place:
-    """The one place on which all operands agree."""
-    if len(set(places)) != 1:
-        raise Mixed
-    return places[0]
-
-
-def _own(values: Sequence[Rows]) -> list[Place]:
-    return [value[:2] for value in values if value.axis is not None]
-
-
-def _same(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return _one(_own(values))
-
-
-def _without(touched: Callable[[dict], Any], gone: bool = False) -> Callable:
-    """The rule of a primitive that works along the axes `touched(params)`, which are gone afterwards or stay."""
-
-    def rule(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-        axis, inner = _same(eqn, values, rows)
-        axes = touched(eqn.params)
-        axes = {int(a) for a in axes} if isinstance(axes, list | tuple) else {int(axes)}
-        axes = {a % len(eqn.invars[0].aval.shape) for a in axes}
-        if axis in axes:
-            raise Mixed
-        return axis - sum(a < axis for a in axes) * gone, inner
-
-    return rule
-
-
-def _unknown(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    raise Mixed
-
-
 def _reduce(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return _without(operator.itemgetter(known(eqn).axes), gone=True)(eqn, values, rows)
+    return without(operator.itemgetter(known(eqn).axes), gone=True)(eqn, values, rows)
 
 
 def _along(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return _without(lambda params: params.get(known(eqn).axes, -1))(eqn, values, rows)
+    return without(lambda params: params.get(known(eqn).axes, -1))(eqn, values, rows)
 
 
 def _opaque(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -163,7 +98,7 @@ def _opaque(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     for i, (value, atom) in enumerate(zip(values, eqn.invars, strict=True)):
         if value.axis is not None and value.axis >= len(atom.aval.shape) - own[min(i, len(own) - 1)]:
             raise Mixed
-    return _same(eqn, values, rows)
+    return same(eqn, values, rows)
 
 
 def _triangular_solve(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -175,7 +110,7 @@ def _triangular_solve(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _broadcast_in_dim(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values[:1], rows)
+    axis, inner = same(eqn, values[:1], rows)
     there = int(eqn.params["broadcast_dimensions"][axis])
     if eqn.outvars[0].aval.shape[there] != eqn.invars[0].aval.shape[axis]:
         raise Mixed
@@ -183,24 +118,24 @@ def _broadcast_in_dim(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _expand_dims(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values, rows)
+    axis, inner = same(eqn, values, rows)
     new = set(eqn.params["dimensions"])
     return [a for a in range(len(eqn.outvars[0].aval.shape)) if a not in new][axis], inner
 
 
 def _stack(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values, rows)
+    axis, inner = same(eqn, values, rows)
     return axis + (axis >= eqn.params["axis"]), inner
 
 
 def _transpose(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values, rows)
+    axis, inner = same(eqn, values, rows)
     return tuple(eqn.params["permutation"]).index(axis), inner
 
 
 def _reshape(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     """The factor `rows` of the old shape is found again in the new one: neighbours along it are as far apart, in one axis."""
-    axis, inner = _same(eqn, values[:1], rows)
+    axis, inner = same(eqn, values[:1], rows)
     old, new = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     order = eqn.params.get("dimensions")
     if order is not None:
@@ -218,7 +153,7 @@ def _untouched(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     arrays = 2 if name_of(eqn) == "dynamic_update_slice" else 1
     if any(value.axis is not None for value in values[arrays:]):
         raise Mixed
-    axis, inner = _same(eqn, values[:arrays], rows)
+    axis, inner = same(eqn, values[:arrays], rows)
     sizes = {atom.aval.shape[axis] for atom in (*eqn.invars[:arrays], *eqn.outvars)}
     strides = eqn.params.get("strides")
     if len(sizes) > 1 or strides is not None and strides[axis] != 1:
@@ -227,14 +162,14 @@ def _untouched(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _pad(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values, rows)
+    axis, inner = same(eqn, values, rows)
     if tuple(eqn.params["padding_config"][axis]) != (0, 0, 0):
         raise Mixed
     return axis, inner
 
 
 def _window(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    axis, inner = _same(eqn, values, rows)
+    axis, inner = same(eqn, values, rows)
     params = eqn.params
     trivial = all(params[key][axis] == 1 for key in ("window_dimensions", "window_strides", "window_dilation", "base_dilation"))
     if not trivial or tuple(params["padding"][axis]) != (0, 0):
@@ -253,7 +188,7 @@ def _dot_general(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
             paired = value.axis in batch[side]
             found.append((list(batch[side]).index(value.axis) if paired else free + kept.index(value.axis), value.inner))
         free += len(kept)
-    return _one(found)
+    return one(found)
 
 
 def _convolution(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -276,7 +211,7 @@ def _convolution(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         found.append((out_channel, right.inner))
     elif right.axis is not None:
         raise Mixed
-    return _one(found)
+    return one(found)
 
 
 def _axis_of_own_number(indices: Rows, column: int, rows: int) -> int | None:
@@ -329,7 +264,7 @@ def _gather(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
             if there is None or shape[axis] != rows:
                 raise Mixed
             found.append((beside[there], 1))
-    return _one(found)
+    return one(found)
 
 
 def _scatter(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
@@ -363,7 +298,7 @@ def _scatter(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         found.append((there, updates.inner))
     elif updates.axis is not None:
         found.append((through_indices(beside.index(updates.axis)), updates.inner))
-    axis, inner = _one(found)
+    axis, inner = one(found)
     by_indices = indices.axis is not None and through_indices(indices.axis) == axis
     if axis not in whole and axis not in dims.operand_batching_dims and not by_indices:
         raise Mixed  # some rows are written, others are not
@@ -374,7 +309,7 @@ _SCATTERS = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_mi
 _RULES: dict[str, Callable[[Any, Sequence[Rows], int], Place]] = {
     "broadcast": lambda eqn, values, rows: (values[0].axis + len(eqn.params["sizes"]), values[0].inner),
     "broadcast_in_dim": _broadcast_in_dim,
-    "concatenate": _without(operator.itemgetter("dimension")),
+    "concatenate": without(operator.itemgetter("dimension")),
     "conv_general_dilated": _convolution,
     "dot_general": _dot_general,
     "dynamic_slice": _untouched,
@@ -382,23 +317,23 @@ _RULES: dict[str, Callable[[Any, Sequence[Rows], int], Place]] = {
     "expand_dims": _expand_dims,
     "gather": _gather,
     "pad": _pad,
-    "reduce_precision": _same,
+    "reduce_precision": same,
     "reshape": _reshape,
-    "rev": _without(operator.itemgetter("dimensions")),
+    "rev": without(operator.itemgetter("dimensions")),
     "slice": _untouched,
-    "split": _without(operator.itemgetter("axis")),
-    "squeeze": _without(operator.itemgetter("dimensions"), gone=True),
+    "split": without(operator.itemgetter("axis")),
+    "squeeze": without(operator.itemgetter("dimensions"), gone=True),
     "stack": _stack,
-    "tile": _same,  # repeats stand outside of rows: (place // inner) % rows is as before
+    "tile": same,  # repeats stand outside of rows: (place // inner) % rows is as before
     "transpose": _transpose,
     "triangular_solve": _triangular_solve,
-    "unstack": _without(operator.itemgetter("axis"), gone=True),
+    "unstack": without(operator.itemgetter("axis"), gone=True),
 } | dict.fromkeys(_SCATTERS, _scatter)
 _KINDS: dict[Kind, Callable[[Any, Sequence[Rows], int], Place]] = {
-    Kind.ELEMENTWISE: _same,
+    Kind.ELEMENTWISE: same,
     Kind.REDUCE: _reduce,
     Kind.ALONG: _along,
     Kind.WINDOW: _window,
     Kind.OPAQUE: _opaque,
-    Kind.LEADING: _same,
+    Kind.LEADING: same,
 }

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,48 +14,10 @@ from probml.jaxpr.levels import Level
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block, backward, forward, unpack
 from probml.plan.plan import Plan
+from probml.posteriors.coupling import Posterior, coupling, equilibrated, prior_spread
 from probml.updates.least_squares import covariance_root, lower
 
 COLUMNS = 1024  # coefficients up to which a regression's predictive variance is summed exactly
-
-
-class Posterior(NamedTuple):
-    """What Exact found: a natural parameter per block, read at `params` (the scales' reference and the locations' mean).
-
-    A gaussian block may be scaled: its prior's scale, like the likelihood's, is proportional to a scale parameter, so
-    that its posterior covariance is the prior's times a fixed ratio (normal–inverse-gamma, normal–inverse-Wishart).
-    """
-
-    natural: tuple[dict[str, jax.Array], ...]
-    params: dict[str, jax.Array]
-    mean: dict[str, jax.Array]
-
-
-def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
-    """The free parameters in the scale of any site in whose location (or as whose value) a gaussian block stands."""
-    sites, found = plan.structure.sites, []
-    for site in sites.values():
-        if not hasattr(site.family, "scatter"):
-            continue
-        if site.name in block.names or any(name in site.uses.get("loc", {}) for name in block.names):
-            inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free)
-            found.append(inside[0] if len(inside) == 1 else inside or None)
-    return tuple(dict.fromkeys(found))
-
-
-def _prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Array:
-    """The prior's scale (Normal) or covariance (MultivariateNormal) of a location at given scale parameters."""
-    distribution = plan.structure.distribution(name, {**params, **known.given})
-    site = plan.structure.sites[name]
-    if site.family.name == "Normal":
-        return jnp.broadcast_to(distribution.scale, site.shape)
-    return jnp.broadcast_to(distribution.covariance_matrix, (*site.lattice, site.event[0], site.event[0]))
-
-
-def _equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A precision with a diagonal of 1, and the scales that were taken out, so that the units of the coefficients do not matter."""
-    scale = jnp.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
-    return precision * scale[..., :, None] * scale[..., None, :], scale
 
 
 class Marginals:
@@ -81,7 +42,7 @@ class Marginals:
         precision = self.natural[block.names]["precision"]
         if block.event == 0:
             return 1.0 / precision
-        unit, scale = _equilibrated(precision)
+        unit, scale = equilibrated(precision)
         inverse = jnp.linalg.inv(unit)
         return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)) * scale[..., :, None] * scale[..., None, :]
 
@@ -114,7 +75,7 @@ class Marginals:
         """Degrees of freedom and widening of the Student t that integrates a scale out, at the elements of a location."""
 
         def spread(params):
-            moved = _prior_spread(self.plan, self.known, params, name)
+            moved = prior_spread(self.plan, self.known, params, name)
             return moved**2 if self.plan.structure.sites[name].family.name == "Normal" else moved
 
         return self._student(scale, spread)
@@ -176,7 +137,7 @@ class Marginals:
         """
         ratios = []
         for name in block.names:
-            now, then = (_prior_spread(self.plan, self.known, p, name) for p in (params, self.posterior.params))
+            now, then = (prior_spread(self.plan, self.known, p, name) for p in (params, self.posterior.params))
             ratios.append(now / then)
         return jnp.concatenate([r.reshape(-1) for r in ratios]) if block.stacked else ratios[0]
 
@@ -221,7 +182,7 @@ class Marginals:
             if scale is not None:
                 first = block.names[0]
                 if self.plan.structure.sites[first].family.name == "MultivariateNormal":
-                    now, then = (_prior_spread(self.plan, self.known, p, first) for p in (drawn, self.posterior.params))
+                    now, then = (prior_spread(self.plan, self.known, p, first) for p in (drawn, self.posterior.params))
                     ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
                     covariance, wide = now * ratio[..., None, None], None
                 else:
@@ -249,7 +210,7 @@ class Marginals:
             value = jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked else params[first]
             if self.scale_of(first) is not None:
                 if self.plan.structure.sites[first].family.name == "MultivariateNormal":
-                    now, then = (_prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
+                    now, then = (prior_spread(self.plan, self.known, p, first) for p in (params, self.posterior.params))
                     ratio = jnp.trace(self.covariance(block), axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
                     total += dist.MultivariateNormal(loc, now * ratio[..., None, None]).log_prob(value).sum()
                     continue
@@ -265,7 +226,7 @@ class Marginals:
                 total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(wide) - 0.5 * precision * away**2 - 0.5 * math.log(2 * math.pi))
                 continue
             # By the precision, not by its inverse: near a flat direction (collinear columns) the inverse has lost the others
-            unit, scale = _equilibrated(precision)
+            unit, scale = equilibrated(precision)
             root = jnp.log(jnp.diagonal(jnp.linalg.cholesky(unit), axis1=-2, axis2=-1)) - jnp.log(scale * wide)
             square = away * (precision @ away[..., None])[..., 0]
             total += jnp.sum(root - 0.5 * square - 0.5 * math.log(2 * math.pi))

@@ -26,7 +26,8 @@ from probml.numerics.precision import in_its_own
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.plan.blocks import blocks
-from probml.posteriors.conjugate import Marginals, Posterior
+from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import Posterior
 from probml.posteriors.drawn import Draws, Normal
 from probml.posteriors.predictive import draw_params
 from probml.queries import asking, queries
