@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import EM, DataError, ModelError
+from probml import EM, DataError, ModelError, stationary
 from probml.estimators.face import Face, n_parameters
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, numbers, one_of, optional, whole
 from probml.estimators.validation import check_is_fitted, check_random_state
@@ -264,8 +264,6 @@ class HiddenMarkov(Face):
     @property
     def startprob_(self):
         """p(first state), (k,)."""
-        from probml import stationary
-
         params = self._learnt()
         return params["initial"] if self.initial == "free" else np.asarray(stationary(params["transition"]))
 

@@ -18,6 +18,7 @@ from probml.dataset.codes import REFUSE
 from probml.device import load
 from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
+from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.record import Record, Shell
@@ -289,8 +290,6 @@ class Fit(Record):
         """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns; of a
         MarkovChain its transition, the state before in rows too."""
         import pandas as pd
-
-        from probml.factors.naturals import argument_table
 
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
