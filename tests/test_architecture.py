@@ -61,7 +61,7 @@ def reached(module: str, names: list[str]):
     """The modules of ours that an import reads: a module, or those of its names that are modules."""
     inner = [f"{module}.{name}" for name in names if f"{module}.{name}" in MODULES]
     yield from inner
-    if module in MODULES and len(inner) < len(names):
+    if module in MODULES and (len(inner) < len(names) or not names):
         yield module
 
 
