@@ -20,6 +20,7 @@ from probml.models import (  # noqa: E402
     gaussian_mixture,
     pictures,
 )
+from probml.models.pictures.colours import COLOURS  # noqa: E402
 
 nan = np.nan
 NAMES = ["length_mm", "weight_g"]
@@ -119,7 +120,7 @@ def test_points_have_the_mixed_colours_of_their_probabilities_and_torn_rows_are_
     torn.loc[7, "length_mm"] = nan
     ax = pictures.ellipses(mixture, torn)
     points, ticks_x, ticks_y = ax.collections
-    colours = np.array([matplotlib.colors.to_rgb(c) for c in pictures.COLOURS[:2]])
+    colours = np.array([matplotlib.colors.to_rgb(c) for c in COLOURS[:2]])
     np.testing.assert_allclose(points.get_facecolors()[:, :3], mixture.predict_proba(torn) @ colours, atol=1e-9)
     assert ticks_x.get_offsets()[0, 0] == torn.loc[3, "length_mm"] and ticks_y.get_offsets()[0, 1] == torn.loc[7, "weight_g"]
     assert saved(ax, tmp_path)
