@@ -21,7 +21,7 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all lint bench notebooks lock clean
+.PHONY: help env demo test test-all times lint bench notebooks lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,11 @@ test: lint  ## lint, then the tests (WORKERS=1 for one process)
 
 test-all: lint  ## the slow reference fits as well
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10
+
+times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out
+	@rm -rf .cache/times .cache/times.txt && mkdir -p .cache
+	@JAX_COMPILATION_CACHE_DIR=.cache/times TEST_TIMES=.cache/times.txt $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
+	@$(BIN)/python tests/long_tests.py .cache/times.txt
 
 lint: env  ## ruff only
 	@$(BIN)/ruff check .

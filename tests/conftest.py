@@ -13,6 +13,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax  # noqa: E402
 
+from long_tests import long_tests  # noqa: E402
+
+TIMES = os.environ.get("TEST_TIMES")  # where to write how long every test takes
+
 # In this process only: what a test starts chooses its own precision.
 jax.config.update("jax_enable_x64", True)
 
@@ -39,5 +43,16 @@ def forget_programs():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest test first, so that no worker is left with it at the end."""
+    """The longest test first, so that no worker is left with it at the end; what takes long to compile is slow."""
+    left = set() if TIMES else long_tests()
+    for item in items:
+        if item.nodeid in left:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
+
+
+def pytest_runtest_logreport(report):
+    """For `make times`; with several workers the one that gathers their reports writes."""
+    if TIMES and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(TIMES, "a") as file:
+            file.write(f"{report.duration:.2f}\t{report.nodeid}\n")

@@ -10,6 +10,8 @@ import pytest
 from numpyro import handlers, plate, sample
 
 import probml
+from probml.dataset.read import read as read_data
+from probml.language.language import chains_of
 from probml.structure.recorder import peel
 
 nan = np.nan
@@ -149,9 +151,7 @@ def values(model, data):
 
 
 def model_sites(model, data):
-    from probml.device import load as chunks
-
-    return dict(chunks.read(model, data).structure.graph().nodes(data=True))
+    return dict(read_data(model, data).structure.graph().nodes(data=True))
 
 
 class Enumerated:
@@ -162,7 +162,7 @@ class Enumerated:
         inputs = {name: np.asarray(row[name])[None] for name in model.inputs}
         seen = {name: np.asarray(value, float) for name, value in row.items() if name not in model.inputs}
         with handlers.seed(rng_seed=0), handlers.substitute(data={**params, **(fixed or {})}), handlers.trace() as trace:
-            with probml.language.chains_of(steps):
+            with chains_of(steps):
                 model(rows=1, **inputs)
         found = {n: m for n, m in trace.items() if m["type"] == "sample" and n not in params and n not in (fixed or {})}
         self.names, columns = [], []
@@ -190,7 +190,7 @@ class Enumerated:
             data = {n: jnp.asarray(np.nan_to_num(v)).reshape(found[n]["value"].shape) for n, v in seen.items() if n not in hidden}
             data = {n: v.astype(int) if found[n]["fn"].support.is_discrete else v for n, v in data.items()}
             with handlers.seed(rng_seed=0), handlers.substitute(data={**params, **(fixed or {}), **data, **hidden}):
-                with probml.language.chains_of(steps), handlers.trace() as trace:
+                with chains_of(steps), handlers.trace() as trace:
                     model(rows=1, **inputs)
             total = 0.0
             for name in (*hidden, *data):

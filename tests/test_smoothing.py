@@ -134,7 +134,7 @@ def test_the_scatter_of_many_rows_is_that_of_their_design(weighted, monkeypatch)
     weights = np.random.default_rng(1).uniform(0.5, 2, 300) if weighted else None
     basis = design(x, 6, "curvature", linear={3}, weights=weights)
     dense = smooth_moments(basis, x, y, weights)
-    monkeypatch.setattr(sys.modules["probml.models.smoothing"], "DENSE", 0)
+    monkeypatch.setattr(sys.modules["probml.models.regression.smoothing"], "DENSE", 0)
     found = smooth_moments(basis, x, y, weights)
     close(found.mean, dense.mean, 1e-12)
     np.testing.assert_allclose(found.root.T @ found.root, dense.root.T @ dense.root, atol=1e-9 * np.abs(dense.root).max() ** 2)
