@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-LONG = 6.0  # seconds of two busy cores
+LONG = 4.0  # seconds of two busy cores
 LIST = Path(__file__).with_suffix(".txt")
 
 
