@@ -93,7 +93,7 @@ COMPARED = {  # faces that compare columns in their own units, as their document
 }
 UNITLESS = (LatentClass, PoissonMixture)  # categories and counts
 QUICK = {
-    "naive Bayes", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron", "regression, a scale each",
+    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron", "regression, a scale each",
     "smooth curves", "robust regression", "logistic regression", "least squares classifier", "kernel machine", "linear kernel",
     "kernel regression", "regression",
 }  # fmt: skip

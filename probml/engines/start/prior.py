@@ -86,21 +86,24 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         if site.domain == "positive":
             wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
-            for spread in spreads.get(name, ()):
-                mean = jnp.where(spread > 0, jnp.clip(mean, spread / WIDE, spread * WIDE), mean)
+            for low, high in spreads.get(name, ()):
+                mean = jnp.where(low > 0, jnp.clip(mean, low / WIDE, high * WIDE), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
     return out
 
 
-def _spreads(plan: Plan, known: Known) -> dict[str, list[jax.Array]]:
-    """Parameters that are scales of seen sites → the largest spreads of these, in which float32 can tell one row from another."""
-    out: dict[str, list[jax.Array]] = {}
+def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
+    """Parameters that are scales of seen sites → the spreads of these: of its own cell where the parameter has one for each, else the
+    least and the largest."""
+    out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
     for name, spread in known.spread.items():
         site = plan.structure.sites[name]
         for argument in site.family.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
-                if use.level <= Level.MOVED:
-                    out.setdefault(parameter, []).append(jnp.max(spread))
+                if use.level <= Level.MOVED and not use.coordinate:  # a copy: a precision has other units
+                    own = plan.structure.sites[parameter].shape[-spread.ndim :] == spread.shape
+                    ends = (spread, spread) if own else (jnp.min(spread), jnp.max(spread))
+                    out.setdefault(parameter, []).append(ends)
     return out
 
 
