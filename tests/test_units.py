@@ -93,7 +93,8 @@ COMPARED = {  # faces that compare columns in their own units, as their document
 }
 UNITLESS = (LatentClass, PoissonMixture)  # categories and counts
 QUICK = {
-    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron", "regression, a scale each",
+    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron",
+    "regression, a scale each",
     "smooth curves", "robust regression", "logistic regression", "least squares classifier", "kernel machine", "linear kernel",
     "kernel regression", "regression",
 }  # fmt: skip
@@ -165,7 +166,8 @@ def test_every_face_is_held_to_units_or_says_why_not():
 @pytest.mark.parametrize("double", [True, False])
 def test_answers_come_in_the_units_in_which_they_were_given(name, double):
     face = (FREE | COMPARED)[name]
-    unit = 1.0 if isinstance(face, SupportVectorRegression) else 1e6  # its C and epsilon are in units of y
+    stated = isinstance(face, SupportVectorRegression | NeuralNetworkRegressor)  # C and epsilon, and this noise, are in units of y
+    unit = 1.0 if stated else 1e6
     with jax.enable_x64(double):
         same(face, answers(face, X), (answers(face, X, t=T * unit + 1e9) - 1e9) / unit)
 
