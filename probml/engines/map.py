@@ -13,7 +13,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary, merged, picked
 from probml.engines import training
 from probml.engines.engine import Outcome, Progress, Status, check_settings
-from probml.engines.start.prior import UNDRAWABLE, given_start, impossible, need_prior, prior_draws, prior_point
+from probml.engines.start.prior import UNDRAWABLE, compiled_prior_point, given_start, impossible, need_prior, prior_draws
 from probml.engines.start.start import check_distinct, shaken, starts
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
@@ -95,13 +95,14 @@ class MAP:
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         outcome = self._run(data, plan, rows, known, weights, seed, start)
-        begun = {**jax.device_get(_prior_point(plan, known)), **start} if hierarchy.ties(plan) else {}
+        begun = {**jax.device_get(compiled_prior_point(plan, known)), **start} if hierarchy.ties(plan) else {}
         notes = hierarchy.vanished(plan, begun, outcome.params)
         return outcome._replace(status=Status.RUNAWAY, notes=(*outcome.notes, *notes)) if notes else outcome
 
     def _run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
         if self.optimizer is None and curved(plan, known):
-            return self._unstuck(self._newton, data, plan, rows, known, _prior_point(plan, known) | given_start(plan, start), seed, start)
+            begin = compiled_prior_point(plan, known) | given_start(plan, start)
+            return self._unstuck(self._newton, data, plan, rows, known, begin, seed, start)
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
         params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior) for block in stage):
@@ -277,7 +278,6 @@ def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step
     )
 
 
-_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
 
 
 @functools.partial(jit, static_argnames=("plan",))

@@ -14,7 +14,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.em import EM
 from probml.engines.engine import Status
 from probml.engines.map import closed_start, curved
-from probml.engines.start.prior import UNDRAWABLE, given_start, impossible, prior_draws, prior_point
+from probml.engines.start.prior import UNDRAWABLE, compiled_prior_point, given_start, impossible, prior_draws
 from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
@@ -58,7 +58,7 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
     tied = hierarchy.ties(plan, None if data is None else data.table.rows)
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
-        point = {**_prior_point(plan, known), **given_start(plan, start)}
+        point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
         apart = {name for tie in tied for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
         return {name: jnp.asarray(point[name] if name in apart else value[0]) for name, value in first.params.items()}
     if not plan.complete:
@@ -155,7 +155,6 @@ def climb_and_measure(
 
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
-_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
 
 
 def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, others: Mapping | None) -> tuple[Begin, float]:

@@ -92,6 +92,9 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
     return out
 
 
+compiled_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
+
+
 def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
     """Parameters that are scales of seen sites → the spreads of these: of its own cell where the parameter has one for each, else the
     least and the largest."""
