@@ -1,9 +1,12 @@
-"""Hidden Markov models against hmmlearn and dynamax; `PEERS=/path/to/python` names an interpreter that has them.
+"""Hidden Markov models against hmmlearn and dynamax; `PEERS=/path/to/python` names an interpreter
+that has them.
 
-Every side runs in a process of its own, so that its peak memory is its own, and waits while another is timed: they take turns on the same
-data from the same start, all priors off. An iteration's time is that of a long fit less that of a fit of one iteration, divided; their
-order alternates after a fit that is not timed, for the first after a pause also pays for its memory. hmmlearn has float64 alone. dynamax
-compiles at every call of fit_em: its cold time is what each such call costs, its warm time one compiled once.
+Every side runs in a process of its own, so that its peak memory is its own, and waits while another
+is timed: they take turns on the same data from the same start, all priors off. An iteration's time
+is that of a long fit less that of a fit of one iteration, divided; their order alternates after a
+fit that is not timed, for the first after a pause also pays for its memory. hmmlearn has float64
+alone. dynamax compiles at every call of fit_em: its cold time is what each such call costs, its
+warm time one compiled once.
 """
 
 import json
@@ -19,12 +22,15 @@ import numpy as np
 
 from common_cases import clock, row, tell
 
-PEERS = {"float64": ("hmmlearn scaling", "hmmlearn log", "dynamax"), "float32": ("hmmlearn scaling", "dynamax")}
-TURNS, BUDGET = 6, 15.0  # a side that took longer than this many seconds in its turns gets no further one
+PEERS = {"float64": ("hmmlearn scaling", "hmmlearn log", "dynamax"),
+         "float32": ("hmmlearn scaling", "dynamax")}
+# a side that took longer than this many seconds in its turns gets no further one
+TURNS, BUDGET = 6, 15.0
 
 
 def generate(n, steps, k, d=None, symbols=None):
-    """Sequences from overlapping states, (n, steps, d) numbers or (n, steps) symbols, and where to start learning."""
+    """Sequences from overlapping states, (n, steps, d) numbers or (n, steps) symbols, and where to
+    start learning."""
     random = np.random.default_rng(0)
     transition = 0.1 * random.dirichlet(np.ones(k), k) + 0.9 * np.eye(k)
     cumulative, u = transition.cumsum(1), random.random((steps, n))
@@ -37,10 +43,12 @@ def generate(n, steps, k, d=None, symbols=None):
     if symbols:
         table = random.dirichlet(np.full(symbols, 0.3), k)
         y = np.minimum((random.random((n, steps, 1)) > table.cumsum(1)[z]).sum(-1), symbols - 1)
-        return y, start | {"probs": 0.5 * table[random.permutation(k)] + 0.5 * random.dirichlet(np.ones(symbols), k)}
+        return y, start | {"probs": 0.5 * table[random.permutation(k)] + 0.5
+                           * random.dirichlet(np.ones(symbols), k)}
     mean = 1.5 * random.normal(size=(k, d))
     y = mean[z] + random.normal(size=(n, steps, d))
-    return y, start | {"mean": mean + 0.5 * random.normal(size=(k, d)), "scale": np.full((k, d), 1.5)}
+    return y, start | {"mean": mean + 0.5 * random.normal(size=(k, d)),
+                       "scale": np.full((k, d), 1.5)}
 
 
 def probml_side(y, start, variant):
@@ -50,7 +58,9 @@ def probml_side(y, start, variant):
     from probml.models import hidden_markov
 
     k = len(start["initial"])
-    kind = dict(emission="normal", d=y.shape[-1]) if "mean" in start else dict(emission="categorical", symbols=start["probs"].shape[1])
+    kind = dict(emission="normal", d=y.shape[-1]) if "mean" in start else dict(
+        emission="categorical", symbols=start["probs"].shape[1]
+    )
     model = hidden_markov(k=k, **kind)
 
     def learn(count):
@@ -74,7 +84,8 @@ def hmmlearn_side(y, start, variant):
 
     logging.disable(logging.CRITICAL)
     k, shape, normal = len(start["initial"]), y.shape[:2], "mean" in start
-    x, lengths = y.reshape(shape[0] * shape[1], -1).astype(float if normal else int), [shape[1]] * shape[0]
+    x, lengths = (y.reshape(shape[0] * shape[1], -1).astype(float if normal else int),
+                  [shape[1]] * shape[0])
 
     def model(count=1):
         settings = dict(implementation=variant, n_iter=count, tol=-np.inf, init_params="")
@@ -100,18 +111,22 @@ def dynamax_side(y, start, variant):
     import jax.numpy as jnp
     from dynamax.hidden_markov_model import CategoricalHMM, DiagonalGaussianHMM
 
-    k, dtype, flat = len(start["initial"]), y.dtype if "mean" in start else np.dtype(variant), 1 + 1e-6  # at 1 its mode is NaN
+    # at 1 its mode is NaN
+    k, dtype, flat = (len(start["initial"]), y.dtype if "mean" in start else np.dtype(variant),
+                      1 + 1e-6)
     known = {"initial_probs": start["initial"], "transition_matrix": start["transition"]}
     priors = {"initial_probs_concentration": flat, "transition_matrix_concentration": flat}
     if "mean" in start:
         kind, sizes, data = DiagonalGaussianHMM, (k, y.shape[-1]), y
         known |= {"emission_means": start["mean"], "emission_scale_diags": start["scale"]}
-        priors |= {"emission_prior_mean_concentration": 0.0, "emission_prior_concentration": -1.5, "emission_prior_scale": 0.0}
+        priors |= {"emission_prior_mean_concentration": 0.0, "emission_prior_concentration": -1.5,
+                   "emission_prior_scale": 0.0}
     else:
         kind, sizes, data = CategoricalHMM, (k, 1, start["probs"].shape[1]), y[..., None]
         known["emission_probs"] = start["probs"][:, None]
         priors["emission_prior_concentration"] = flat
-    params, props = kind(*sizes).initialize(**{name: jnp.asarray(value, dtype) for name, value in known.items()})
+    params, props = kind(*sizes).initialize(**{name: jnp.asarray(value, dtype)
+                                               for name, value in known.items()})
     model, data, compiled = kind(*sizes, **priors), jnp.asarray(data), {}
 
     def fit(params, data, count):
@@ -126,9 +141,15 @@ def dynamax_side(y, start, variant):
             compiled[count] = jax.jit(fit, static_argnums=2)
         return jax.block_until_ready(compiled[count](params, data, count))
 
-    score = jax.jit(lambda params, data: jax.vmap(lambda one: model.marginal_log_prob(params, one))(data))
-    decode = jax.jit(lambda params, data: jax.vmap(lambda one: model.most_likely_states(params, one))(data))
-    smooth = jax.jit(lambda params, data: jax.vmap(lambda one: model.smoother(params, one).smoothed_probs)(data))
+    score = jax.jit(
+        lambda params, data: jax.vmap(lambda one: model.marginal_log_prob(params, one))(data)
+    )
+    decode = jax.jit(
+        lambda params, data: jax.vmap(lambda one: model.most_likely_states(params, one))(data)
+    )
+    smooth = jax.jit(
+        lambda params, data: jax.vmap(lambda one: model.smoother(params, one).smoothed_probs)(data)
+    )
     return SimpleNamespace(
         learn=learn,
         score=lambda fitted: np.sum(np.asarray(score(fitted, data), float)),
@@ -147,17 +168,21 @@ def path_score(path, y, start):
     else:
         residual = (y - start["mean"][path]) / start["scale"][path]
         total = (-0.5 * residual**2 - np.log(start["scale"][path]) - 0.5 * np.log(2 * np.pi)).sum()
-    total += np.log(start["initial"])[path[:, 0]].sum() + np.log(start["transition"])[path[:, :-1], path[:, 1:]].sum()
+    total += np.log(start["initial"])[path[:, 0]].sum() + np.log(start["transition"])[
+        path[:, :-1], path[:, 1:]
+    ].sum()
     return total / path.size
 
 
 def peak():
     """Megabytes; unlike ru_maxrss, without the process that started this one."""
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1000
+    return next(int(line.split()[1]) for line in open("/proc/self/status")
+                if line.startswith("VmHWM")) / 1000
 
 
 def worker(side, variant, task, precision, path):
-    """Lines of JSON: first the cold seconds, a line for every line that comes, at the end quality and peak memory."""
+    """Lines of JSON: first the cold seconds, a line for every line that comes, at the end quality
+    and peak memory."""
     with np.load(path) as file:
         y, start = file["y"], {name: file[name] for name in file.files if name not in ("y", "more")}
         more = int(file["more"])
@@ -201,13 +226,16 @@ class Side:
     def __init__(self, name, task, precision, path, folder):
         package, _, variant = name.partition(" ")
         python = sys.executable if package == "probml" else os.environ.get("PEERS", sys.executable)
-        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "JAX_ENABLE_X64": str(precision == "float64").lower()}
+        settings = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
+                    "JAX_ENABLE_X64": str(precision == "float64").lower()}
         self.log = Path(folder) / f"{name}.log"
-        command = [python, "-W", "ignore", __file__, "worker", package, variant, task, precision, str(path)]
+        command = [python, "-W", "ignore", __file__, "worker", package, variant, task, precision,
+                   str(path)]
         with self.log.open("w") as log:
             pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
             self.process = subprocess.Popen(command, env=os.environ | settings, **pipes)
-        self.name, self.turns, self.spent, self.end = name, [], 0.0, dict.fromkeys(("peak", "before", "quality"))
+        self.name, self.turns, self.spent, self.end = (name, [], 0.0,
+                                                       dict.fromkeys(("peak", "before", "quality")))
         self.cold = self.read()
 
     def read(self):
@@ -226,17 +254,22 @@ class Side:
         self.end = self.read() or self.end
         self.process.wait()
         lines = self.log.read_text().split("\n") if self.process.returncode else []
-        self.error = next((line for line in reversed(lines) if line.strip()), str(self.process.returncode)) if lines else ""
-        fits = sorted((int(count), statistics.median(turn[count] for turn in self.turns)) for count in (self.turns or [{}])[0])
-        self.fits = ", ".join(f"{seconds:.3g} s for {count}" for count, seconds in fits) if len(fits) > 1 else ""
+        self.error = next((line for line in reversed(lines) if line.strip()),
+                          str(self.process.returncode)) if lines else ""
+        fits = sorted((int(count), statistics.median(turn[count] for turn in self.turns))
+                      for count in (self.turns or [{}])[0])
+        self.fits = (", ".join(f"{seconds:.3g} s for {count}" for count, seconds in fits)
+                     if len(fits) > 1 else "")
         (few, least), (many, most) = fits[0] if fits else (0, None), fits[-1] if fits else (0, None)
         self.warm = (most - least) / (many - few) if many > few else least
         return self
 
     def note(self):
         if self.error:
-            return f"{self.name} {'not installed' if 'ModuleNotFound' in self.error else self.error[:200]}"
-        parts = [f"cold {self.cold:.3g} s", self.fits, f"peak {self.end['peak']:.0f} MB of which {self.end['before']:.0f} before"]
+            return (f"{self.name} "
+                    f"{'not installed' if 'ModuleNotFound' in self.error else self.error[:200]}")
+        parts = [f"cold {self.cold:.3g} s", self.fits,
+                 f"peak {self.end['peak']:.0f} MB of which {self.end['before']:.0f} before"]
         return f"{self.name} ({len(self.turns)} turns): {', '.join(filter(None, parts))}"
 
 
@@ -245,7 +278,8 @@ def compete(task, case, y, start, precision, more=2):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
         np.savez(path, y=y, more=more, **start)
-        sides = [Side(name, task, precision, path, folder) for name in ("probml", *PEERS[precision])]
+        sides = [Side(name, task, precision, path, folder)
+                 for name in ("probml", *PEERS[precision])]
         for _ in range(TURNS):
             for side in sides:
                 side.turn()
@@ -253,15 +287,18 @@ def compete(task, case, y, start, precision, more=2):
     failed = "FAILED: " if ours.error else ""
     for peer in peers:
         note = f"{failed}{ours.note()}; {peer.note()}"
-        yield row(f"{case}, {precision}, peer {peer.name}", ours.cold, ours.warm, peer.warm, ours.end["quality"], peer.end["quality"], note)
+        yield row(f"{case}, {precision}, peer {peer.name}", ours.cold, ours.warm, peer.warm,
+                  ours.end["quality"], peer.end["quality"], note)
 
 
 def sizes(quick):
-    return {"chain": dict(n=1, steps=10_000 if quick else 1_000_000, k=8), "sequences": dict(n=100, steps=50 if quick else 1000, k=16)}
+    return {"chain": dict(n=1, steps=10_000 if quick else 1_000_000, k=8),
+            "sequences": dict(n=100, steps=50 if quick else 1000, k=16)}
 
 
 def title(n, steps, k, **rest):
-    return f"{n:,} × {steps:,}{''.join(f' × {value} {name}' for name, value in rest.items())}, k = {k}"
+    return (f"{n:,} × {steps:,}{''.join(f' × {value} {name}' for name, value in rest.items())}, "
+            f"k = {k}")
 
 
 def learning(shape, dtype, more, **emission):
@@ -286,7 +323,8 @@ def symbols(dtype, quick):
 
 
 def answers(dtype, quick):
-    """The most probable path and the posterior probabilities of the states at the start's parameters."""
+    """The most probable path and the posterior probabilities of the states at the start's
+    parameters."""
     for name, d in (("chain", 4), ("sequences", 8)):
         shape = sizes(quick)[name]
         data = generate(**shape, d=d)

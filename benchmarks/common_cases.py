@@ -1,6 +1,8 @@
-"""The benchmarks. Each case yields rows of the table; run.py gives each a process of its own, with its precision.
+"""The benchmarks. Each case yields rows of the table; run.py gives each a process of its own, with
+its precision.
 
-Project and peer take turns on the same data, so that other work on the machine slows both alike; times are medians.
+Project and peer take turns on the same data, so that other work on the machine slows both alike;
+times are medians.
 """
 
 import contextlib
@@ -36,7 +38,8 @@ GaussianMixture(3, reg_covar=0, tol=1e-6, max_iter=1000).fit(x)
 
 
 def race(project, peer, repeats: int = 3):
-    """Seconds: the project's first call (compile included), then medians of turns, and the last results of both."""
+    """Seconds: the project's first call (compile included), then medians of turns, and the last
+    results of both."""
     cold, result = clock(project)
     warm, other, found = [], [], None
     for _ in range(repeats):
@@ -55,11 +58,13 @@ def clock(call):
 
 
 def row(case, cold=None, warm=None, peer=None, quality=None, peer_quality=None, note=""):
-    return dict(case=case, cold=cold, warm=warm, peer=peer, quality=quality, peer_quality=peer_quality, note=note)
+    return dict(case=case, cold=cold, warm=warm, peer=peer, quality=quality,
+                peer_quality=peer_quality, note=note)
 
 
 def clusters(n: int, d: int, k: int, dtype=float):
-    """Overlapping heavy-tailed clusters: EM still climbs after 50 iterations. Filled in blocks: nothing but the data takes memory."""
+    """Overlapping heavy-tailed clusters: EM still climbs after 50 iterations. Filled in blocks:
+    nothing but the data takes memory."""
     random = np.random.default_rng(0)
     centre, bend = random.normal(size=(k, d)), np.eye(d) + 0.1 * random.normal(size=(k, d, d))
     out = np.empty((n, d), dtype)
@@ -73,7 +78,8 @@ def clusters(n: int, d: int, k: int, dtype=float):
 
 
 def mixture(dtype, quick):
-    """Full-covariance Gaussian mixture, 50 iterations of EM from the same start; the floor is its two matrix products alone."""
+    """Full-covariance Gaussian mixture, 50 iterations of EM from the same start; the floor is its
+    two matrix products alone."""
     from sklearn.mixture import GaussianMixture
 
     import probml
@@ -81,19 +87,24 @@ def mixture(dtype, quick):
 
     n, d, k = (10_000, 8, 8) if quick else (100_000, 16, 16)
     x = clusters(n, d, k, dtype)
-    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float), "covariance": np.tile(np.eye(d), (k, 1, 1))}
+    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float),
+             "covariance": np.tile(np.eye(d), (k, 1, 1))}
     engine = probml.EM(max_iterations=50, tolerance=0, accelerate=False, prior=False)
-    settings = dict(n_components=k, reg_covar=0, tol=0, max_iter=50, init_params="random")  # the start is given; k-means would only cost
+    # the start is given; k-means would only cost
+    settings = dict(n_components=k, reg_covar=0, tol=0, max_iter=50, init_params="random")
 
     def project():
         return gaussian_mixture(k=k, d=d).fit({"x": x}, engine, start=start)
 
     def sklearn(data=x, convert=lambda v: v.astype(dtype)):
-        first = dict(weights_init=start["weights"], means_init=start["mean"], precisions_init=start["covariance"])
-        return GaussianMixture(**settings, **{name: convert(value) for name, value in first.items()}).fit(data)
+        first = dict(weights_init=start["weights"], means_init=start["mean"],
+                     precisions_init=start["covariance"])
+        return GaussianMixture(**settings,
+                               **{name: convert(value) for name, value in first.items()}).fit(data)
 
     cold, warm, peer, fit, other = race(project, sklearn)
-    iterations = "" if fit.iterations == other.n_iter_ == 50 else f"iterations {fit.iterations} and {other.n_iter_}"
+    iterations = ("" if fit.iterations == other.n_iter_ == 50 else f"iterations {fit.iterations} "
+                  f"and {other.n_iter_}")
     name = f"mixture {n:,} × {d}, k = {k}, {np.dtype(dtype).name}"
     yield row(name, cold, warm, peer, fit.score({"x": x}), other.score(x), iterations)
     with contextlib.suppress(ImportError):
@@ -102,22 +113,28 @@ def mixture(dtype, quick):
 
         with package.config_context(array_api_dispatch=True):
             tensor = torch.asarray(x)
-            _, warm, peer, fit, other = race(project, lambda: sklearn(tensor, lambda v: torch.asarray(v.astype(dtype))))
-            yield row(name + ", peer on torch", None, warm, peer, fit.score({"x": x}), float(other.score(tensor)))
+            _, warm, peer, fit, other = race(
+                project, lambda: sklearn(tensor, lambda v: torch.asarray(v.astype(dtype)))
+            )
+            yield row(name + ", peer on torch", None, warm, peer, fit.score({"x": x}),
+                      float(other.score(tensor)))
     floor = products(n, d, k, dtype)
     floor()
     seconds, again = zip(*((clock(floor)[0], clock(project)[0]) for _ in range(3)), strict=True)
     warm, least = statistics.median(again), statistics.median(seconds)
-    yield row(name + ", peer = the products alone", None, warm, least, note=f"{warm / least:.1f} times the floor")
+    yield row(name + ", peer = the products alone", None, warm, least,
+              note=f"{warm / least:.1f} times the floor")
 
 
 def products(n, d, k, dtype, rows=2048):
-    """Fifty-one times n / rows chunks in cache of (rows, q) @ (q, k) and its transpose product; q statistics a row."""
+    """Fifty-one times n / rows chunks in cache of (rows, q) @ (q, k) and its transpose product; q
+    statistics a row."""
     import jax
     import jax.numpy as jnp
 
     q, random = d + d * (d + 1) // 2, np.random.default_rng(0)
-    statistic, share, eta = (jnp.asarray(random.normal(size=shape), dtype) for shape in ((rows, q), (rows, k), (q, k)))
+    statistic, share, eta = (jnp.asarray(random.normal(size=shape), dtype)
+                             for shape in ((rows, q), (rows, k), (q, k)))
 
     @jax.jit
     def repeat(statistic, share, eta):
@@ -139,18 +156,22 @@ def restarts(dtype, quick):
     n, d, k = (2_000, 4, 4) if quick else (20_000, 8, 8)
     x, least = clusters(n, d, k, dtype), None
     for count in (1, 10):
-        engine = probml.EM(max_iterations=30, tolerance=0, restarts=count, accelerate=False, prior=False)
+        engine = probml.EM(max_iterations=30, tolerance=0, restarts=count, accelerate=False,
+                           prior=False)
 
         def project(engine=engine):
             return gaussian_mixture(k=k, d=d).fit({"x": x}, engine, seed=1)
 
         def sklearn(count=count):
-            return GaussianMixture(k, reg_covar=0, tol=0, max_iter=30, n_init=count, random_state=1).fit(x)
+            return GaussianMixture(k, reg_covar=0, tol=0, max_iter=30, n_init=count,
+                                   random_state=1).fit(x)
 
         cold, warm, peer, fit, other = race(project, sklearn)
         least = least or (warm, peer)
-        note = f"{warm / least[0]:.1f} and {peer / least[1]:.1f} times one restart" if count > 1 else ""
-        yield row(f"{count} restarts, {n:,} × {d}, k = {k}, 30 iterations", cold, warm, peer, fit.score({"x": x}), other.score(x), note)
+        note = (f"{warm / least[0]:.1f} and {peer / least[1]:.1f} times one restart"
+                if count > 1 else "")
+        yield row(f"{count} restarts, {n:,} × {d}, k = {k}, 30 iterations", cold, warm, peer,
+                  fit.score({"x": x}), other.score(x), note)
 
 
 def memory(dtype, quick):
@@ -164,13 +185,16 @@ def memory(dtype, quick):
     n, d, k = (100_000, 16, 16) if quick else (1_000_000, 16, 16)
     before = peak()
     x = clusters(n, d, k, dtype)
-    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float), "covariance": np.tile(np.eye(d), (k, 1, 1))}
+    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float),
+             "covariance": np.tile(np.eye(d), (k, 1, 1))}
     engine = probml.EM(max_iterations=5, tolerance=0, accelerate=False, prior=False)
     cold, _ = clock(lambda: gaussian_mixture(k=k, d=d).fit({"x": x}, engine, start=start))
     data = x.nbytes / 1e6
-    note = f"peak {peak() - before:.0f} MB above the imports = the data, {data:.0f} MB, and {peak() - before - data:.0f} MB"
+    note = (f"peak {peak() - before:.0f} MB above the imports = the data, {data:.0f} MB, and "
+            f"{peak() - before - data:.0f} MB")
     warm, _ = clock(lambda: gaussian_mixture(k=k, d=d).fit({"x": x}, engine, start=start))
-    yield row(f"memory: {n:,} × {d}, k = {k}, 5 iterations, {np.dtype(dtype).name}", cold, warm, note=note)
+    yield row(f"memory: {n:,} × {d}, k = {k}, 5 iterations, {np.dtype(dtype).name}", cold, warm,
+              note=note)
 
 
 def table(name, columns):
@@ -179,7 +203,8 @@ def table(name, columns):
 
 
 def small(dtype, quick):
-    """Small data to convergence (a gain of 1e-6 a row), each from its own start; then whole processes."""
+    """Small data to convergence (a gain of 1e-6 a row), each from its own start; then whole
+    processes."""
     from sklearn.mixture import GaussianMixture
 
     import probml
@@ -196,10 +221,12 @@ def small(dtype, quick):
 
         cold, warm, peer, fit, other = race(project, sklearn, 11)
         note = f"iterations {fit.iterations} and {other.n_iter_}"
-        yield row(f"{name} {len(x)} × {d}, k = {k}", cold, warm, peer, fit.score({"x": x}), other.score(x), note)
+        yield row(f"{name} {len(x)} × {d}, k = {k}", cold, warm, peer, fit.score({"x": x}),
+                  other.score(x), note)
         questions = (partial(fit.predict_proba, {"x": x}), partial(other.predict_proba, x))
         cold, warm, peer, ours, theirs = race(*questions, 11)
-        yield row(f"{name}: predict_proba", cold, warm, peer, ours.max(1).mean(), theirs.max(1).mean())
+        yield row(f"{name}: predict_proba", cold, warm, peer, ours.max(1).mean(),
+                  theirs.max(1).mean())
     path = str(resources.files("probml.data") / "iris.csv")
     with tempfile.TemporaryDirectory() as folder:
         cache = {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": folder}
@@ -207,14 +234,18 @@ def small(dtype, quick):
 
         def process(side):
             command = [sys.executable, "-W", "ignore", "-c", START[side].format(path=path)]
-            subprocess.run(command, check=True, env=environment, cwd=os.path.dirname(os.path.abspath(__file__)))
+            subprocess.run(command, check=True, env=environment,
+                           cwd=os.path.dirname(os.path.abspath(__file__)))
 
-        cold, warm, peer, _, _ = race(lambda: process("project"), lambda: process("peer"), 1 if quick else 3)
-    yield row("process start to a fitted iris mixture", cold, warm, peer, note="warm: JAX's compilation cache on disk filled")
+        cold, warm, peer, _, _ = race(lambda: process("project"), lambda: process("peer"),
+                                      1 if quick else 3)
+    yield row("process start to a fitted iris mixture", cold, warm, peer,
+              note="warm: JAX's compilation cache on disk filled")
 
 
 def bayes(dtype, quick):
-    """Naive Bayes, fit and predict_proba of the same rows; quality is the mean log probability of the true class."""
+    """Naive Bayes, fit and predict_proba of the same rows; quality is the mean log probability of
+    the true class."""
     from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
     import probml
@@ -227,37 +258,49 @@ def bayes(dtype, quick):
     codes = (x[..., None] > np.array([-1.0, 0.0, 1.0], dtype)).sum(-1)
     for name, model, values, peer in (
         ("Gaussian", gaussian_bayes(k=k, d=d), x, GaussianNB(var_smoothing=0)),
-        ("categorical", categorical_bayes(k=k, d=d, states=states), codes, CategoricalNB(alpha=1, min_categories=states)),
+        ("categorical", categorical_bayes(k=k, d=d, states=states), codes,
+         CategoricalNB(alpha=1, min_categories=states)),
     ):
         for plug_in in (False, True):
 
             def project(model=model, values=values, plug_in=plug_in):
-                return model.fit({"x": values, "y": y}, probml.Exact()).predict_proba({"x": values}, "y", plug_in=plug_in)
+                return model.fit({"x": values, "y": y},
+                                 probml.Exact()).predict_proba({"x": values}, "y", plug_in=plug_in)
 
-            results = race(project, lambda peer=peer, values=values: peer.fit(values, y).predict_proba(values), 3)
+            results = race(project, lambda peer=peer, values=values: peer.fit(
+                values, y
+            ).predict_proba(values), 3)
             quality = [float(np.log(p[np.arange(n), y]).mean()) for p in results[3:]]
-            case = f"naive Bayes, {name}, {n:,} × {d}, {k} classes, " + ("plug-in" if plug_in else "posterior averaged")
+            case = f"naive Bayes, {name}, {n:,} × {d}, {k} classes, " + (
+                "plug-in" if plug_in else "posterior averaged"
+            )
             yield row(case, *results[:3], *quality)
 
 
 def unseen(dtype, quick):
-    """The mixture with a fifth of its cells unseen, no peer has one; wanted: at most five times as long as complete data."""
+    """The mixture with a fifth of its cells unseen, no peer has one; wanted: at most five times as
+    long as complete data."""
     import probml
     from functions import gaussian_mixture
 
     n, d, k = (10_000, 8, 8) if quick else (100_000, 16, 16)
     x = clusters(n, d, k, dtype)
     holes = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x)
-    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float), "covariance": np.tile(np.eye(d), (k, 1, 1))}
+    start = {"weights": np.full(k, 1 / k), "mean": x[:k].astype(float),
+             "covariance": np.tile(np.eye(d), (k, 1, 1))}
     engine = probml.EM(max_iterations=20, tolerance=0, accelerate=False, prior=False)
     model = gaussian_mixture(k=k, d=d)
-    results = race(lambda: model.fit({"x": holes}, engine, start=start), lambda: model.fit({"x": x}, engine, start=start), 3)
-    note = f"{results[1] / results[2]:.1f} times complete data, which stand where the peer's time is"
-    yield row(f"a fifth unseen, {n:,} × {d}, k = {k}, 20 iterations, {np.dtype(dtype).name}", *results[:3], note=note)
+    results = race(lambda: model.fit({"x": holes}, engine, start=start),
+                   lambda: model.fit({"x": x}, engine, start=start), 3)
+    note = (f"{results[1] / results[2]:.1f} times complete data, which stand where the peer's "
+            f"time is")
+    yield row(f"a fifth unseen, {n:,} × {d}, k = {k}, 20 iterations, {np.dtype(dtype).name}",
+              *results[:3], note=note)
 
 
 def choosing(dtype, quick):
-    """k = 1 … 10 with ten restarts each: one program against a loop over scikit-learn's n_init; wanted: five times faster."""
+    """k = 1 … 10 with ten restarts each: one program against a loop over scikit-learn's n_init;
+    wanted: five times faster."""
     from sklearn.mixture import GaussianMixture as Peer
 
     from probml.models import GaussianMixture
@@ -271,17 +314,21 @@ def choosing(dtype, quick):
         return [Peer(k, n_init=10, tol=1e-3, reg_covar=0, random_state=0).fit(x) for k in sizes]
 
     cold, warm, peer, face, peers = race(lambda: ours.fit(x), loop, 1)
-    scores = [[fit.score({"x": x}) for fit in face.fits_.values()], [peer.score(x) for peer in peers]]
+    scores = [[fit.score({"x": x}) for fit in face.fits_.values()],
+              [peer.score(x) for peer in peers]]
     quality = [float(np.mean(side)) for side in scores]
-    yield row(f"k = 1 … 10 × 10 restarts, {n:,} × {d}", cold, warm, peer, *quality, note="quality: mean over k of the log-likelihood a row")
+    yield row(f"k = 1 … 10 × 10 restarts, {n:,} × {d}", cold, warm, peer, *quality,
+              note="quality: mean over k of the log-likelihood a row")
 
 
 def imports(dtype, quick):
     """Fresh processes: `import probml` against `import numpyro`; wanted: less than 0.3 s more."""
 
     def process(name):
-        line = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
-        return float(subprocess.run([sys.executable, "-c", line], check=True, capture_output=True, text=True).stdout)
+        line = (f"import time; t = time.perf_counter(); import {name}; "
+                f"print(time.perf_counter() - t)")
+        return float(subprocess.run([sys.executable, "-c", line], check=True, capture_output=True,
+                                    text=True).stdout)
 
     process("probml")
     turns = [(process("probml"), process("numpyro")) for _ in range(1 if quick else 5)]
@@ -289,14 +336,16 @@ def imports(dtype, quick):
     yield row("import, peer = import numpyro", None, ours, theirs, note=f"{ours - theirs:+.2f} s")
 
 
-CASES = {case.__name__: case for case in (mixture, unseen, restarts, choosing, memory, small, bayes, imports)}
+CASES = {case.__name__: case for case in (mixture, unseen, restarts, choosing, memory, small, bayes,
+                                          imports)}
 
 
 def tell(cases):
     """python FILE CASE PRECISION [--quick]: one JSON object a row of the table."""
     warnings.simplefilter("ignore")
     for record in cases[sys.argv[1]](np.dtype(sys.argv[2]).type, "--quick" in sys.argv):
-        numbers = {key: value if value is None or isinstance(value, str) else float(value) for key, value in record.items()}
+        numbers = {key: value if value is None or isinstance(value, str) else float(value)
+                   for key, value in record.items()}
         print(json.dumps(numbers), flush=True)
 
 

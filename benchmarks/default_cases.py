@@ -1,10 +1,14 @@
-"""The first answers of the zoo on data with known likelihoods: `defaults`. Starts are the engine's own, nothing is tuned to a data set.
+"""The first answers of the zoo on data with known likelihoods: `defaults`. Starts are the engine's
+own, nothing is tuned to a data set.
 
-A row a reference: mean shortfall over the seeds, in nats a row of data (a step of a chain), against the best known likelihood: that of the
-reference fit, or a better one that a seed found where the likelihood is bounded (discrete data). `missed`: whether the best of the first
-three seeds falls short by more than SHORT nats in all. The peer is scikit-learn's first answer on mixtures of normals.
+A row a reference: mean shortfall over the seeds, in nats a row of data (a step of a chain), against
+the best known likelihood: that of the reference fit, or a better one that a seed found where the
+likelihood is bounded (discrete data). `missed`: whether the best of the first three seeds falls
+short by more than SHORT nats in all. The peer is scikit-learn's first answer on mixtures of
+normals.
 
-`REFERENCES=/path/to/shared/data` names the data; the default is beside the checkout. `ONLY=word` takes the references whose name has it.
+`REFERENCES=/path/to/shared/data` names the data; the default is beside the checkout. `ONLY=word`
+takes the references whose name has it.
 """
 
 import json
@@ -19,7 +23,8 @@ from common_cases import row, tell
 
 DATA = Path(os.environ.get("REFERENCES", Path(__file__).resolve().parents[2] / "shared" / "data"))
 SEEDS, SHORT = 20, 0.01
-MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag", "EII": "tied spherical"}
+MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag",
+          "EII": "tied spherical"}
 PLAIN = {"E": "tied spherical", "V": "spherical"}
 
 
@@ -27,7 +32,13 @@ def references(quick: bool):
     """(name, rows, best known, bounded, seed → log-likelihood, seed → the peer's or None)."""
     import pandas as pd
 
-    from probml.models import GaussianMixture, HiddenMarkov, LatentClass, MixtureOfExperts, PoissonMixture
+    from probml.models import (
+        GaussianMixture,
+        HiddenMarkov,
+        LatentClass,
+        MixtureOfExperts,
+        PoissonMixture,
+    )
 
     def fits(name, where="fits"):
         return json.loads((DATA / where / f"{name}.json").read_text())
@@ -40,15 +51,19 @@ def references(quick: bool):
     def normals(name, components):
         reported = fits(f"mclust_{name}")
         columns = reported["columns"]
-        X = read(reported)[[columns] if isinstance(columns, str) else columns].to_numpy(float) / (1000 if name == "galaxies" else 1)
+        X = read(reported)[[columns] if isinstance(columns, str) else columns].to_numpy(float) / (
+            1000 if name == "galaxies" else 1
+        )
         shapes = PLAIN if X.shape[1] == 1 else MCLUST
         for entry in reported["table"]:
             k, shape = entry["G"], shapes.get(entry["model"])
-            if shape is None or k not in components or (name, shape, k) == ("iris", "full", 4) or not isinstance(entry["loglik"], float):
+            if (shape is None or k not in components or (name, shape, k) == ("iris", "full", 4)
+                or not isinstance(entry["loglik"], float)):
                 continue
 
             def ours(seed, k=k, shape=shape):
-                return GaussianMixture(k, covariance_type=shape, random_state=seed, **search).fit(X).score(X) * len(X)
+                return GaussianMixture(k, covariance_type=shape, random_state=seed,
+                                       **search).fit(X).score(X) * len(X)
 
             def theirs(seed, k=k, shape=shape):
                 from sklearn.mixture import GaussianMixture as Peer
@@ -78,7 +93,8 @@ def references(quick: bool):
         for k in (k for k in (2, 3, 4) if f"K{k}" in reported):
             make = lambda s, k=k: LatentClass(k, random_state=s, **search)  # noqa: E731
             yield face(f"{name} k={k}", len(items), reported[f"K{k}"]["loglik"], True, make, items)
-    for name, k, gate in (("moe_npreg", 2, True), ("mixreg_npreg", 2, False), ("mixreg_tonedata", 2, False), ("moe_mcycle", 3, True)):
+    for name, k, gate in (("moe_npreg", 2, True), ("mixreg_npreg", 2, False),
+                          ("mixreg_tonedata", 2, False), ("moe_mcycle", 3, True)):
         reported = fits(name)
         table = read(reported)
         x, y = {
@@ -104,7 +120,8 @@ def references(quick: bool):
             best = reported[f"K{k}_{initial}" + "_initial" * (initial == "free")]["loglik"]
             yield chain(
                 f"quakes HMM {k} {initial}", counts, best, True,
-                lambda s, k=k, i=initial: HiddenMarkov(k, emission="poisson", initial=i, random_state=s, **search),
+                lambda s, k=k, i=initial: HiddenMarkov(k, emission="poisson", initial=i,
+                                                       random_state=s, **search),
             )  # fmt: skip
     reported = fits("hmm_geyser_binary")
     long = read(reported)["long"]
@@ -112,21 +129,25 @@ def references(quick: bool):
         initial = "stationary" if "stationary" in name else "free"
         yield chain(
             f"geyser {name}", long, reported[name]["loglik"], True,
-            lambda s, k=int(name[1]), i=initial: HiddenMarkov(k, emission="bernoulli", initial=i, random_state=s, **search),
+            lambda s, k=int(name[1]), i=initial: HiddenMarkov(k, emission="bernoulli", initial=i,
+                                                              random_state=s, **search),
         )  # fmt: skip
     reported = fits("hmm_nile")
     flow = read(reported)["volume"]
-    yield chain("nile HMM 2", flow, reported["K2"]["loglik"], False, lambda s: HiddenMarkov(2, random_state=s, **search))
+    yield chain("nile HMM 2", flow, reported["K2"]["loglik"], False,
+                lambda s: HiddenMarkov(2, random_state=s, **search))
     reported = fits("hmm_speed")
     for k in (2, 3):
         yield chain(
-            f"speed HMM {k}", read(reported)["rt"].to_numpy(), reported[f"rt_K{k}"]["loglik"], False,
+            f"speed HMM {k}", read(reported)["rt"].to_numpy(), reported[f"rt_K{k}"]["loglik"],
+            False,
             lambda s, k=k: HiddenMarkov(k, random_state=s, **search), [168, 134, 137],
         )  # fmt: skip
 
 
 def defaults(dtype, quick):
-    """Mean shortfall over the seeds, nats a row; wanted: below 0.01, and no reference missed by the best of three seeds."""
+    """Mean shortfall over the seeds, nats a row; wanted: below 0.01, and no reference missed by the
+    best of three seeds."""
     means = []
     for name, rows, best, bounded, ours, theirs in references(quick):
         if os.environ.get("ONLY", "") not in name:
@@ -140,7 +161,8 @@ def defaults(dtype, quick):
                     found.append(ours(seed))
                 except Exception as error:  # a failure is an answer too
                     failed += 1
-                    print(f"# {name}, seed {seed}: {type(error).__name__}: {error}"[:300], flush=True) if "VERBOSE" in os.environ else None
+                    print(f"# {name}, seed {seed}: {type(error).__name__}: {error}"[:300],
+                          flush=True) if "VERBOSE" in os.environ else None
                 times.append(time.perf_counter() - began)
                 said += bool(caught)
         peer = np.nan
@@ -153,7 +175,8 @@ def defaults(dtype, quick):
         short = np.maximum(known - np.array(found), 0) / rows if found else np.array([np.nan])
         means.append(short.mean())
         missed = not found or max(found[:3]) < known - max(SHORT, 1e-6 * abs(known))
-        note = f"worst {short.max():.4f}, missed: {'yes' if missed else 'no'}, refused {failed}, with warnings {said} of {len(times)}"
+        note = (f"worst {short.max():.4f}, missed: {'yes' if missed else 'no'}, refused {failed}, "
+                f"with warnings {said} of {len(times)}")
         if known > best + SHORT:
             note += f"; {known - best:.3g} nats above the reference"
         yield row(name, times[0], float(np.median(times[1:])), None, short.mean(), peer, note)

@@ -1,13 +1,17 @@
-"""First answers of every face beside their peers': default arguments on data as a newcomer has them, a third of the rows held out.
+"""First answers of every face beside their peers': default arguments on data as a newcomer has
+them, a third of the rows held out.
 
-A row is a face, a data set and a score: the median over the seeds of the held-out log density a row (a step), log score of the classes,
-share of hits, or R², ours and the best peer's median. A seed is both the split and `random_state`. The note says how many seeds warned,
-ours and theirs, and by how much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference over the seeds
-more than two standard errors (Nadeau & Bengio 2003: splits share rows). Names in brackets are models of another kind, not judged.
+A row is a face, a data set and a score: the median over the seeds of the held-out log density a row
+(a step), log score of the classes, share of hits, or R², ours and the best peer's median. A seed is
+both the split and `random_state`. The note says how many seeds warned, ours and theirs, and by how
+much ours falls short: `below`, or `BELOW` where that is more than 0.001 and the mean difference
+over the seeds more than two standard errors (Nadeau & Bengio 2003: splits share rows). Names in
+brackets are models of another kind, not judged.
 
-`PEERS=/path/to/python` names one that has hmmlearn, pgmpy, pomegranate and statsmodels besides scikit-learn (its absent peers are skipped
-with a word); `ONLY=word,word` takes the questions whose "face | data" has one of the words; `VERBOSE=1` shows warnings and failures;
-`ANSWERS=folder` keeps what both sides answered there, and asks again only what is not there.
+`PEERS=/path/to/python` names one that has hmmlearn, pgmpy, pomegranate and statsmodels besides
+scikit-learn (its absent peers are skipped with a word); `ONLY=word,word` takes the questions whose
+"face | data" has one of the words; `VERBOSE=1` shows warnings and failures; `ANSWERS=folder` keeps
+what both sides answered there, and asks again only what is not there.
 """
 
 import json
@@ -23,7 +27,8 @@ import numpy as np
 from common_cases import row, tell
 from first_data import QUESTIONS, chosen, classes, numbers, parts, seeds
 
-NOISE, WORTH = 2.0, 1e-3  # standard errors, and nats or shares, beyond which a difference is told in capitals
+# standard errors, and nats or shares, beyond which a difference is told in capitals
+NOISE, WORTH = 2.0, 1e-3
 
 
 def makers():
@@ -71,14 +76,16 @@ def _network(train, test):
 
     from probml.models import bayesian_network, learn_structure
 
-    both = pd.concat([train["X"], test["X"]])  # no side is asked for a word that it has not been told of
+    # no side is asked for a word that it has not been told of
+    both = pd.concat([train["X"], test["X"]])
     states = {c: sorted(both[c].unique()) for c in both}
     graph = learn_structure(train["X"], states=states)
     return {"log density": bayesian_network(graph, states=states).fit(train["X"]).score(test["X"])}
 
 
 def _plain(face, train, test):
-    """The generative functions without a face; standardised columns, since their penalties are in units of X as they are written."""
+    """The generative functions without a face; standardised columns, since their penalties are in
+    units of X as they are written."""
     from probml import models
 
     centre, spread = train["X"].mean(0), train["X"].std(0)
@@ -97,7 +104,8 @@ def ours(make, face, words, seed, train, test):
         return {"log density": found.fit(train["y"][:, None]).score(test["y"][:, None])}
     if face == "HiddenMarkov":
         return {"log density": found.fit(train["X"]).score(test["X"]) / len(test["X"])}
-    if test["y"] is None or any(word in face for word in ("Mixture", "KernelDensity", "FactorAnalysis", "PCA", "LatentClass")):
+    if test["y"] is None or any(word in face for word in ("Mixture", "KernelDensity",
+                                                          "FactorAnalysis", "PCA", "LatentClass")):
         if not any(word in face for word in ("Discriminant", "Experts")):
             return {"log density": float(np.mean(found.fit(train["X"]).score_samples(test["X"])))}
     found.fit(train["X"], train["y"])
@@ -109,9 +117,11 @@ def ours(make, face, words, seed, train, test):
 
 
 def kept(file):
-    """question → the records that an earlier run left in the folder ANSWERS, the last of each peer."""
+    """question → the records that an earlier run left in the folder ANSWERS, the last of each
+    peer."""
     path = Path(os.environ.get("ANSWERS", "")) / file
-    found = map(json.loads, path.read_text().splitlines()) if "ANSWERS" in os.environ and path.exists() else ()
+    found = (map(json.loads, path.read_text().splitlines()) if "ANSWERS" in os.environ
+             and path.exists() else ())
     out = {}
     for record in found:
         out.setdefault(record["question"], {})[record.get("peer")] = record
@@ -128,8 +138,10 @@ def peers(quick):
     """question → peer → record, from the peers' own process where not all is kept."""
     found = kept("peers.jsonl")
     if any(q[0] not in found for q in chosen()):
-        command = [os.environ.get("PEERS", sys.executable), str(Path(__file__).with_name("first_peers.py")), *["--quick"] * quick]
-        lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        command = [os.environ.get("PEERS", sys.executable),
+                   str(Path(__file__).with_name("first_peers.py")), *["--quick"] * quick]
+        lines = subprocess.run(command, stdout=subprocess.PIPE, text=True,
+                               check=True).stdout.splitlines()
         keep("peers.jsonl", lines)
         for record in map(json.loads, lines):
             found.setdefault(record["question"], {})[record["peer"]] = record
@@ -151,7 +163,8 @@ def asked(make, i, face, name, words, quick):
                 record["scores"].append(None)
                 record["failed"] += 1
                 if verbose:
-                    print(f"# {face} {name} seed {seed}: {type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
+                    print(f"# {face} {name} seed {seed}: {type(error).__name__}: {error}"[:500],
+                          file=sys.stderr, flush=True)
             record["times"].append(time.perf_counter() - began)
         record["said"] += bool(caught)
         for text in sorted({str(w.message)[:400] for w in caught}) if verbose else ():
@@ -164,12 +177,15 @@ def _row(face, name, words, key, mine, rivals, share):
     values = np.array([np.nan if s is None else s[key] for s in mine["scores"]])
     medians = {}
     for record in rivals:
-        theirs = np.array([np.nan if not s else s.get(key, np.nan) for s in record["scores"][: len(values)]])
+        theirs = np.array(
+            [np.nan if not s else s.get(key, np.nan) for s in record["scores"][: len(values)]]
+        )
         if len(theirs) and not np.isnan(theirs).all():
             medians[record["peer"]] = (np.nanmedian(theirs), theirs, record)
     median = np.nanmedian(values) if not np.isnan(values).all() else np.nan
     case = f"{face}{''.join(f' {v}' for v in words.values())}, {name}, {key}"
-    note = f"warned {mine['said']} of {len(values)}" + (f", failed {mine['failed']}" if mine["failed"] else "")
+    note = f"warned {mine['said']} of {len(values)}" + (f", failed {mine['failed']}"
+                                                        if mine["failed"] else "")
     judged = {n: v for n, v in medians.items() if not n.startswith("(")}
     best, peer_time = None, None
     if judged:
@@ -178,10 +194,13 @@ def _row(face, name, words, key, mine, rivals, share):
         peer_time = record["time"]
         apart = values - theirs
         spread = np.nanstd(apart) * np.sqrt(1 / len(apart) + share)
-        note += f"; {rival}, warned {record['said']}" + (f", {record['failed']}" if record["failed"] else "")
+        note += f"; {rival}, warned {record['said']}" + (
+            f", {record['failed']}" if record["failed"] else ""
+        )
         if not median >= best - 1e-6 * max(1, abs(best)):
             errors = np.nanmean(apart) / spread if spread > 0 else -np.inf
-            word = "BELOW" if errors < -NOISE and best - median > WORTH or np.isnan(median) else "below"
+            word = ("BELOW" if errors < -NOISE and best - median > WORTH or np.isnan(median)
+                    else "below")
             note += f"; {word} by {best - median:.3g} ({errors:+.1f} se)"
     for n, v in medians.items():
         if n not in judged:
@@ -189,11 +208,13 @@ def _row(face, name, words, key, mine, rivals, share):
     for record in rivals:
         if record["failed"] and record["peer"] not in medians:
             note += f"; {record['peer']}: {record['failed'][:60]}"
-    return row(case, mine["times"][0], float(np.median(mine["times"][1:])), peer_time, median, best, note)
+    return row(case, mine["times"][0], float(np.median(mine["times"][1:])), peer_time, median, best,
+               note)
 
 
 def first_answers(dtype, quick):
-    """The table; rows below the best peer's median say so: in capitals where that is beyond NOISE and WORTH."""
+    """The table; rows below the best peer's median say so: in capitals where that is beyond NOISE
+    and WORTH."""
     rivals, own, make = peers(quick), kept("ours.jsonl"), makers()
     below = noise = total = 0
     for i, face, name, words in chosen():
@@ -203,7 +224,8 @@ def first_answers(dtype, quick):
             keep("ours.jsonl", [json.dumps(mine)])
         train, test = parts(name, 0)
         for key in next((list(s) for s in mine["scores"] if s), ["failed"]):
-            record = _row(face, name, words, key, mine, list(rivals.get(i, {}).values()), len(test["X"]) / len(train["X"]))
+            record = _row(face, name, words, key, mine, list(rivals.get(i, {}).values()),
+                          len(test["X"]) / len(train["X"]))
             below += "BELOW" in record["note"]
             noise += " below by" in record["note"]
             total += record["peer_quality"] is not None

@@ -1,7 +1,9 @@
-"""The data of first answers, and which question is asked of which: read by our side (first_answers.py) and by the peers' (first_peers.py).
+"""The data of first answers, and which question is asked of which: read by our side
+(first_answers.py) and by the peers' (first_peers.py).
 
-`load` gives {"X", "y"}: tables of mixed kinds are DataFrames, others arrays. `parts` parts the rows by a seed, a third held out, classes in
-proportion, so that all seeds have the same shapes; series are cut in time instead. `REFERENCES` names the folder of shared data.
+`load` gives {"X", "y"}: tables of mixed kinds are DataFrames, others arrays. `parts` parts the rows
+by a seed, a third held out, classes in proportion, so that all seeds have the same shapes; series
+are cut in time instead. `REFERENCES` names the folder of shared data.
 """
 
 import os
@@ -15,11 +17,13 @@ SERIES = ("casino", "earthquakes", "geyser", "nile", "speed")
 
 
 def _simulated(name):
-    """Tables that newcomers bring: odd units, outliers, empty cells, few rows, columns of every kind."""
+    """Tables that newcomers bring: odd units, outliers, empty cells, few rows, columns of every
+    kind."""
     import pandas as pd
 
     random = np.random.default_rng(list(name.encode()))
-    if name == "odd units":  # two of four classes overlap; a column in millionths, one of millions, one about 10⁵
+    # two of four classes overlap; a column in millionths, one of millions, one about 10⁵
+    if name == "odd units":
         y = np.repeat(np.arange(4), 60)
         X = random.normal(size=(4, 4))[y] * 2 + random.normal(size=(240, 4))
         return dict(X=X * [1e-6, 1e6, 1.0, 30.0] + [0.0, 0.0, 1e5, 0.0], y=y)
@@ -31,17 +35,21 @@ def _simulated(name):
         X = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])[z] + random.normal(size=(300, 2))
         X[::20] += random.normal(size=(15, 2)) * 15
         return dict(X=X)
-    if name == "outliers":  # one y in ten is off by far; `truth` is what held-out rows are scored by
+    # one y in ten is off by far; `truth` is what held-out rows are scored by
+    if name == "outliers":
         X = random.normal(size=(150, 3)) * [1.0, 10.0, 0.1] + [0.0, 50.0, 3.0]
         truth = X @ [2.0, 0.3, 10.0] + random.normal(size=150)
-        return dict(X=X, y=truth + (np.arange(150) % 10 == 0) * random.normal(30.0, 10.0, 150), truth=truth)
+        return dict(X=X, y=truth + (np.arange(150) % 10 == 0) * random.normal(30.0, 10.0, 150),
+                    truth=truth)
     if name == "waits":
         X = random.normal(size=(200, 2))
         return dict(X=X, y=random.gamma(2.0, np.exp(1.0 + X @ [0.5, -0.3]) / 2.0))
     y = random.integers(0, 2, 300)
     table = pd.DataFrame(
         {
-            "town": np.array(["Ayr", "Bath", "Cork"])[np.minimum(random.integers(0, 3, 300) + y * (random.random(300) < 0.4), 2)],
+            "town": np.array(["Ayr", "Bath", "Cork"])[
+                np.minimum(random.integers(0, 3, 300) + y * (random.random(300) < 0.4), 2)
+            ],
             "member": random.random(300) < 0.3 + 0.4 * y,
             "visits": random.poisson(3 + 9 * y),
             "height": random.normal(170 + 4 * y, 8),
@@ -59,7 +67,8 @@ def _table(name, target=None, folder="classic", drop=()):
 
     found = pd.read_csv(next((SHARED / folder).glob(f"{name}.csv*")))
     found = found.drop(columns=list(drop))
-    return dict(X=found.drop(columns=target) if target else found, y=found[target].to_numpy() if target else None)
+    return dict(X=found.drop(columns=target) if target else found,
+                y=found[target].to_numpy() if target else None)
 
 
 def _bundled(name):
@@ -75,14 +84,16 @@ def _array(found):
 
 @cache
 def load(name):
-    """The table, and `torn` is iris with a tenth of its cells empty (held-out rows are complete)."""
+    """The table, and `torn` is iris with a tenth of its cells empty (held-out rows are
+    complete)."""
     if name in ("iris", "wine", "breast_cancer", "digits", "diabetes"):
         return _bundled(name)
     if name in ("odd units", "few rows", "heavy tails", "outliers", "waits", "mixed kinds"):
         return _simulated(name)
     if name == "torn":
         found = _bundled("iris")
-        return found | {"torn": np.where(np.random.default_rng(0).random((150, 4)) < 0.1, np.nan, found["X"])}
+        return found | {"torn": np.where(np.random.default_rng(0).random((150, 4)) < 0.1, np.nan,
+                                         found["X"])}
     if name == "glass":
         return _array(_table("glass", "Type"))
     if name in ("sonar", "ionosphere"):
@@ -114,7 +125,9 @@ def load(name):
         return _table("penguins_missing", "species", drop=["year"])
     if name == "heart":
         found = _table("saheart", "chd")
-        return found | {"X": found["X"].assign(famhist=found["X"]["famhist"] == "Present").to_numpy(float)}
+        return found | {
+            "X": found["X"].assign(famhist=found["X"]["famhist"] == "Present").to_numpy(float)
+        }
     if name == "prostate":
         return _array(_table(name, "lpsa", drop=["train"]))
     if name == "swiss":
@@ -123,13 +136,16 @@ def load(name):
         import pandas as pd
 
         found = pd.read_csv(SHARED / "classic" / "longley.csv")
-        return dict(X=found.select_dtypes("number").drop(columns="Employed").to_numpy(float), y=found["Employed"].to_numpy(float))
+        return dict(X=found.select_dtypes("number").drop(columns="Employed").to_numpy(float),
+                    y=found["Employed"].to_numpy(float))
     if name in ("sprays", "quine", "epil"):
         import pandas as pd
 
-        file, target = {"sprays": ("insectsprays", "count"), "quine": ("quine", "Days"), "epil": ("epil", "y")}[name]
+        file, target = {"sprays": ("insectsprays", "count"), "quine": ("quine", "Days"),
+                        "epil": ("epil", "y")}[name]
         found = _table(file, target, drop=["subject"] if name == "epil" else ())
-        return found | {"X": pd.get_dummies(found["X"], drop_first=True).to_numpy(float), "y": found["y"].astype(float)}
+        return found | {"X": pd.get_dummies(found["X"], drop_first=True).to_numpy(float),
+                        "y": found["y"].astype(float)}
     if name in ("mcycle", "lidar", "npreg", "tonedata", "bone"):
         file, x, y = {
             "mcycle": ("mcycle", "times", "accel"),
@@ -154,7 +170,8 @@ def load(name):
     }[name]
     import pandas as pd
 
-    path = SHARED / "classic" / f"{file}.csv" if file else Path(__file__).resolve().parents[1] / "data" / "casino.csv"
+    path = (SHARED / "classic" / f"{file}.csv"
+            if file else Path(__file__).resolve().parents[1] / "data" / "casino.csv")
     found = pd.read_csv(path)[column].to_numpy()
     return dict(X=found - 1 if name == "casino" else found)
 
@@ -169,7 +186,8 @@ def parts(name, seed):
     random = np.random.default_rng(seed)
     order = random.permutation(n)
     held = np.zeros(n, bool)
-    classes = np.unique(y, return_inverse=True)[1] if y is not None and len(np.unique(y)) <= 12 else np.zeros(n, int)
+    classes = (np.unique(y, return_inverse=True)[1] if y is not None and len(np.unique(y)) <= 12
+               else np.zeros(n, int))
     for c in np.unique(classes):
         members = order[classes[order] == c]
         held[members[: len(members) // 3]] = True
@@ -178,34 +196,43 @@ def parts(name, seed):
         return table[rows] if isinstance(table, np.ndarray) else table[rows].reset_index(drop=True)
 
     train = dict(X=take(found.get("torn", found["X"]), ~held), y=None if y is None else y[~held])
-    return train, dict(X=take(found["X"], held), y=None if y is None else found.get("truth", y)[held])
+    return train, dict(X=take(found["X"], held),
+                       y=None if y is None else found.get("truth", y)[held])
 
 
 # face, data, further words for both sides
 QUESTIONS = [
-    *[("GaussianMixture", d, dict(k=k)) for d, k in dict(faithful=2, iris=3, reaven=3, wine=3, galaxies=4, torn=3).items()],
-    *[("GaussianMixture", d, dict(k=k)) for d, k in {"odd units": 4, "heavy tails": 3, "few rows": 2}.items()],
+    *[("GaussianMixture", d, dict(k=k))
+      for d, k in dict(faithful=2, iris=3, reaven=3, wine=3, galaxies=4, torn=3).items()],
+    *[("GaussianMixture", d, dict(k=k))
+      for d, k in {"odd units": 4, "heavy tails": 3, "few rows": 2}.items()],
     ("PoissonMixture", "quine", dict(k=3)),
     ("PoissonMixture", "epil", dict(k=3)),
     *[("LatentClass", d, dict(k=k)) for d, k in dict(carcinoma=3, values=2, mushrooms=4).items()],
     ("MixedMixture", "wine", dict(k=3)),
     ("MixedMixture", "iris", dict(k=3)),
-    *[("NaiveBayes", d, {}) for d in ("iris", "wine", "breast_cancer", "odd units", "few rows", "glass", "torn")],
+    *[("NaiveBayes", d, {}) for d in ("iris", "wine", "breast_cancer", "odd units", "few rows",
+                                      "glass", "torn")],
     *[("NaiveBayes words", d, {}) for d in ("mushrooms", "monks", "votes")],
     *[("NaiveBayes table", d, {}) for d in ("titanic", "penguins", "mixed kinds")],
     ("NaiveBayes words", "spect", {}),
     ("NaiveBayes counts", "digits", {}),
     ("NaiveBayes bernoulli", "spect", {}),
-    *[("GaussianDiscriminant", d, dict(shape="own")) for d in ("iris", "wine", "vowel", "few rows", "odd units", "breast_cancer")],
-    *[("GaussianDiscriminant", d, dict(shape="shared")) for d in ("iris", "wine", "vowel", "few rows", "odd units", "digits")],
+    *[("GaussianDiscriminant", d, dict(shape="own"))
+      for d in ("iris", "wine", "vowel", "few rows", "odd units", "breast_cancer")],
+    *[("GaussianDiscriminant", d, dict(shape="shared"))
+      for d in ("iris", "wine", "vowel", "few rows", "odd units", "digits")],
     *[("FisherDiscriminant", d, {}) for d in ("wine", "vowel")],
     *[("MixtureDiscriminant", d, {}) for d in ("iris", "vowel", "odd units")],
-    *[("LogisticRegression", d, {}) for d in ("iris", "wine", "breast_cancer", "digits", "heart", "odd units", "few rows", "sonar")],
+    *[("LogisticRegression", d, {}) for d in ("iris", "wine", "breast_cancer", "digits", "heart",
+                                              "odd units", "few rows", "sonar")],
     *[("Perceptron", d, {}) for d in ("iris", "sonar", "ionosphere", "breast_cancer", "odd units")],
     *[("LinearSVM", d, {}) for d in ("iris", "sonar", "heart", "breast_cancer", "odd units")],
-    *[("SupportVectorMachine", d, {}) for d in ("iris", "sonar", "breast_cancer", "digits", "odd units")],
+    *[("SupportVectorMachine", d, {}) for d in ("iris", "sonar", "breast_cancer", "digits",
+                                                "odd units")],
     *[("SupportVectorRegression", d, {}) for d in ("diabetes", "mcycle", "prostate")],
-    *[("KernelDensity", d, {}) for d in ("faithful", "galaxies", "iris", "odd units", "heavy tails")],
+    *[("KernelDensity", d, {}) for d in ("faithful", "galaxies", "iris", "odd units",
+                                         "heavy tails")],
     *[("ParzenClassifier", d, {}) for d in ("iris", "wine", "vowel", "odd units")],
     ("HiddenMarkov", "nile", dict(k=2, emission="normal")),
     ("HiddenMarkov", "speed", dict(k=2, emission="normal")),
@@ -213,7 +240,8 @@ QUESTIONS = [
     ("HiddenMarkov", "earthquakes", dict(k=2, emission="poisson")),
     ("HiddenMarkov", "geyser", dict(k=2, emission="categorical")),
     *[("network", d, {}) for d in ("asia", "learning.test", "lizards")],
-    *[("BayesianLinearRegression", d, {}) for d in ("diabetes", "prostate", "swiss", "longley", "few rows")],
+    *[("BayesianLinearRegression", d, {}) for d in ("diabetes", "prostate", "swiss", "longley",
+                                                    "few rows")],
     *[("ridge", d, {}) for d in ("prostate", "swiss")],
     *[("lasso", d, {}) for d in ("prostate", "diabetes")],
     *[("GLM poisson", d, {}) for d in ("sprays", "epil", "quine")],
@@ -224,11 +252,13 @@ QUESTIONS = [
     *[("ProbabilisticPCA", d, {}) for d in ("holzinger", "wine", "iris")],
     *[("MixtureOfExperts", d, dict(k=k)) for d, k in dict(mcycle=3, npreg=2, tonedata=2).items()],
     *[("MixtureOfExpertsClassifier", d, {}) for d in ("iris", "heart")],
-    *[("NeuralNetworkClassifier", d, {}) for d in ("iris", "wine", "breast_cancer", "few rows", "digits")],
+    *[("NeuralNetworkClassifier", d, {}) for d in ("iris", "wine", "breast_cancer", "few rows",
+                                                   "digits")],
     *[("NeuralNetworkRegressor", d, {}) for d in ("diabetes", "prostate", "mcycle")],
 ]
 SEEDS, FEW = 20, 5
-SLOW = {"network", "NeuralNetworkClassifier", "NeuralNetworkRegressor", "MixtureOfExperts", "MixtureOfExpertsClassifier"}
+SLOW = {"network", "NeuralNetworkClassifier", "NeuralNetworkRegressor", "MixtureOfExperts",
+        "MixtureOfExpertsClassifier"}
 SLOW |= {"GaussianMixture", "SupportVectorMachine"}
 
 
@@ -237,19 +267,23 @@ def seeds(face, name, quick):
 
 
 def chosen():
-    """(number, face, data, words) of the questions that ONLY names, as a face, as data or both; all without it."""
+    """(number, face, data, words) of the questions that ONLY names, as a face, as data or both; all
+    without it."""
     only = os.environ.get("ONLY", "")
-    return [(i, *q) for i, q in enumerate(QUESTIONS) if not only or any(w in f"{q[0]} | {q[1]}" for w in only.split(","))]
+    return [(i, *q) for i, q in enumerate(QUESTIONS) if not only
+            or any(w in f"{q[0]} | {q[1]}" for w in only.split(","))]
 
 
 def classes(truth, probabilities=None, labels=None, predicted=None):
-    """The log score of the true classes, no probability counted below 1e-15, and the share of hits."""
+    """The log score of the true classes, no probability counted below 1e-15, and the share of
+    hits."""
     out = {}
     if probabilities is not None:
         column = np.searchsorted(labels, truth)
         p = np.asarray(probabilities, float)[np.arange(len(truth)), column]
         out["log score"] = float(np.log(np.maximum(p, 1e-15)).mean())
-        predicted = np.asarray(labels)[np.argmax(probabilities, axis=1)] if predicted is None else predicted
+        predicted = (np.asarray(labels)[np.argmax(probabilities, axis=1)] if predicted is None
+                     else predicted)
     return out | {"hits": float(np.mean(np.asarray(predicted) == truth))}
 
 

@@ -1,7 +1,9 @@
-"""The peers' first answers, in a process of their own: `python first_peers.py [--quick]`, one JSON object a question and peer.
+"""The peers' first answers, in a process of their own: `python first_peers.py [--quick]`, one JSON
+object a question and peer.
 
-Every peer has its default arguments and, where it takes no empty cells or words, the pipeline of its own documentation. A peer that is
-not installed, or that fails, is told with a word. ONLY as in first_data.chosen.
+Every peer has its default arguments and, where it takes no empty cells or words, the pipeline of
+its own documentation. A peer that is not installed, or that fails, is told with a word. ONLY as in
+first_data.chosen.
 """
 
 import json
@@ -17,7 +19,8 @@ from first_data import chosen, classes, numbers, parts, seeds
 
 
 def plain(table, spread=True):
-    """The preprocessing of scikit-learn's guide for mixed tables: medians and scaling; the commonest word and one-hot."""
+    """The preprocessing of scikit-learn's guide for mixed tables: medians and scaling; the
+    commonest word and one-hot."""
     from sklearn.compose import make_column_selector, make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -26,9 +29,12 @@ def plain(table, spread=True):
     number = make_column_selector(dtype_include="number")
     word = make_column_selector(dtype_exclude="number")
     words = make_pipeline(
-        SimpleImputer(strategy="most_frequent", missing_values=np.nan), OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        SimpleImputer(strategy="most_frequent", missing_values=np.nan),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     )
-    return make_column_transformer((make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), number), (words, word))
+    return make_column_transformer(
+        (make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), number), (words, word)
+    )
 
 
 def classifier(make, prepare=lambda X: X):
@@ -43,11 +49,15 @@ def classifier(make, prepare=lambda X: X):
 
 
 def regressor(make):
-    return lambda train, test, seed, words: numbers(test["y"], make(seed, words).fit(train["X"], train["y"]).predict(test["X"]))
+    return lambda train, test, seed, words: numbers(
+        test["y"], make(seed, words).fit(train["X"], train["y"]).predict(test["X"])
+    )
 
 
 def density(make):
-    return lambda train, test, seed, words: {"log density": float(np.mean(make(seed, words).fit(train["X"]).score_samples(test["X"])))}
+    return lambda train, test, seed, words: {
+        "log density": float(np.mean(make(seed, words).fit(train["X"]).score_samples(test["X"])))
+    }
 
 
 def mixture(train, test, seed, words):
@@ -75,7 +85,8 @@ def scipy_density(train, test, seed, words):
 
 def scipy_parzen(train, test, seed, words):
     labels, n = np.unique(train["y"], return_counts=True)
-    logits = np.stack([gaussian_kde(train["X"][train["y"] == c].T).logpdf(test["X"].T) for c in labels], 1) + np.log(n / n.sum())
+    logits = np.stack([gaussian_kde(train["X"][train["y"] == c].T).logpdf(test["X"].T)
+                       for c in labels], 1) + np.log(n / n.sum())
     return classes(test["y"], np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None]), labels)
 
 
@@ -92,8 +103,10 @@ def pomegranate(kind):
             both = torch.tensor(np.stack(tables, 1))
             X, new = both[: len(X)], both[len(X) :]
         else:
-            X, new = torch.tensor(np.asarray(X), dtype=torch.float32), torch.tensor(np.asarray(new), dtype=torch.float32)
-        model = GeneralMixtureModel([getattr(distributions, kind)() for _ in range(words["k"])], random_state=seed).fit(X)
+            X, new = (torch.tensor(np.asarray(X), dtype=torch.float32),
+                      torch.tensor(np.asarray(new), dtype=torch.float32))
+        model = GeneralMixtureModel([getattr(distributions, kind)() for _ in range(words["k"])],
+                                    random_state=seed).fit(X)
         return {"log density": float(model.log_probability(new).mean())}
 
     return answer
@@ -111,19 +124,23 @@ def counts(train, test, seed, words):
         weights, rates = r.mean(0), r.T @ y / r.sum(0)
         logits = poisson.logpmf(y[:, None], rates) + np.log(weights)
         r = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
-    return {"log density": float(logsumexp(poisson.logpmf(test["y"][:, None], rates) + np.log(weights), axis=1).mean())}
+    return {"log density": float(
+        logsumexp(poisson.logpmf(test["y"][:, None], rates) + np.log(weights), axis=1).mean()
+    )}
 
 
 def hmmlearn(train, test, seed, words):
     from hmmlearn import hmm
 
-    make = {"normal": hmm.GaussianHMM, "poisson": hmm.PoissonHMM, "categorical": hmm.CategoricalHMM}[words["emission"]]
+    make = {"normal": hmm.GaussianHMM, "poisson": hmm.PoissonHMM,
+            "categorical": hmm.CategoricalHMM}[words["emission"]]
     X, new = train["X"].reshape(-1, 1), test["X"].reshape(-1, 1)
     return {"log density": float(make(words["k"], random_state=seed).fit(X).score(new) / len(new))}
 
 
 def pgmpy(train, test, seed, words):
-    """Hill climbing by its defaults; tables by its Bayesian estimator: its default, maximum likelihood, forbids what it has not seen."""
+    """Hill climbing by its defaults; tables by its Bayesian estimator: its default, maximum
+    likelihood, forbids what it has not seen."""
     from pgmpy.estimators import HillClimbSearch
     from pgmpy.models import DiscreteBayesianNetwork
     from pgmpy.parameter_estimator import DiscreteBayesianEstimator
@@ -153,7 +170,9 @@ def statsmodels(family):
     def answer(train, test, seed, words):
         import statsmodels.api as sm
 
-        kind = sm.families.Poisson() if family == "poisson" else sm.families.Gamma(sm.families.links.Log())
+        kind = sm.families.Poisson() if family == "poisson" else sm.families.Gamma(
+            sm.families.links.Log()
+        )
         found = sm.GLM(train["y"], sm.add_constant(train["X"]), family=kind).fit()
         return numbers(test["y"], found.predict(sm.add_constant(test["X"], has_constant="add")))
 
@@ -174,24 +193,32 @@ def table_peers():
     def categorical(train, test, seed, words):
         import pandas as pd
 
-        encode = OrdinalEncoder().fit(text(pd.concat([train["X"], test["X"]])))  # no peer takes a word it has not seen
+        # no peer takes a word it has not seen
+        encode = OrdinalEncoder().fit(text(pd.concat([train["X"], test["X"]])))
         X, new = encode.transform(text(train["X"])), encode.transform(text(test["X"]))
-        found = CategoricalNB(min_categories=[len(c) for c in encode.categories_]).fit(X, train["y"])
+        found = CategoricalNB(min_categories=[len(c) for c in encode.categories_]).fit(X,
+                                                                                       train["y"])
         return classes(test["y"], found.predict_proba(new), found.classes_)
 
     mixed = lambda s, w: make_pipeline(plain(None), GaussianNB())  # noqa: E731
     linear = lambda s, w: make_pipeline(plain(None), LogisticRegression())  # noqa: E731
     others = {"(LogisticRegression)": classifier(linear)}
     table = {"GaussianNB": classifier(mixed), **others}
-    return {"NaiveBayes table": table, "NaiveBayes words": {"CategoricalNB": categorical, "(GaussianNB)": classifier(mixed), **others}}
+    return {"NaiveBayes table": table, "NaiveBayes words": {
+        "CategoricalNB": categorical, "(GaussianNB)": classifier(mixed), **others
+    }}
 
 
 def peers():
-    """Face → name → (train, test, seed, words) → scores. Names in brackets are shown and not judged: another model than the face's."""
+    """Face → name → (train, test, seed, words) → scores. Names in brackets are shown and not
+    judged: another model than the face's."""
     from sklearn import linear_model as linear
     from sklearn import naive_bayes
     from sklearn.decomposition import PCA, FactorAnalysis
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+    from sklearn.discriminant_analysis import (
+        LinearDiscriminantAnalysis,
+        QuadraticDiscriminantAnalysis,
+    )
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import RidgeCV
     from sklearn.neighbors import KernelDensity
@@ -208,9 +235,13 @@ def peers():
         "PoissonMixture": {"EM from k-means": counts},
         "LatentClass": {"pomegranate": pomegranate("Categorical")},
         "MixedMixture": {"GaussianMixture diag": density(lambda s, w: _diagonal(s, w))},
-        "NaiveBayes": {"GaussianNB": classifier(lambda s, w: make_pipeline(SimpleImputer(), naive_bayes.GaussianNB()))},
+        "NaiveBayes": {"GaussianNB": classifier(
+            lambda s, w: make_pipeline(SimpleImputer(), naive_bayes.GaussianNB())
+        )},
         **table_peers(),
-        "NaiveBayes counts": {"MultinomialNB": classifier(lambda s, w: naive_bayes.MultinomialNB())},
+        "NaiveBayes counts": {
+            "MultinomialNB": classifier(lambda s, w: naive_bayes.MultinomialNB())
+        },
         "NaiveBayes bernoulli": {"BernoulliNB": classifier(lambda s, w: naive_bayes.BernoulliNB())},
         "GaussianDiscriminant": {"LDA, QDA": classifier(lambda s, w: shapes[w["shape"]]())},
         "FisherDiscriminant": {"LDA": classifier(lambda s, w: LinearDiscriminantAnalysis())},
@@ -220,7 +251,8 @@ def peers():
         "LinearSVM": {"LinearSVC": classifier(lambda s, w: LinearSVC(random_state=s))},
         "SupportVectorMachine": {"SVC": classifier(lambda s, w: SVC())},
         "SupportVectorRegression": {"SVR": regressor(lambda s, w: SVR())},
-        "KernelDensity": {"KernelDensity": density(lambda s, w: KernelDensity()), "gaussian_kde": scipy_density},
+        "KernelDensity": {"KernelDensity": density(lambda s, w: KernelDensity()),
+                          "gaussian_kde": scipy_density},
         "ParzenClassifier": {"gaussian_kde by class": scipy_parzen},
         "HiddenMarkov": {"hmmlearn": hmmlearn},
         "network": {"pgmpy": pgmpy},
@@ -231,19 +263,29 @@ def peers():
         },
         "ridge": {"Ridge": regressor(lambda s, w: linear.Ridge())},
         "lasso": {"Lasso": regressor(lambda s, w: linear.Lasso())},
-        "GLM poisson": {"PoissonRegressor": regressor(lambda s, w: linear.PoissonRegressor()), "statsmodels": statsmodels("poisson")},
-        "GLM gamma": {"GammaRegressor": regressor(lambda s, w: linear.GammaRegressor()), "statsmodels": statsmodels("gamma")},
+        "GLM poisson": {"PoissonRegressor": regressor(lambda s, w: linear.PoissonRegressor()),
+                        "statsmodels": statsmodels("poisson")},
+        "GLM gamma": {"GammaRegressor": regressor(lambda s, w: linear.GammaRegressor()),
+                      "statsmodels": statsmodels("gamma")},
         "RobustRegression": {"HuberRegressor": regressor(lambda s, w: linear.HuberRegressor())},
         "SmoothingSpline": {
             "make_smoothing_spline": spline,
-            "SplineTransformer": regressor(lambda s, w: make_pipeline(SplineTransformer(20), RidgeCV())),
+            "SplineTransformer": regressor(
+                lambda s, w: make_pipeline(SplineTransformer(20), RidgeCV())
+            ),
         },
-        "FactorAnalysis": {"FactorAnalysis": density(lambda s, w: FactorAnalysis(2, random_state=s))},
+        "FactorAnalysis": {
+            "FactorAnalysis": density(lambda s, w: FactorAnalysis(2, random_state=s))
+        },
         "ProbabilisticPCA": {"PCA": density(lambda s, w: PCA(2, random_state=s))},
         "MixtureOfExperts": {"(LinearRegression)": line},
         "MixtureOfExpertsClassifier": {"(LogisticRegression)": logistic},
-        "NeuralNetworkClassifier": {"MLPClassifier": classifier(lambda s, w: MLPClassifier(random_state=s))},
-        "NeuralNetworkRegressor": {"MLPRegressor": regressor(lambda s, w: MLPRegressor(random_state=s))},
+        "NeuralNetworkClassifier": {
+            "MLPClassifier": classifier(lambda s, w: MLPClassifier(random_state=s))
+        },
+        "NeuralNetworkRegressor": {
+            "MLPRegressor": regressor(lambda s, w: MLPRegressor(random_state=s))
+        },
     }
 
 
@@ -274,7 +316,8 @@ def main():
                         scores.append(None)
                     times.append(time.perf_counter() - began)
                 said += bool(caught)
-            record = dict(question=i, peer=rival, scores=scores, time=float(np.median(times)) if times else None, said=said, failed=failed)
+            record = dict(question=i, peer=rival, scores=scores,
+                          time=float(np.median(times)) if times else None, said=said, failed=failed)
             print(json.dumps(record), flush=True)
 
 

@@ -1,7 +1,9 @@
-"""The sides of the posterior cases: the same densities, each written as the package's user would write them.
+"""The sides of the posterior cases: the same densities, each written as the package's user would
+write them.
 
-A side imports what it needs and returns run(seed) -> name: (chains, draws, ...); a sampler's with "diverging" and "steps" (gradients), too.
-`size` is (draws, warmup) of samplers, a number of knots of curves.
+A side imports what it needs and returns run(seed) -> name: (chains, draws, ...); a sampler's with
+"diverging" and "steps" (gradients), too. `size` is (draws, warmup) of samplers, a number of knots
+of curves.
 """
 
 import numpy as np
@@ -86,10 +88,13 @@ def probml_side(case, variant, data, size):
 
         return curves(lambda: SmoothingSpline(knots=size).fit(data["x"][:, None], data["y"]), data)
     draws, warmup = size
-    model = {"schools": schools, "linear": linear, "logistic": logistic, "mixture": mixture, "chain": chain}[case]
-    model = model(**{"schools": {"count": len(data["y"])}, "mixture": {"k": 3}, "chain": {"k": 3}}.get(case, {}))
+    model = {"schools": schools, "linear": linear, "logistic": logistic, "mixture": mixture,
+             "chain": chain}[case]
+    model = model(**{"schools": {"count": len(data["y"])}, "mixture": {"k": 3},
+                     "chain": {"k": 3}}.get(case, {}))
     seen = {name: value for name, value in data.items() if name != "first"}
-    seen |= {"schools": {"school": np.arange(len(data["y"]))}, "chain": {"y": data["y"][None]}}.get(case, {})
+    seen |= {"schools": {"school": np.arange(len(data["y"]))},
+             "chain": {"y": data["y"][None]}}.get(case, {})
 
     def nuts(seed):
         fit = model.fit(seen, probml.NUTS(draws=draws, warmup=warmup, chains=CHAINS), seed=seed)
@@ -146,16 +151,21 @@ def numpyro_side(case, variant, data, size):
         if case == "mixture":
             shares = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
         else:
-            shares = numpyro.sample("transition", dist.Dirichlet(jnp.ones(3)).expand([3]).to_event(1))
-        mean = numpyro.sample("mean", dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,)))
+            shares = numpyro.sample("transition",
+                                    dist.Dirichlet(jnp.ones(3)).expand([3]).to_event(1))
+        mean = numpyro.sample("mean",
+                              dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,)))
         numpyro.factor("prior of the mean", dist.Normal(0, 5).log_prob(mean).sum())
         scale = numpyro.sample("scale", dist.LogNormal(0, 1).expand([3]).to_event(1))
         numpyro.factor("y", likelihood(y, shares, mean, scale))
 
-    model, start = {"schools": schools, "linear": linear, "logistic": logistic}.get(case, hidden), init_to_uniform
+    model, start = ({"schools": schools, "linear": linear, "logistic": logistic}.get(case, hidden),
+                    init_to_uniform)
     if model is hidden:
-        likelihood, values = summed(case), {"mean": jnp.asarray(data["first"]), "scale": jnp.ones(3)}
-        start = init_to_value(values=values | {"weights": jnp.ones(3) / 3, "transition": jnp.ones((3, 3)) / 3})
+        likelihood, values = summed(case), {"mean": jnp.asarray(data["first"]),
+                                            "scale": jnp.ones(3)}
+        start = init_to_value(values=values | {"weights": jnp.ones(3) / 3,
+                                               "transition": jnp.ones((3, 3)) / 3})
     given, (draws, warmup) = {name: jnp.asarray(value) for name, value in data.items()}, size
     sampler = MCMC(
         NUTS(model, init_strategy=start),
@@ -194,12 +204,16 @@ def blackjax_side(case, variant, data, size):
             out[name], more = simplex(u[name])
             volume += more
         if "mean" in u:
-            out["mean"] = u["mean"][0] + jnp.concatenate([jnp.zeros(1), jnp.cumsum(jnp.exp(u["mean"][1:]))])
+            out["mean"] = u["mean"][0] + jnp.concatenate(
+                [jnp.zeros(1), jnp.cumsum(jnp.exp(u["mean"][1:]))]
+            )
             volume += u["mean"][1:].sum()
         return out, volume
 
     def schools(p, y, sigma):
-        prior = norm.logpdf(p["mu"], 0, 5) + cauchy.logpdf(p["tau"], 0, 5) + norm.logpdf(p["theta"]).sum()
+        prior = norm.logpdf(p["mu"], 0, 5) + cauchy.logpdf(p["tau"], 0, 5) + norm.logpdf(
+            p["theta"]
+        ).sum()
         return prior + norm.logpdf(y, p["mu"] + p["tau"] * p["theta"], sigma).sum()
 
     def linear(p, x, y):
@@ -212,8 +226,10 @@ def blackjax_side(case, variant, data, size):
 
     def hidden(p, y, first):
         log = jnp.log(p["scale"])
-        prior = norm.logpdf(p["mean"], 0, 5).sum() + (norm.logpdf(log) - log).sum()  # the uniform prior of probabilities is constant
-        return prior + likelihood(y, p["weights" if case == "mixture" else "transition"], p["mean"], p["scale"])
+        # the uniform prior of probabilities is constant
+        prior = norm.logpdf(p["mean"], 0, 5).sum() + (norm.logpdf(log) - log).sum()
+        return prior + likelihood(y, p["weights" if case == "mixture" else "transition"], p["mean"],
+                                  p["scale"])
 
     given, (draws, warmup) = {name: jnp.asarray(value) for name, value in data.items()}, size
     zeros = {
@@ -221,9 +237,11 @@ def blackjax_side(case, variant, data, size):
         "linear": lambda: {"beta": np.zeros(10), "sigma": 0.0},
         "logistic": lambda: {"beta": np.zeros(10)},
         "mixture": lambda: {"weights": np.zeros(2), "mean": np.zeros(3), "scale": np.zeros(3)},
-        "chain": lambda: {"transition": np.zeros((3, 2)), "mean": np.zeros(3), "scale": np.zeros(3)},
+        "chain": lambda: {"transition": np.zeros((3, 2)), "mean": np.zeros(3),
+                          "scale": np.zeros(3)},
     }[case]()
-    joint, width = {"schools": schools, "linear": linear, "logistic": logistic}.get(case, hidden), 2.0
+    joint, width = ({"schools": schools, "linear": linear, "logistic": logistic}.get(case, hidden),
+                    2.0)
     if joint is hidden:
         likelihood, width = summed(case), 0.1
         zeros["mean"] = np.concatenate([data["first"][:1], np.log(np.diff(data["first"]))])
@@ -236,13 +254,15 @@ def blackjax_side(case, variant, data, size):
 
         def chain(key, start):
             first, second = jax.random.split(key)
-            adaptation = blackjax.window_adaptation(blackjax.nuts, density, adaptation_info_fn=lambda *_: None)
+            adaptation = blackjax.window_adaptation(blackjax.nuts, density,
+                                                    adaptation_info_fn=lambda *_: None)
             (state, settings), _ = adaptation.run(first, start, num_steps=warmup)
             kernel = blackjax.nuts(density, **settings)
 
             def step(state, key):
                 state, info = kernel.step(key, state)
-                found = parameters(state.position)[0] | {"diverging": info.is_divergent, "steps": info.num_integration_steps}
+                found = parameters(state.position)[0] | {"diverging": info.is_divergent,
+                                                         "steps": info.num_integration_steps}
                 return state, found
 
             return jax.lax.scan(step, state, jax.random.split(second, draws))[1]
@@ -251,22 +271,26 @@ def blackjax_side(case, variant, data, size):
 
     def run(seed):
         random = np.random.default_rng(seed)
-        starts = {name: value + random.uniform(-width, width, (CHAINS, *np.shape(value))) for name, value in zeros.items()}
+        starts = {name: value + random.uniform(-width, width, (CHAINS, *np.shape(value)))
+                  for name, value in zeros.items()}
         return jax.device_get(sample(jax.random.key(seed), starts, given))
 
     return run
 
 
 def pymc_side(case, variant, data, size):
-    """`variant` is nutpie's backend, its program compiled once; without one pm.sample with nutpie, which compiles at every call."""
+    """`variant` is nutpie's backend, its program compiled once; without one pm.sample with nutpie,
+    which compiles at every call."""
     import nutpie
     import pymc as pm
     import pytensor
     import pytensor.tensor as pt
 
     def states():
-        start = {} if variant else {"initval": data["first"]}  # of which nutpie's JAX backend knows nothing
-        mean = pm.Normal("mean", 0, 5, shape=3, transform=pm.distributions.transforms.ordered, **start)
+        # of which nutpie's JAX backend knows nothing
+        start = {} if variant else {"initval": data["first"]}
+        mean = pm.Normal("mean", 0, 5, shape=3, transform=pm.distributions.transforms.ordered,
+                         **start)
         return mean, pm.LogNormal("scale", 0, 1, shape=3)
 
     def schools():
@@ -336,7 +360,8 @@ def numpy_side(case, variant, data, size):
         y = data["y"]
         n, mean, variance = len(y), y.mean(), y.var()
         rate = 1 + 0.5 * n * variance + 0.5 * 0.01 * n / (n + 0.01) * mean**2
-        return {"mean": np.array([n * mean / (n + 0.01)]), "variance": np.array([rate / (1 + n / 2 - 1)])}
+        return {"mean": np.array([n * mean / (n + 0.01)]),
+                "variance": np.array([rate / (1 + n / 2 - 1)])}
 
     return {"known": known, "unknown": unknown}[case]
 
@@ -347,7 +372,8 @@ def curves(learn, data):
 
 
 def scipy_side(case, variant, data, size):
-    """A knot at every x, and by its generalised cross-validation; x in units of its mean spacing, else it finds the problem ill-posed."""
+    """A knot at every x, and by its generalised cross-validation; x in units of its mean spacing,
+    else it finds the problem ill-posed."""
     from scipy.interpolate import make_smoothing_spline
 
     def run(seed):
@@ -362,8 +388,10 @@ def sklearn_side(case, variant, data, size):
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import SplineTransformer
 
-    basis = SplineTransformer(size + 2, knots="quantile", include_bias=False)  # the outermost knots count
-    return curves(lambda: make_pipeline(basis, BayesianRidge()).fit(data["x"][:, None], data["y"]), data)
+    # the outermost knots count
+    basis = SplineTransformer(size + 2, knots="quantile", include_bias=False)
+    return curves(lambda: make_pipeline(basis, BayesianRidge()).fit(data["x"][:, None], data["y"]),
+                  data)
 
 
 SIDES = {

@@ -1,10 +1,12 @@
-"""Time probml against its peers: `python benchmarks/run.py [CASE ...] [--quick]`; without a name, every case.
+"""Time probml against its peers: `python benchmarks/run.py [CASE ...] [--quick]`; without a name,
+every case.
 
-Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold" is the first call, compile
-included; "warm" the median of later ones, which take turns with the peer on the same data. Discriminative models are `million`, `digits`,
-`machine`, `experts`. Posteriors (`schools`, `linear`, `logistic`,
-`labels`, `states`, `conjugate`, `spline`) give effective draws a second, or an error, as quality. `defaults` gives how far the first
-answers fall short of known likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
+Every case and precision runs in a fresh process, without JAX's cache of compiled programs: "cold"
+is the first call, compile included; "warm" the median of later ones, which take turns with the peer
+on the same data. Discriminative models are `million`, `digits`, `machine`, `experts`. Posteriors
+(`schools`, `linear`, `logistic`, `labels`, `states`, `conjugate`, `spline`) give effective draws a
+second, or an error, as quality. `defaults` gives how far the first answers fall short of known
+likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
 """
 
 import argparse
@@ -23,12 +25,16 @@ from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
 # case -> the files that run it
-FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS, "posterior_cases.py": POSTERIORS}
-FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS, "first_answers.py": ANSWERS}
-CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values() for case in cases}
+FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
+         "posterior_cases.py": POSTERIORS}
+FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
+          "first_answers.py": ANSWERS}
+CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
+         for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))
 ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "SCIPY_ARRAY_API": "1"}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
+               "SCIPY_ARRAY_API": "1"}
 HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
 
 
@@ -40,28 +46,33 @@ def rows(case: str, file: str, precision: str, quick: bool):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:
-        yield dict.fromkeys(("cold", "warm", "peer", "quality", "peer_quality")) | {"case": case, "note": f"FAILED ({process.returncode})"}
+        yield dict.fromkeys(("cold", "warm", "peer", "quality", "peer_quality")) | {
+            "case": case, "note": f"FAILED ({process.returncode})"
+        }
 
 
 def line(record: dict) -> str:
     ratio = record["peer"] / record["warm"] if record["peer"] and record["warm"] else None
     times = [record["cold"], record["warm"], record["peer"], ratio]
     cells = ["" if value is None else f"{value:.3g}" for value in times]
-    cells += ["" if record[key] is None else f"{record[key]:.7g}" for key in ("quality", "peer_quality")]
+    cells += ["" if record[key] is None else f"{record[key]:.7g}"
+              for key in ("quality", "peer_quality")]
     return f"| {record['case']} | {' | '.join(cells)} | {record['note']} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("case", nargs="*", help=f"any of {', '.join(CASES)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
+    parser.add_argument("--quick", action="store_true",
+                        help="small sizes: shows that it runs, not how fast")
     chosen = parser.parse_args()
     if unknown := [case for case in chosen.case if case not in CASES]:
         parser.error(f"no case '{unknown[0]}': choose from {', '.join(CASES)}")
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
     failed = False
     for case in chosen.case or CASES:
-        runs = [(file, p) for file in CASES[case] for p in ALONE.get(file, PRECISIONS.get(case, ("float64",)))]
+        runs = [(file, p) for file in CASES[case]
+                for p in ALONE.get(file, PRECISIONS.get(case, ("float64",)))]
         for file, precision in runs:
             for record in rows(case, file, precision, chosen.quick):
                 failed |= record["note"].startswith("FAILED")

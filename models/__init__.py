@@ -1,7 +1,8 @@
-"""The zoo: one file per family of models, written with the public names of probml only, and their scikit-learn faces.
+"""The zoo: one file per family of models, written with the public names of probml only, and their
+scikit-learn faces.
 
-The faces stand on scikit-learn, which is slow to import and may be absent: they, and what reads files or searches graphs, are
-loaded when they are first named.
+The faces stand on scikit-learn, which is slow to import and may be absent: they, and what reads
+files or searches graphs, are loaded when they are first named.
 `from probml.models import pictures` draws what was fitted.
 """
 
@@ -14,14 +15,20 @@ from probml.models.bayesian_networks.learn_structure import structure_score as s
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
-from probml.models.classifiers.linear_classification import linear_support_vector_machine as linear_support_vector_machine
+from probml.models.classifiers.linear_classification import (
+    linear_support_vector_machine as linear_support_vector_machine,
+)
 from probml.models.classifiers.perceptron import perceptron as perceptron
-from probml.models.experts.experts import hierarchical_mixture_of_experts as hierarchical_mixture_of_experts
+from probml.models.experts.experts import (
+    hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
+)
 from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
 from probml.models.kernels.kernel_density import kernel_density as kernel_density
 from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
 from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
-from probml.models.kernels.support_vectors import support_vector_regression as support_vector_regression
+from probml.models.kernels.support_vectors import (
+    support_vector_regression as support_vector_regression,
+)
 from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
 from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
@@ -31,7 +38,9 @@ from probml.models.neural_networks.neural_network import neural_network as neura
 from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
 from probml.models.regression.generalized_linear import logistic_regression as logistic_regression
 from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
-from probml.models.regression.linear_regression import heteroscedastic_regression as heteroscedastic_regression
+from probml.models.regression.linear_regression import (
+    heteroscedastic_regression as heteroscedastic_regression,
+)
 from probml.models.regression.linear_regression import lasso as lasso
 from probml.models.regression.linear_regression import linear_regression as linear_regression
 from probml.models.regression.linear_regression import polynomial as polynomial
@@ -162,7 +171,8 @@ __all__ = [
 
 def __getattr__(name: str):
     if name not in _LATE:
-        raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has {', '.join(__all__)}")
+        raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has "
+                             f"{', '.join(__all__)}")
     return getattr(importlib.import_module(f"probml.models.{_LATE[name]}"), name)
 
 

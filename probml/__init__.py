@@ -1,4 +1,5 @@
-"""probml: write one generative function, say what you saw; everything you did not say is inferred."""
+"""probml: write one generative function, say what you saw; everything you did not say is
+inferred."""
 
 from probml.assessment.decisions import decide as decide
 from probml.assessment.reliability import Calibration as Calibration

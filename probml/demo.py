@@ -1,4 +1,5 @@
-"""The main job on shipped data: a mixture fitted to the Old Faithful eruptions, the number of components, a figure.
+"""The main job on shipped data: a mixture fitted to the Old Faithful eruptions, the number of
+components, a figure.
 
 `python -m probml.demo --help` tells the options; `make demo` runs it.
 """
@@ -11,7 +12,8 @@ from importlib import resources
 from pathlib import Path
 
 COLUMNS = ("eruptions", "waiting")
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe & Ito (2008): told apart by every kind of colour vision
+# Okabe & Ito (2008): told apart by every kind of colour vision
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 ELLIPSES = (1, 2)  # standard deviations
 
 
@@ -31,15 +33,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         x = pd.read_csv(file)[list(COLUMNS)].to_numpy()
     data = {"x": x}
 
-    print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in minutes; no labels.\n")
+    print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in "
+          f"minutes; no labels.\n")
     mixture = gaussian_mixture(k=2, d=2)
     fit = mixture.fit(data, probml.EM(restarts=options.restarts, progress=True))
-    print(f"The fit of two components stands {since_start():.1f} s after the process started: {fit.status}.\n")
+    print(f"The fit of two components stands {since_start():.1f} s after the process started: "
+          f"{fit.status}.\n")
     print(mixture.explain(data), end="\n\n")
     print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
     print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
 
-    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p ln n − 2 ln L, the smallest is best:\n")
+    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p "
+          f"ln n − 2 ln L, the smallest is best:\n")
     records = []
     for k in tqdm(range(1, options.most + 1), desc="components", leave=False):
         found = gaussian_mixture(k=k, d=2).fit(data, probml.EM(restarts=options.restarts))
@@ -55,15 +60,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m probml.demo", description="Fit mixtures to the Old Faithful eruptions and draw one.")
-    parser.add_argument("--out", type=Path, default=Path("out/faithful.png"), help="where the figure goes (default: %(default)s)")
-    parser.add_argument("--most", type=int, default=5, help="compare 1 … this many components (default: %(default)s)")
-    parser.add_argument("--restarts", type=int, default=5, help="starts of EM for each number of components (default: %(default)s)")
+    parser = argparse.ArgumentParser(prog="python -m probml.demo", description="Fit mixtures to "
+                                     "the Old Faithful eruptions and draw one.")
+    parser.add_argument("--out", type=Path, default=Path("out/faithful.png"),
+                        help="where the figure goes (default: %(default)s)")
+    parser.add_argument("--most", type=int, default=5,
+                        help="compare 1 … this many components (default: %(default)s)")
+    parser.add_argument("--restarts", type=int, default=5,
+                        help="starts of EM for each number of components (default: %(default)s)")
     return parser.parse_args(argv)
 
 
 def remember_programs() -> None:
-    """Keep what JAX compiles for the next process: call before anything is compiled; a folder that is set already stays."""
+    """Keep what JAX compiles for the next process: call before anything is compiled; a folder that
+    is set already stays."""
     import jax
 
     if not jax.config.jax_compilation_cache_dir:
@@ -73,7 +83,8 @@ def remember_programs() -> None:
 
 
 def since_start() -> float:
-    """Seconds since this process started, the imports included; where the system does not tell, the seconds it computed."""
+    """Seconds since this process started, the imports included; where the system does not tell, the
+    seconds it computed."""
     try:
         ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
@@ -82,15 +93,18 @@ def since_start() -> float:
 
 
 def free_parameters(k: int, d: int) -> int:
-    """The parameters of k full-covariance components in d dimensions: weights, means, covariances."""
+    """The parameters of k full-covariance components in d dimensions: weights, means,
+    covariances."""
     return (k - 1) + k * d + k * d * (d + 1) // 2
 
 
 def components(fit):
-    """Weights (k,), means (k, d) and covariances (k, d, d) of a fitted mixture, the heaviest component first."""
+    """Weights (k,), means (k, d) and covariances (k, d, d) of a fitted mixture, the heaviest
+    component first."""
     import numpy as np
 
-    weights, means, precisions = (np.asarray(fit.params[name]) for name in ("weights", "mean", "precision"))
+    weights, means, precisions = (np.asarray(fit.params[name])
+                                  for name in ("weights", "mean", "precision"))
     order = np.argsort(-weights)
     return weights[order], means[order], np.linalg.inv(precisions)[order], order
 
@@ -110,7 +124,8 @@ def component_table(fit):
 
 
 def draw_fit(fit, x, path: Path) -> None:
-    """Scatter the rows in the colours of their responsibilities, with ellipses of one and two sd per component.
+    """Scatter the rows in the colours of their responsibilities, with ellipses of one and two sd
+    per component.
 
     Args:
         fit: of gaussian_mixture(k, d=2) with full covariances, k at most as many as COLOURS.
@@ -119,15 +134,19 @@ def draw_fit(fit, x, path: Path) -> None:
     """
     import numpy as np
     from matplotlib import colors
-    from matplotlib.figure import Figure  # drawn by Agg: without pyplot there is no screen and no state of the process
+
+    # drawn by Agg: without pyplot there is no screen and no state of the process
+    from matplotlib.figure import Figure
 
     weights, means, covariances, order = components(fit)
     palette = np.array([colors.to_rgb(c) for c in COLOURS[: len(weights)]])
-    blend = fit.predict_proba({"x": x}, "z")[:, order] @ palette  # a row that may be of two components gets a colour in between
+    # a row that may be of two components gets a colour in between
+    blend = fit.predict_proba({"x": x}, "z")[:, order] @ palette
 
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
-    axes.scatter(*x.T, s=22, c=np.clip(blend, 0, 1), alpha=0.75, linewidths=0.4, edgecolors="white", zorder=2)
+    axes.scatter(*x.T, s=22, c=np.clip(blend, 0, 1), alpha=0.75, linewidths=0.4, edgecolors="white",
+                 zorder=2)
     angle = np.linspace(0, 2 * np.pi, 181)
     circle = np.stack([np.cos(angle), np.sin(angle)])
     for j, (weight, mean, covariance) in enumerate(zip(weights, means, covariances, strict=True)):
@@ -137,7 +156,8 @@ def draw_fit(fit, x, path: Path) -> None:
             axes.plot(*edge, color=palette[j], linewidth=1.2, zorder=3)
         axes.plot(*mean, "+", color="black", markersize=9, markeredgewidth=1.6, zorder=4)
         along = np.sqrt(np.diag(covariance))
-        name = f"{weight:.0%} of eruptions: {mean[0]:.1f} ± {along[0]:.1f} min, next after {mean[1]:.0f} ± {along[1]:.0f} min"
+        name = (f"{weight:.0%} of eruptions: {mean[0]:.1f} ± {along[0]:.1f} min, next after "
+                f"{mean[1]:.0f} ± {along[1]:.0f} min")
         axes.plot([], [], "o", color=palette[j], label=name)
     axes.legend(
         loc="upper left",
@@ -153,7 +173,8 @@ def draw_fit(fit, x, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("length of the eruption, minutes")
     axes.set_ylabel("wait for the next eruption, minutes")
-    axes.set_title(f"Old Faithful: {len(weights)} normal components, ellipses of 1 and 2 sd", fontsize=11, loc="left")
+    axes.set_title(f"Old Faithful: {len(weights)} normal components, ellipses of 1 and 2 sd",
+                   fontsize=11, loc="left")
     figure.savefig(path, dpi=150)
 
 

@@ -3,11 +3,13 @@
 
 
 class ModelError(ValueError):
-    """A model, or a setting of it, that cannot be used: what, where, expected, got, and what to do."""
+    """A model, or a setting of it, that cannot be used: what, where, expected, got, and what to
+    do."""
 
 
 class Refusal(ModelError):
-    """An engine cannot treat a model with these data: the site, the reason, and what to type instead."""
+    """An engine cannot treat a model with these data: the site, the reason, and what to type
+    instead."""
 
 
 class DataError(ValueError):

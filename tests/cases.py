@@ -1,4 +1,5 @@
-"""The models every engine test runs over, with data and starts; at the top level of a module, so that they pickle."""
+"""The models every engine test runs over, with data and starts; at the top level of a module, so
+that they pickle."""
 
 import functools
 import warnings
@@ -93,7 +94,8 @@ def network(outer, inner):
 
     def draw(name, kind, parents, table):
         p = jnp.asarray(table)[tuple(values[parent] for parent in parents)]
-        values[name] = sample(name, dist.Bernoulli(p[..., 1]) if kind == "bernoulli" else dist.Categorical(p))
+        values[name] = sample(name, dist.Bernoulli(p[..., 1]) if kind == "bernoulli"
+                              else dist.Categorical(p))
 
     for node in outer:
         draw(*node)
@@ -108,11 +110,13 @@ def random_network(seed, globals_=0, zeros=0.0):
     nodes, sizes = [], {}
     for i in range(int(rng.integers(max(3, globals_ + 2), 8))):
         kind = str(rng.choice(["bernoulli", "categorical"]))
-        parents = tuple(str(p) for p in rng.permutation(list(sizes))[: rng.integers(0, 4)]) if sizes else ()
+        parents = (tuple(str(p) for p in rng.permutation(list(sizes))[: rng.integers(0, 4)])
+                   if sizes else ())
         states = 2 if kind == "bernoulli" else int(rng.integers(2, 4))
         table = rng.dirichlet(np.full(states, 0.8), tuple(sizes[p] for p in parents))
         if zeros and kind == "categorical":
-            table = np.where((rng.random(table.shape) < zeros) & (table < table.max(-1, keepdims=True)), 0.0, table)
+            table = np.where((rng.random(table.shape) < zeros)
+                             & (table < table.max(-1, keepdims=True)), 0.0, table)
             table = table / table.sum(-1, keepdims=True)
         nodes.append((f"v{i}", kind, parents, table))
         sizes[f"v{i}"] = states
@@ -130,9 +134,11 @@ def diagonal_mixture(k: int, d: int, scatter: str = "scale"):
             case "scale":  # no closed form: L-BFGS on pooled statistics
                 scale = sample("scale", dist.LogNormal(0.0, 1.0).expand([d]).to_event(1))
             case "variance":
-                scale = jnp.sqrt(sample("variance", dist.InverseGamma(2.0, 1.5).expand([d]).to_event(1)))
+                scale = jnp.sqrt(sample("variance",
+                                        dist.InverseGamma(2.0, 1.5).expand([d]).to_event(1)))
         # beside a variance, normal–inverse-gamma: the prior of the mean is in units of the scale
-        mean = sample("mean", dist.Normal(jnp.zeros(d), scale / 0.3 if scatter == "variance" else jnp.full(d, 5.0)).to_event(1))
+        mean = sample("mean", dist.Normal(jnp.zeros(d), scale / 0.3 if scatter == "variance"
+                                          else jnp.full(d, 5.0)).to_event(1))
     with probml.rows():
         z = sample("z", dist.Categorical(weights))
         sample("x", dist.Normal(mean[z], scale[z]).to_event(1))
@@ -145,11 +151,14 @@ def full_mixture(k: int, d: int, scatter: str = "covariance"):
         mean = sample("mean", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
         match scatter:
             case "covariance":
-                covariance = sample("covariance", dist.InverseWishart(concentration=d + 2.0, scale_matrix=jnp.eye(d)))
+                covariance = sample("covariance", dist.InverseWishart(concentration=d + 2.0,
+                                                                      scale_matrix=jnp.eye(d)))
             case "precision":
-                precision = sample("precision", dist.Wishart(concentration=d + 2.0, rate_matrix=jnp.eye(d)))
+                precision = sample("precision",
+                                   dist.Wishart(concentration=d + 2.0, rate_matrix=jnp.eye(d)))
             case "tril":
-                tril = sample("tril", dist.ImproperUniform(constraints.lower_cholesky, (k,), (d, d)))
+                tril = sample("tril",
+                              dist.ImproperUniform(constraints.lower_cholesky, (k,), (d, d)))
     with probml.rows():
         z = sample("z", dist.Categorical(weights))
         match scatter:
@@ -220,22 +229,27 @@ def blobs(n=ROWS, d=2, seed=0):
 
 @functools.lru_cache
 def mixture(name):
-    """A mixture of the table: (model, data, start, name and number of states of the hidden site)."""
+    """A mixture of the table: (model, data, start, name and number of states of the hidden
+    site)."""
     x, _ = blobs()
     rng = np.random.default_rng(1)
     k, d = 3, 2
-    start = {"weights": np.array([0.3, 0.4, 0.3]), "mean": np.array([[-2.0, 0.5], [0.5, 2.0], [2.0, -0.5]])}
+    start = {"weights": np.array([0.3, 0.4, 0.3]),
+             "mean": np.array([[-2.0, 0.5], [0.5, 2.0], [2.0, -0.5]])}
     eye = np.stack([np.eye(d)] * k)
     match name:
         case "scale" | "variance":
-            return diagonal_mixture(k, d, name), {"x": x}, {**start, name: np.ones((k, d))}, ("z", k)
+            return diagonal_mixture(k, d, name), {"x": x}, {**start, name: np.ones((k, d))}, ("z",
+                                                                                              k)
         case "covariance" | "precision" | "tril":
             return full_mixture(k, d, name), {"x": x}, {**start, name: eye}, ("z", k)
         case "mixed":
             z = rng.integers(2, size=ROWS)
             data = {
                 "colour": np.where(rng.random(ROWS) < 0.6, z, rng.integers(3, size=ROWS)),
-                "flags": (rng.random((ROWS, 2)) < np.array([[0.2, 0.7], [0.6, 0.3]])[z]).astype(int),
+                "flags": (rng.random((ROWS, 2)) < np.array([[0.2, 0.7], [0.6, 0.3]])[z]).astype(
+                    int
+                ),
                 "h": 3.0 * z + rng.normal(size=ROWS),
             }
             start = {
@@ -249,7 +263,8 @@ def mixture(name):
         case "regression":
             slope = np.array([[2.0, -1.0], [-1.0, 1.0]])
             z, x = rng.integers(2, size=ROWS), rng.normal(size=(ROWS, d))
-            data = {"x": x, "y": (x * slope[z]).sum(1) + np.array([1.0, -2.0])[z] + 0.5 * rng.normal(size=ROWS)}
+            data = {"x": x, "y": (x * slope[z]).sum(1) + np.array([1.0, -2.0])[z] + 0.5
+                    * rng.normal(size=ROWS)}
             start = {
                 "weights": np.array([0.5, 0.5]),
                 "beta": np.array([[1.0, -0.5], [-0.5, 0.5]]),
@@ -259,18 +274,21 @@ def mixture(name):
             return regression_mixture(k=2, d=d), data, start, ("z", 2)
         case "poisson":
             data = {"x": rng.poisson(np.array([2.0, 9.0])[rng.integers(2, size=ROWS)])}
-            return poisson_mixture(k=2), data, {"weights": np.array([0.5, 0.5]), "rate": np.array([3.0, 6.0])}, ("z", 2)
+            return poisson_mixture(k=2), data, {"weights": np.array([0.5, 0.5]),
+                                                "rate": np.array([3.0, 6.0])}, ("z", 2)
     raise KeyError(name)
 
 
-MIXTURES = ("scale", "variance", "covariance", "precision", "tril", "mixed", "regression", "poisson")
+MIXTURES = ("scale", "variance", "covariance", "precision", "tril", "mixed", "regression",
+            "poisson")
 
 
 # Densities by NumPyro's own handlers: nothing of probml but the function is used
 
 
 def enumerated(model, data, params, hidden):
-    """log p(data, params) with one site inside rows summed out by trying every state; data complete."""
+    """log p(data, params) with one site inside rows summed out by trying every state; data
+    complete."""
     site, states = hidden
     inputs = {name: jnp.asarray(data[name]) for name in model.inputs}
     seen = {name: jnp.asarray(value) for name, value in data.items() if name not in model.inputs}
@@ -282,7 +300,8 @@ def enumerated(model, data, params, hidden):
             model(rows=n, **inputs)
         sites = [s for s in trace.values() if s["type"] == "sample"]
         logs = {s["name"]: s["fn"].log_prob(s["value"]) for s in sites}
-        inside = [s["name"] for s in sites if any(frame.name == "rows" for frame in s["cond_indep_stack"])]
+        inside = [s["name"] for s in sites
+                  if any(frame.name == "rows" for frame in s["cond_indep_stack"])]
         rows.append(sum(logs[name] for name in inside))
         prior = sum(logs[name].sum() for name in logs if name not in inside)
     return jax.scipy.special.logsumexp(jnp.stack(rows), 0).sum() + prior
@@ -301,16 +320,20 @@ def _oracle(name):
     def oracle(params):
         maps = supports(params)
         free = {name: maps[name].inv(value) for name, value in params.items()}
-        return jax.value_and_grad(lambda u: enumerated(model, data, {name: maps[name](u[name]) for name in u}, hidden))(free)
+        return jax.value_and_grad(
+            lambda u: enumerated(model, data, {name: maps[name](u[name]) for name in u}, hidden)
+        )(free)
 
     return oracle
 
 
 def log_posterior(name, params):
-    """log p(data, params) of a mixture of the table, and its gradient along each parameter's constraint surface.
+    """log p(data, params) of a mixture of the table, and its gradient along each parameter's
+    constraint surface.
 
-    The directions are unconstrained ones, without a Jacobian: the gradient vanishes where the density in each
-    parameter's own coordinate is stationary.
+    The directions are unconstrained ones, without a Jacobian: the gradient vanishes where the
+    density in each parameter's own coordinate is stationary.
     """
-    value, gradient = _oracle(name)({name: jnp.asarray(value, float) for name, value in params.items()})
+    value, gradient = _oracle(name)({name: jnp.asarray(value, float)
+                                     for name, value in params.items()})
     return float(value), {name: np.asarray(slope) for name, slope in gradient.items()}

@@ -14,7 +14,8 @@ def _listen(event: str, duration: float, **_) -> None:
 
 @contextlib.contextmanager
 def counted():
-    """Yields a list that on leaving holds the names of the programs' lowerings and compilations made inside."""
+    """Yields a list that on leaving holds the names of the programs' lowerings and compilations
+    made inside."""
     start, found = len(_EVENTS), []
     try:
         yield found

@@ -1,4 +1,5 @@
-"""What every test stands on: float64, a compilation cache that outlives the run, and the shared reference data."""
+"""What every test stands on: float64, a compilation cache that outlives the run, and the shared
+reference data."""
 
 import os
 from pathlib import Path
@@ -7,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Through the environment, before JAX is imported: kernels and command lines that a test starts share the cache.
+# Through the environment, before JAX is imported: kernels and command lines that a test starts
+# share the cache.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
@@ -23,19 +25,23 @@ jax.config.update("jax_enable_x64", True)
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The reference data beside the checkout (../shared/data); the test is skipped where they are absent."""
+    """The reference data beside the checkout (../shared/data); the test is skipped where they are
+    absent."""
     path = ROOT.parent / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"the reference data are not there: {path}")
     return path
 
 
-MAPPINGS = 20_000  # of the 65,530 memory mappings that Linux allows a process; a compiled program holds several, and JAX keeps them all
+# of the 65,530 memory mappings that Linux allows a process; a compiled program holds several, and
+# JAX keeps them all
+MAPPINGS = 20_000
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs():
-    """After a module, let go of compiled programs before the process runs out of memory mappings and is killed."""
+    """After a module, let go of compiled programs before the process runs out of memory mappings
+    and is killed."""
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
@@ -43,7 +49,8 @@ def forget_programs():
 
 
 def pytest_collection_modifyitems(items):
-    """The longest test first, so that no worker is left with it at the end; what takes long to compile is slow."""
+    """The longest test first, so that no worker is left with it at the end; what takes long to
+    compile is slow."""
     left = set() if TIMES else long_tests()
     for item in items:
         if item.nodeid in left:

@@ -1,6 +1,8 @@
-"""Which tests are left to `make test-all`: those that took longer than LONG seconds where nothing was compiled yet, as measured.
+"""Which tests are left to `make test-all`: those that took longer than LONG seconds where nothing
+was compiled yet, as measured.
 
-`make times` measures them again, all but those marked slow by hand, on an empty cache, and rewrites long_tests.txt beside this file.
+`make times` measures them again, all but those marked slow by hand, on an empty cache, and rewrites
+long_tests.txt beside this file.
 """
 
 import sys

@@ -7,7 +7,8 @@ STANDARD_ERRORS = 4.0  # by which the moments of draws may be off
 
 
 def standard_errors(draws):
-    """Monte Carlo standard errors of the mean and of the standard deviation (delta method), draws (chains, n)."""
+    """Monte Carlo standard errors of the mean and of the standard deviation (delta method), draws
+    (chains, n)."""
     mean, deviation = draws.mean(), draws.std()
     squares = (draws - mean) ** 2
     of_mean = deviation / np.sqrt(effective_sample_size(draws))

@@ -21,7 +21,9 @@ def enumerate_factors(factors, sizes):
     for state in itertools.product(*(range(sizes[name]) for name in names)):
         value = dict(zip(names, state, strict=True))
         for log, scope in factors:
-            joint[(slice(None), *state)] += np.asarray(log, float)[(slice(None), *(value[name] for name in scope))]
+            joint[(slice(None), *state)] += np.asarray(log, float)[
+                (slice(None), *(value[name] for name in scope))
+            ]
     return joint
 
 
@@ -55,7 +57,8 @@ def posterior(joint, sizes, keep):
 
 
 def most_probable(joint, sizes):
-    """(log of the maximum (rows,), name -> state (rows,)); the first maximum in the order of `sizes`."""
+    """(log of the maximum (rows,), name -> state (rows,)); the first maximum in the order of
+    `sizes`."""
     flat = joint.reshape(joint.shape[0], -1)
     states = np.unravel_index(flat.argmax(1), joint.shape[1:])
     return flat.max(1), dict(zip(sizes, states, strict=True))

@@ -1,7 +1,9 @@
-"""The reference posteriors of posteriordb, each model written as a user would: the table that engines of posteriors are held against.
+"""The reference posteriors of posteriordb, each model written as a user would: the table that
+engines of posteriors are held against.
 
-A case says how the reference's data become those of the model, and how the model's parameters get the names of the reference:
-pieces as `beta[1]`, and what is computed from parameters, such as `theta` of eight schools.
+A case says how the reference's data become those of the model, and how the model's parameters get
+the names of the reference: pieces as `beta[1]`, and what is computed from parameters, such as
+`theta` of eight schools.
 """
 
 import functools
@@ -37,14 +39,16 @@ def half(distribution):
 
 
 class Ordered(dist.Distribution):
-    """Independent normals, given that they are positive and ascend; unnormalised, as a prior with a constraint is in Stan."""
+    """Independent normals, given that they are positive and ascend; unnormalised, as a prior with a
+    constraint is in Stan."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.positive_ordered_vector
     pytree_data_fields = ("loc", "scale")
 
     def __init__(self, loc, scale, *, validate_args=None):
-        self.loc, self.scale = jnp.broadcast_arrays(jnp.asarray(loc, float), jnp.asarray(scale, float))
+        self.loc, self.scale = jnp.broadcast_arrays(jnp.asarray(loc, float),
+                                                    jnp.asarray(scale, float))
         super().__init__(self.loc.shape[:-1], self.loc.shape[-1:], validate_args=validate_args)
 
     def log_prob(self, value):
@@ -99,7 +103,9 @@ def logistic_interaction(c_dist, c_arsenic):
     alpha = sample("alpha", flat())
     beta = sample("beta", flat(3))
     with probml.rows():
-        sample("switched", dist.Bernoulli(logits=alpha + beta[0] * c_dist + beta[1] * c_arsenic + beta[2] * c_dist * c_arsenic))
+        sample("switched", dist.Bernoulli(
+            logits=alpha + beta[0] * c_dist + beta[1] * c_arsenic + beta[2] * c_dist * c_arsenic
+        ))
 
 
 @probml.model
@@ -198,7 +204,9 @@ def seeds(plates: int, dish, x1, x2, total):
     with plate("dishes", plates):
         b = sample("b", dist.Normal(0, 1 / jnp.sqrt(tau)))
     with probml.rows():
-        sample("n", dist.Binomial(total, logits=alpha0 + alpha1 * x1 + alpha2 * x2 + alpha12 * x1 * x2 + b[dish]))
+        sample("n", dist.Binomial(
+            total, logits=alpha0 + alpha1 * x1 + alpha2 * x2 + alpha12 * x1 * x2 + b[dish]
+        ))
 
 
 # Mixtures and chains: what is discrete is unseen
@@ -257,12 +265,17 @@ def motorcycle_processes(frequencies, frequencies_sigma, basis, basis_sigma):
         scale = sample(f"sdgp{ending}_1", half(dist.StudentT(3, 0, 36)))
         length = sample(f"lscale{ending}_1", dist.InverseGamma(1.124909, 0.0177))
         z = sample(f"zgp{ending}_1", dist.Normal(0, 1).expand([len(frequencies)]).to_event(1))
-        # the root of the spectral density at once: the density underflows at long lengths, and the slope of √0 is infinite
-        root = scale * jnp.sqrt(jnp.sqrt(2 * jnp.pi) * length) * jnp.exp(-0.25 * (length * frequencies) ** 2)
+        # the root of the spectral density at once: the density underflows at long lengths, and the
+        # slope of √0 is infinite
+        root = scale * jnp.sqrt(jnp.sqrt(2 * jnp.pi) * length) * jnp.exp(
+            -0.25 * (length * frequencies) ** 2
+        )
         return basis @ (root * z)
 
     mean = sample("Intercept", dist.StudentT(3, -13, 36)) + process("", frequencies, basis)
-    log_scale = sample("Intercept_sigma", dist.StudentT(3, 0, 10)) + process("_sigma", frequencies_sigma, basis_sigma)
+    log_scale = sample("Intercept_sigma", dist.StudentT(3, 0, 10)) + process(
+        "_sigma", frequencies_sigma, basis_sigma
+    )
     with probml.rows():
         sample("y", dist.Normal(mean, jnp.exp(log_scale)))
 
@@ -276,14 +289,17 @@ def motorcycle_splines(x, z, x_sigma, z_sigma):
         return x @ b + z @ (scale * weights)
 
     mean = sample("Intercept", dist.StudentT(3, -13, 36)) + spline("", x, z)
-    log_scale = sample("Intercept_sigma", dist.StudentT(3, 0, 10)) + spline("_sigma", x_sigma, z_sigma)
+    log_scale = sample("Intercept_sigma", dist.StudentT(3, 0, 10)) + spline("_sigma", x_sigma,
+                                                                            z_sigma)
     with probml.rows():
         sample("y", dist.Normal(mean, jnp.exp(log_scale)))
 
 
 @probml.model
 def lotka_volterra(years: int, year):
-    theta = sample("theta", dist.TruncatedNormal(jnp.array([1, 0.05, 1, 0.05]), jnp.array([0.5, 0.05, 0.5, 0.05]), low=0).to_event(1))
+    theta = sample("theta", dist.TruncatedNormal(
+        jnp.array([1, 0.05, 1, 0.05]), jnp.array([0.5, 0.05, 0.5, 0.05]), low=0
+    ).to_event(1))
     z_init = sample("z_init", dist.LogNormal(jnp.log(10), 1).expand([2]).to_event(1))
     sigma = sample("sigma", dist.LogNormal(-1, 1).expand([2]).to_event(1))
 
@@ -291,7 +307,8 @@ def lotka_volterra(years: int, year):
         u, v = z
         return jnp.stack([(theta[0] - theta[1] * v) * u, (-theta[2] + theta[3] * u) * v])
 
-    z = odeint(change, z_init, jnp.arange(years, dtype=float), theta, rtol=1e-6, atol=1e-5, mxstep=1000)
+    z = odeint(change, z_init, jnp.arange(years, dtype=float), theta, rtol=1e-6, atol=1e-5,
+               mxstep=1000)
     with probml.rows():  # the year is a covariate
         sample("y", dist.LogNormal(jnp.log(z[year]), sigma).to_event(1))
 
@@ -300,7 +317,8 @@ def lotka_volterra(years: int, year):
 
 
 def pieces(params: Arrays, lead: int = 0) -> dict[str, np.ndarray]:
-    """Values by the names of Stan: `beta` of two cells is `beta[1]` and `beta[2]`; `lead` leading axes are those of draws."""
+    """Values by the names of Stan: `beta` of two cells is `beta[1]` and `beta[2]`; `lead` leading
+    axes are those of draws."""
     out = {}
     for name, value in params.items():
         value = np.asarray(value)
@@ -330,7 +348,8 @@ class Case:
         posterior: its name in posteriordb: data-model.
         model: from the reference's data to the bound model.
         data: from the reference's data to those of `fit`.
-        named: from parameters with one leading axis to values by the names of the reference (before they are cut in pieces).
+        named: from parameters with one leading axis to values by the names of the reference (before
+            they are cut in pieces).
         back: the inverse, from values by the names of the reference's log density to parameters.
     """
 
@@ -349,7 +368,9 @@ class Case:
         Args:
             folder: the shared data.
         """
-        reference = json.loads((folder / "posteriordb" / "reference" / f"{self.posterior}.json").read_text())
+        reference = json.loads(
+            (folder / "posteriordb" / "reference" / f"{self.posterior}.json").read_text()
+        )
         held = _data(folder / reference["data_file"])
         return self.model(held), self.data(held), reference
 
@@ -374,7 +395,8 @@ def regression(model: Any, y: Callable[[Arrays], Any], *terms: Callable[[Arrays]
 
     def data(d: Arrays) -> dict[str, Any]:
         columns = [np.asarray(term(d), float) for term in terms]
-        return {"x": np.stack([np.ones_like(columns[0]), *columns], 1), "y": np.asarray(y(d), float)}
+        return {"x": np.stack([np.ones_like(columns[0]), *columns], 1),
+                "y": np.asarray(y(d), float)}
 
     return lambda d: model(), data
 
@@ -431,7 +453,8 @@ def _mesquite(name: str, y: Callable[[Arrays], Any], *terms: Callable[[Arrays], 
 
 
 def _election(year: int) -> Case:
-    terms = [_the("real_ideo"), _the("race_adj"), _age(2), _age(3), _age(4), _the("educ1"), _the("gender"), _the("income")]
+    terms = [_the("real_ideo"), _the("race_adj"), _age(2), _age(3), _age(4), _the("educ1"),
+             _the("gender"), _the("income")]
     return Case(f"nes{year}-nes", *regression(linear_flat, _the("partyid7"), *terms))
 
 
@@ -440,7 +463,8 @@ def _both(d: Arrays) -> np.ndarray:
 
 
 CASES = [
-    Case("GLM_Poisson_Data-GLM_Poisson_model", lambda d: glm_poisson(), lambda d: {"year": d["year"], "C": d["C"]}),
+    Case("GLM_Poisson_Data-GLM_Poisson_model", lambda d: glm_poisson(),
+         lambda d: {"year": d["year"], "C": d["C"]}),
     Case(
         "arK-arK",
         lambda d: autoregression(),
@@ -453,11 +477,13 @@ CASES = [
         _rows_of_table,
         _table_of_rows,
     ),
-    Case("diamonds-diamonds", lambda d: diamonds(), lambda d: {"x": _centred(d["X"][:, 1:]), "y": d["Y"]}),
+    Case("diamonds-diamonds", lambda d: diamonds(),
+         lambda d: {"x": _centred(d["X"][:, 1:]), "y": d["Y"]}),
     Case(
         "dogs-dogs",
         lambda d: dogs(),
-        lambda d: {"avoided": _before(1 - d["y"]), "shocked": _before(d["y"]), "y": d["y"].reshape(-1)},
+        lambda d: {"avoided": _before(1 - d["y"]), "shocked": _before(d["y"]),
+                   "y": d["y"].reshape(-1)},
     ),
     Case(
         "dugongs_data-dugongs_model",
@@ -472,21 +498,27 @@ CASES = [
     Case(
         "eight_schools-eight_schools_noncentered",
         lambda d: eight_schools(len(d["y"])),
-        lambda d: {"school": np.arange(len(d["y"])), "sigma": d["sigma"].astype(float), "y": d["y"].astype(float)},
-        lambda d: {"theta": d["mu"][..., None] + d["tau"][..., None] * d["theta_trans"], "mu": d["mu"], "tau": d["tau"]},
+        lambda d: {"school": np.arange(len(d["y"])), "sigma": d["sigma"].astype(float),
+                   "y": d["y"].astype(float)},
+        lambda d: {"theta": d["mu"][..., None] + d["tau"][..., None] * d["theta_trans"],
+                   "mu": d["mu"], "tau": d["tau"]},
     ),
-    Case("gp_pois_regr-gp_regr", lambda d: gaussian_process(), lambda d: {"x": d["x"][None].astype(float), "y": d["y"][None]}),
-    Case("hmm_example-hmm_example", lambda d: hmm_example(), lambda d: {"y": d["y"][None]}, _rows_of_table, _table_of_rows),
+    Case("gp_pois_regr-gp_regr", lambda d: gaussian_process(),
+         lambda d: {"x": d["x"][None].astype(float), "y": d["y"][None]}),
+    Case("hmm_example-hmm_example", lambda d: hmm_example(), lambda d: {"y": d["y"][None]},
+         _rows_of_table, _table_of_rows),
     Case(
         "hudson_lynx_hare-lotka_volterra",
         lambda d: lotka_volterra(1 + len(d["ts"])),
-        lambda d: {"year": np.arange(1 + len(d["ts"])), "y": np.concatenate([d["y_init"][None], d["y"]])},
+        lambda d: {"year": np.arange(1 + len(d["ts"])),
+                   "y": np.concatenate([d["y_init"][None], d["y"]])},
     ),
     _kidscore("interaction", _the("mom_hs"), _the("mom_iq"), _both),
     _kidscore("momhs", _the("mom_hs")),
     _kidscore("momhsiq", _the("mom_hs"), _the("mom_iq")),
     _kidscore("momiq", _the("mom_iq")),
-    Case("low_dim_gauss_mix-low_dim_gauss_mix", lambda d: two_normals(), lambda d: {"y": d["y"]}, _ascending),
+    Case("low_dim_gauss_mix-low_dim_gauss_mix", lambda d: two_normals(), lambda d: {"y": d["y"]},
+         _ascending),
     Case(
         "mcycle_gp-accel_gp",
         lambda d: motorcycle_processes(d["slambda_1"][:, 0], d["slambda_sigma_1"][:, 0]),
@@ -495,7 +527,8 @@ CASES = [
     Case(
         "mcycle_splines-accel_splines",
         lambda d: motorcycle_splines(),
-        lambda d: {"x": d["Xs"], "z": d["Zs_1_1"], "x_sigma": d["Xs_sigma"], "z_sigma": d["Zs_sigma_1_1"], "y": d["Y"]},
+        lambda d: {"x": d["Xs"], "z": d["Zs_1_1"], "x_sigma": d["Xs_sigma"],
+                   "z_sigma": d["Zs_sigma_1_1"], "y": d["Y"]},
     ),
     _mesquite(
         "logmesquite",
@@ -503,10 +536,12 @@ CASES = [
         *(_log(name) for name in ("diam1", "diam2", "canopy_height", "total_height", "density")),
         _the("group"),
     ),
-    _mesquite("logmesquite_logva", _log("weight"), _log("diam1", "diam2", "canopy_height"), _log("diam1", "diam2"), _the("group")),
+    _mesquite("logmesquite_logva", _log("weight"), _log("diam1", "diam2", "canopy_height"),
+              _log("diam1", "diam2"), _the("group")),
     _mesquite("logmesquite_logvolume", _log("weight"), _log("diam1", "diam2", "canopy_height")),
     _mesquite(
-        "mesquite", _the("weight"), *(_the(name) for name in ("diam1", "diam2", "canopy_height", "total_height", "density", "group"))
+        "mesquite", _the("weight"), *(_the(name) for name in ("diam1", "diam2", "canopy_height",
+                                                              "total_height", "density", "group"))
     ),
     *map(_election, (1972, 1976, 1984, 1988, 1996)),
     Case(
@@ -517,13 +552,17 @@ CASES = [
     Case(
         "radon_mn-radon_variable_intercept_noncentered",
         lambda d: radon_counties(int(d["J"])),
-        lambda d: {"county": d["county_idx"] - 1, "floor": d["floor_measure"].astype(float), "log_radon": d["log_radon"]},
-        lambda d: {**d, "alpha": d["mu_alpha"][..., None] + d["sigma_alpha"][..., None] * d["alpha_raw"]},
+        lambda d: {"county": d["county_idx"] - 1, "floor": d["floor_measure"].astype(float),
+                   "log_radon": d["log_radon"]},
+        lambda d: {
+            **d, "alpha": d["mu_alpha"][..., None] + d["sigma_alpha"][..., None] * d["alpha_raw"]
+        },
     ),
     Case(
         "rats_data-rats_model",
         lambda d: rats(int(d["N"])),
-        lambda d: {"rat": d["rat"] - 1, "age": (d["x"] - d["xbar"]).astype(float), "weight": d["y"].astype(float)},
+        lambda d: {"rat": d["rat"] - 1, "age": (d["x"] - d["xbar"]).astype(float),
+                   "weight": d["y"].astype(float)},
     ),
     Case("sblrc-blr", lambda d: linear_normal(), lambda d: {"x": d["X"], "y": d["y"]}),
     Case(
@@ -537,11 +576,14 @@ CASES = [
             "n": d["n"],
         },
     ),
-    Case("sesame_data-sesame_one_pred_a", *regression(linear_flat, _the("watched"), _the("encouraged"))),
-    Case("wells_data-wells_dist", *regression(logistic_flat, lambda d: d["switched"], _the("dist"))),
+    Case("sesame_data-sesame_one_pred_a",
+         *regression(linear_flat, _the("watched"), _the("encouraged"))),
+    Case("wells_data-wells_dist",
+         *regression(logistic_flat, lambda d: d["switched"], _the("dist"))),
     Case(
         "wells_data-wells_interaction_c_model",
         lambda d: logistic_interaction(),
-        lambda d: {"c_dist": _centred(d["dist"]) / 100, "c_arsenic": _centred(d["arsenic"]), "switched": d["switched"]},
+        lambda d: {"c_dist": _centred(d["dist"]) / 100, "c_arsenic": _centred(d["arsenic"]),
+                   "switched": d["switched"]},
     ),
 ]

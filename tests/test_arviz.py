@@ -1,4 +1,5 @@
-"""Fits as arviz's InferenceData: names of axes, log-likelihoods with hidden sites summed out, replicated rows; refusals by name."""
+"""Fits as arviz's InferenceData: names of axes, log-likelihoods with hidden sites summed out,
+replicated rows; refusals by name."""
 
 import dataclasses
 import sys
@@ -69,8 +70,10 @@ def test_axes_are_named_by_plates_and_numbered_by_labels(exported):
     _, data = exported
     mean, x = data.posterior["mean"], data.posterior_predictive["x"]
     assert mean.dims == ("chain", "draw", "feature", "class")
-    assert mean.coords["class"].values.tolist() == ["high", "low"]  # z picks the slice of that plate
-    assert mean.coords["feature"].values.tolist() == [0, 1]  # and of no other, though it has as many members
+    # z picks the slice of that plate
+    assert mean.coords["class"].values.tolist() == ["high", "low"]
+    # and of no other, though it has as many members
+    assert mean.coords["feature"].values.tolist() == [0, 1]
     assert data.posterior["weights"].coords["weights_dim_0"].values.tolist() == ["high", "low"]
     assert x.dims == ("chain", "draw", "rows", "feature") and x.shape == (1, 1000, 14, 2)
     assert data.observed_data["x"].dims == ("rows", "feature")
@@ -79,9 +82,12 @@ def test_axes_are_named_by_plates_and_numbered_by_labels(exported):
 
 def test_draws_and_replicated_rows_are_those_of_the_posterior(exported, table):
     fit, data = exported
-    np.testing.assert_allclose(data.posterior["mean"].mean(("chain", "draw")), fit.params["mean"], atol=0.1)
-    replicated = data.posterior_predictive["x"].values[0]  # each draw of the means with its own rows, labels drawn too
-    expected = np.einsum("sfk,sk->sf", data.posterior["mean"].values[0], data.posterior["weights"].values[0])
+    np.testing.assert_allclose(data.posterior["mean"].mean(("chain", "draw")), fit.params["mean"],
+                               atol=0.1)
+    # each draw of the means with its own rows, labels drawn too
+    replicated = data.posterior_predictive["x"].values[0]
+    expected = np.einsum("sfk,sk->sf", data.posterior["mean"].values[0],
+                         data.posterior["weights"].values[0])
     slope = np.polyfit(expected[:, 0], replicated[:, :, 0].mean(1), 1)[0]
     assert abs(slope - 1) < 0.15
     np.testing.assert_array_equal(data.observed_data["x"], table["x"])
@@ -91,7 +97,8 @@ def test_seen_labels_enter_the_log_likelihood_of_a_row(exported, table):
     _, data = exported
     draw, code = 17, (table["z"] == "low").astype(int)
     at = {name: data.posterior[name].values[0, draw] for name in ("mean", "weights")}
-    expected = np.log(at["weights"][code]) + stats.norm(at["mean"][:, code].T, 1).logpdf(table["x"]).sum(1)
+    expected = np.log(at["weights"][code]) + stats.norm(at["mean"][:, code].T,
+                                                        1).logpdf(table["x"]).sum(1)
     np.testing.assert_allclose(data.log_likelihood["row"][0, draw], expected, rtol=1e-10)
 
 
@@ -109,8 +116,10 @@ def test_log_likelihoods_equal_enumeration_with_hidden_labels_and_holes():
     assert found.shape == (2, 3, 20)
     for c, d in np.ndindex(2, 3):
         at = {name: value[c, d] for name, value in draws.items()}
-        cells = np.where(np.isnan(x)[:, None], 0.0, stats.norm(at["mean"], at["scale"]).logpdf(x[:, None]))
-        joint = oracles.enumerate_factors([(np.log(at["weights"])[None], ("z",)), (cells, ("z",))], {"z": 3})
+        cells = np.where(np.isnan(x)[:, None], 0.0,
+                         stats.norm(at["mean"], at["scale"]).logpdf(x[:, None]))
+        joint = oracles.enumerate_factors([(np.log(at["weights"])[None], ("z",)), (cells, ("z",))],
+                                          {"z": 3})
         np.testing.assert_allclose(found[c, d], oracles.evidence(joint), atol=1e-12)
 
 
@@ -126,9 +135,11 @@ def test_rows_are_independent_given_a_draw_of_a_discrete_site_outside_them():
 def test_sampler_statistics_have_arvizs_names(exported, table):
     fit, _ = exported
     rng = np.random.default_rng(2)
-    values = {name: np.stack([value] * 6).reshape(2, 3, *value.shape) for name, value in fit.params.items()}
+    values = {name: np.stack([value] * 6).reshape(2, 3, *value.shape)
+              for name, value in fit.params.items()}
     steps = np.array([[1, 3, 7], [15, 3, 3]])
-    said = {"log_density": rng.normal(size=(2, 3)), "diverging": steps > 7, "steps": steps, "accept": rng.random((2, 3))}
+    said = {"log_density": rng.normal(size=(2, 3)), "diverging": steps > 7, "steps": steps,
+            "accept": rng.random((2, 3))}
     data = dataclasses.replace(fit, closed=None, drawn=Draws(values, None, said)).to_arviz(table)
     assert data.posterior["mean"].shape == (2, 3, 2, 2)
     assert set(data.sample_stats) == {"lp", "diverging", "n_steps", "tree_depth", "acceptance_rate"}
@@ -161,7 +172,8 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [probml.NUTS(draws=600, warmup=300, chains=2), probml.SVI(steps=500), probml.Laplace()])
+@pytest.mark.parametrize("engine", [probml.NUTS(draws=600, warmup=300, chains=2),
+                                    probml.SVI(steps=500), probml.Laplace()])
 def test_every_posterior_engine_exports_what_it_has(engine):
     x = np.concatenate([np.random.default_rng(3).normal(m, 1, 30) for m in (-3, 3)])
     fit = mixture(k=2).fit({"x": x}, engine)
@@ -169,4 +181,5 @@ def test_every_posterior_engine_exports_what_it_has(engine):
     assert data.posterior["mean"].dims == ("chain", "draw", "component")
     assert data.posterior_predictive["x"].shape == (*data.posterior["mean"].shape[:2], 60)
     assert ("sample_stats" in data.groups()) == isinstance(engine, probml.NUTS)
-    np.testing.assert_allclose(data.log_likelihood["x"].values.mean((0, 1)).sum(), fit.log_prob({"x": x}).sum(), atol=8)
+    np.testing.assert_allclose(data.log_likelihood["x"].values.mean((0, 1)).sum(),
+                               fit.log_prob({"x": x}).sum(), atol=8)

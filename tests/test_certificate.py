@@ -1,4 +1,5 @@
-"""The certificate accepts what is right, rejects what is broken and says how; nothing that cannot be certified gets one."""
+"""The certificate accepts what is right, rejects what is broken and says how; nothing that cannot
+be certified gets one."""
 
 import dataclasses
 
@@ -92,7 +93,8 @@ def hidden_markov(k: int):
 
 @dataclasses.dataclass(frozen=True)
 class Squeezed:
-    """A user's engine: the exact posterior of a regression, its draws drawn together or moved; every so-many-th fit fails."""
+    """A user's engine: the exact posterior of a regression, its draws drawn together or moved;
+    every so-many-th fit fails."""
 
     spread: float = 1.0
     shift: float = 0.0
@@ -109,7 +111,8 @@ class Squeezed:
         noise = np.random.default_rng(seed).normal(size=(99, 2)) @ np.linalg.cholesky(covariance).T
         sd = np.sqrt(np.diag(covariance))
         beta = covariance @ x.T @ y / 0.25 + self.spread * noise + self.shift * sd
-        return Outcome({}, np.zeros(1), Status.APPROXIMATED, 1, belief=Draws({"beta": beta[None]}, None, {}))
+        return Outcome({}, np.zeros(1), Status.APPROXIMATED, 1,
+                       belief=Draws({"beta": beta[None]}, None, {}))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +126,8 @@ def right(x):
 
 
 def test_a_right_model_passes_and_every_parameter_is_named(right):
-    assert right.passed and right.engine == "Exact()" and right.simulations == 200 and right.rows == 12
+    assert (right.passed and right.engine == "Exact()" and right.simulations == 200
+            and right.rows == 12)
     assert list(right.table.index) == ["beta[0]", "beta[1]", "log likelihood"]
     assert "beta[1]" in str(right) and "passed" in str(right)
     assert (np.abs(right.table[["50%", "80%", "90%"]] - [0.5, 0.8, 0.9]) < 0.12).all(axis=None)
@@ -145,31 +149,38 @@ def test_a_model_that_did_not_make_the_rows_is_rejected(x):
 def test_labels_seen_in_part_of_the_rows_are_counted_in_the_prior_predictive():
     names = np.array(["low", "high"])[np.arange(30) % 2].astype(object)
     report = labelled(k=2).check({"z": names, "x": np.zeros(30)}, simulations=100)
-    assert report.passed and {"weights[0]", "weights[1]", "mean[0]", "mean[1]"} < set(report.table.index)
+    assert report.passed and {"weights[0]", "weights[1]", "mean[0]",
+                              "mean[1]"} < set(report.table.index)
     shown = report.prior_predictive
     assert list(shown.index) == ["z = high", "z = low", "x"] and shown.loc["z = low", "data"] == 0.5
-    assert abs(shown.loc["z = low", "mean"] - 0.5) < 0.1 and abs(shown.loc["x", "sd"] - 5**0.5) < 0.4
+    assert abs(shown.loc["z = low", "mean"] - 0.5) < 0.1 and abs(
+        shown.loc["x", "sd"] - 5**0.5
+    ) < 0.4
 
 
 @pytest.mark.slow
 def test_classes_thousands_of_spreads_apart_are_certified():
     from probml.models import naive_bayes
 
-    report = naive_bayes(classes=2, features={"a": "normal"}, target="s").check({"a": np.zeros(50), "s": np.arange(50) % 2})
+    report = naive_bayes(classes=2, features={"a": "normal"},
+                         target="s").check({"a": np.zeros(50), "s": np.arange(50) % 2})
     assert report.passed and not report.failures, str(report)
 
 
 def test_broken_engines_are_rejected_and_the_report_says_how(x):
     assert regression().check({"x": x}, Squeezed(), simulations=120).passed
     narrow = regression().check({"x": x}, Squeezed(spread=0.4), simulations=120)
-    assert narrow.rejected["beta[1]"] == "the posterior is too narrow" and narrow.table.loc["beta[1]", "90%"] < 0.7
+    assert narrow.rejected["beta[1]"] == "the posterior is too narrow" and narrow.table.loc[
+        "beta[1]", "90%"
+    ] < 0.7
     high = regression().check({"x": x}, Squeezed(shift=1.0), simulations=120)
     assert high.rejected["beta[0]"] == "the posterior lies too high"
 
 
 def test_failures_are_told_and_too_many_of_them_do_not_pass(x):
     report = regression().check({"x": x}, Squeezed(failing=7), simulations=60, seed=1)
-    assert len(report.failures) == 8 and report.simulations == 60 and not report.rejected and not report.passed
+    assert (len(report.failures) == 8 and report.simulations == 60 and not report.rejected
+            and not report.passed)
     assert "8 simulations failed, the first of them with: no luck" in str(report)
     with pytest.raises(probml.Refusal, match="no luck"):
         regression().check({"x": x}, Squeezed(failing=1))
@@ -177,11 +188,14 @@ def test_failures_are_told_and_too_many_of_them_do_not_pass(x):
 
 def test_ranks_of_exchangeable_states_do_not_depend_on_their_numbers():
     rng = np.random.default_rng(0)
-    values = {"weights": rng.dirichlet([1, 1, 1], 5), "mean": rng.normal(size=(5, 3)), "transition": rng.dirichlet([1, 1, 1], (5, 3))}
+    values = {"weights": rng.dirichlet([1, 1, 1], 5), "mean": rng.normal(size=(5, 3)),
+              "transition": rng.dirichlet([1, 1, 1], (5, 3))}
     found = Exchange("z", 3, (("weights", (0,)), ("mean", (0,)), ("transition", (0, 1))))
-    structure = type("Structure", (), {"sites": {n: type("Site", (), {"domain": "real"}) for n in values}})
+    structure = type("Structure", (),
+                     {"sites": {n: type("Site", (), {"domain": "real"}) for n in values}})
     order = np.array([2, 0, 1])
-    one, other = (certificate.quantities(structure, [found], v) for v in (values, found.permuted(values, order, 1)))
+    one, other = (certificate.quantities(structure, [found], v)
+                  for v in (values, found.permuted(values, order, 1)))
     assert len(one) == 3 + 3 + 9 and "mean[sorted 0]" in one and "transition[stay 2]" in one
     for name in one:
         np.testing.assert_allclose(one[name], other[name], err_msg=name)
@@ -197,10 +211,12 @@ def test_what_cannot_be_certified_is_refused_by_name(x):
         (lambda: improper().check(), "check needs rows"),
         (lambda: improper().check(20, rows=30), "once"),
         (lambda: improper().check(rows=0), "rows=0"),
-        (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}), "'z' is given as likelihoods"),
+        (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}),
+         "'z' is given as likelihoods"),
         (lambda: mixture(k=2).check(20, probml.Exact()), "site 'z'"),
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
-        (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()), "no parameter"),
+        (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),
+         "no parameter"),
         (lambda: regression().check({"x": x}, simulator=3), "expected a Model"),
     ):
         with pytest.raises(probml.ModelError, match=words):
@@ -254,7 +270,8 @@ def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
         covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(2) / 4)
         sd = np.sqrt(np.diag(covariance))
         assert values["beta"].shape == (400, 2)
-        np.testing.assert_allclose(values["beta"].mean(0), covariance @ x.T @ y / 0.25, atol=0.3 * sd.max())
+        np.testing.assert_allclose(values["beta"].mean(0), covariance @ x.T @ y / 0.25,
+                                   atol=0.3 * sd.max())
         np.testing.assert_allclose(values["beta"].std(0), sd, rtol=0.2)
 
 

@@ -1,4 +1,5 @@
-"""What a chain is not: every refusal names what, where, expected and got, before anything is compiled; and MarkovChain under NumPyro."""
+"""What a chain is not: every refusal names what, where, expected and got, before anything is
+compiled; and MarkovChain under NumPyro."""
 
 import itertools
 
@@ -32,20 +33,31 @@ def held(x):
 
 
 def smoothed(x):
-    return jax.lax.scan(lambda c, v: (0.5 * c + v, c), jnp.zeros(x.shape[:-1]), jnp.moveaxis(x, -1, 0))[1].T
+    return jax.lax.scan(lambda c, v: (0.5 * c + v, c), jnp.zeros(x.shape[:-1]),
+                        jnp.moveaxis(x, -1, 0))[1].T
 
 
 LOOKS = {
-    "on other steps through 'cumsum'": lambda mean, z: dist.Normal(jnp.cumsum(mean[z], -1), 1.0).to_event(1),
+    "on other steps through 'cumsum'": lambda mean, z: dist.Normal(jnp.cumsum(mean[z], -1),
+                                                                   1.0).to_event(1),
     "on other steps": lambda mean, z: dist.Normal(jnp.roll(mean[z], 1, -1), 1.0).to_event(1),
-    "number of the step": lambda mean, z: dist.Normal(mean[z] + jnp.arange(z.shape[-1]), 1.0).to_event(1),
-    "number of the step, held by a call": lambda mean, z: dist.Normal(held(mean[z]), 1.0).to_event(1),
-    "on how many steps there are": lambda mean, z: dist.Normal(mean[z] / z.shape[-1], 1.0).to_event(1),
-    "on other steps through 'fft'": lambda mean, z: dist.Normal(jnp.abs(jnp.fft.fft(mean[z])), 1.0).to_event(1),
-    "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(1),
+    "number of the step": lambda mean, z: dist.Normal(mean[z] + jnp.arange(z.shape[-1]),
+                                                      1.0).to_event(1),
+    "number of the step, held by a call": lambda mean, z: dist.Normal(held(mean[z]), 1.0).to_event(
+        1
+    ),
+    "on how many steps there are": lambda mean, z: dist.Normal(mean[z] / z.shape[-1], 1.0).to_event(
+        1
+    ),
+    "on other steps through 'fft'": lambda mean, z: dist.Normal(jnp.abs(jnp.fft.fft(mean[z])),
+                                                                1.0).to_event(1),
+    "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
+        1
+    ),
     "its own step only": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
     r"\.to_event\(1\)": lambda mean, z: dist.Normal(mean[z], 1.0),
-    "first event axis": lambda mean, z: dist.Normal(jnp.stack([mean[z], mean[z]], -2), 1.0).to_event(2),
+    "first event axis": lambda mean, z: dist.Normal(jnp.stack([mean[z], mean[z]], -2),
+                                                    1.0).to_event(2),
 }
 
 
@@ -100,25 +112,35 @@ def lopsided():
 
 BAD = {
     "whole number in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
-    r"'roll' has the wrong shape: it has 2 steps, the model's chains have 3": lambda: steady(3).at({}).log_prob({"roll": [[1, 0]]}),
+    r"'roll' has the wrong shape: it has 2 steps, the model's chains have 3": lambda: steady(
+        3
+    ).at({}).log_prob({"roll": [[1, 0]]}),
     "sequence 1 is empty": lambda: loose().at({}).log_prob({"y": [np.ones(3), np.ones(0)]}),
-    r"sequence 1 has the shape \(2, 2\)": lambda: loose().at({}).log_prob({"y": [np.ones((3, 1)), np.ones((2, 2))]}),
-    "'z' has the wrong shape: it has 2 steps": lambda: loose().at({}).log_prob({"y": np.ones((1, 3)), "z": np.ones((1, 2))}),
+    r"sequence 1 has the shape \(2, 2\)": lambda: loose().at({}).log_prob(
+        {"y": [np.ones((3, 1)), np.ones((2, 2))]}
+    ),
+    "'z' has the wrong shape: it has 2 steps": lambda: loose().at({}).log_prob(
+        {"y": np.ones((1, 3)), "z": np.ones((1, 2))}
+    ),
     "number of steps is unknown": lambda: loose().at({}).simulate(rows=2),
     "every cell": lambda: loose().fit({"y": np.full((2, 3), np.nan)}),
     "inside rows": lambda: outside().at({}),
     "no other plate": lambda: plated().at({}),
     r"lengths \[3, 4\]": lambda: unlike().at({}),
     r"transition row \[0\] is no distribution": lambda: lopsided().at({}),
-    "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z", given="before"),
+    "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z",
+                                                           given="before"),
     r"forecast\(steps=0\)": lambda: loose().at({}).forecast({"y": np.ones((1, 3))}, 0),
     "without a stated length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
     "expected a MarkovChain": lambda: loose().at({}).pairs({"y": np.ones((1, 3))}, "y"),
     r"steps=0": lambda: probml.MarkovChain(HALF, MOVES, 0),
     r"transition must end in \(2, 2\)": lambda: probml.MarkovChain(HALF, jnp.ones((3, 3)) / 3, 4),
-    "inhomogeneous": lambda: probml.MarkovChain(HALF, jnp.broadcast_to(MOVES, (3, 2, 2)), 4, inhomogeneous=True),
+    "inhomogeneous": lambda: probml.MarkovChain(HALF, jnp.broadcast_to(MOVES, (3, 2, 2)), 4,
+                                                inhomogeneous=True),
     "length of a MarkovChain is unknown": lambda: probml.MarkovChain(HALF, MOVES),
-    "cannot hold sequences": lambda: loose().at({}).log_prob(__import__("pandas").DataFrame({"y": [1.0, 2.0]})),
+    "cannot hold sequences": lambda: loose().at({}).log_prob(
+        __import__("pandas").DataFrame({"y": [1.0, 2.0]})
+    ),
 }
 
 
@@ -132,7 +154,9 @@ def test_a_state_never_reached_and_a_sequence_never_seen_are_no_trouble():
     @probml.model
     def closed():
         with probml.rows():
-            z = sample("z", probml.MarkovChain(jnp.array([1.0, 0, 0]), jnp.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.0]])))
+            z = sample("z", probml.MarkovChain(
+                jnp.array([1.0, 0, 0]), jnp.array([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1.0]])
+            ))
             sample("y", dist.Normal(jnp.array([0.0, 3.0, 9.0])[z], 1.0).to_event(1))
 
     data = {"y": np.array([[9, 9, 9, 9], [np.nan] * 4])}  # integers are numbers
@@ -149,12 +173,15 @@ def test_markov_chain_is_a_numpyro_distribution():
     np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-6)
     drawn = np.asarray(chain.sample(key, (20_000,))) @ [4, 2, 1]
     assert np.abs(np.bincount(drawn, minlength=8) / 20_000 - p).max() < 0.015
-    many = probml.MarkovChain(jnp.stack([HALF, HALF]), jnp.broadcast_to(MOVES, (2, 5, 2, 2)), 5, inhomogeneous=True)
-    assert many.batch_shape == (2,) and many.event_shape == (5,) and many.sample(key, (7,)).shape == (7, 2, 5)
+    many = probml.MarkovChain(jnp.stack([HALF, HALF]), jnp.broadcast_to(MOVES, (2, 5, 2, 2)), 5,
+                              inhomogeneous=True)
+    assert (many.batch_shape == (2,) and many.event_shape == (5,)
+            and many.sample(key, (7,)).shape == (7, 2, 5))
     same = probml.MarkovChain(HALF, MOVES, 5)
     z = many.sample(key, (7,))
     np.testing.assert_allclose(many.log_prob(z), same.log_prob(z), rtol=1e-6)
-    assert chain.expand((4,)).sample(key).shape == (4, 3) and chain.support(paths).all() and not chain.support(paths + 1).all()
+    assert (chain.expand((4,)).sample(key).shape == (4, 3) and chain.support(paths).all()
+            and not chain.support(paths + 1).all())
     again = jax.tree.unflatten(*reversed(jax.tree.flatten(chain)))
     assert again.event_shape == (3,) and again.steps == 3
     with handlers.seed(rng_seed=1), handlers.trace() as found:

@@ -1,4 +1,5 @@
-"""Elimination along time, on arrays: against enumeration of every path, cut into any number of blocks, joined in turn or associatively."""
+"""Elimination along time, on arrays: against enumeration of every path, cut into any number of
+blocks, joined in turn or associatively."""
 
 import functools
 import itertools
@@ -12,11 +13,13 @@ from probml.elimination import chain_paths, chains
 from probml.elimination.chain_arithmetic import Chain
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3
-WAYS = [(1, False, False), (3, False, False), (6, True, False), (1, False, True)]  # blocks, parallel, wide
+# blocks, parallel, wide
+WAYS = [(1, False, False), (3, False, False), (6, True, False), (1, False, True)]
 
 
 def enumerate_paths(initial, transition, emission):
-    """log evidence, state and pair marginals, the best path and its log weight, and the probability of every path."""
+    """log evidence, state and pair marginals, the best path and its log weight, and the probability
+    of every path."""
     steps, k = emission.shape
     paths = np.indices((k,) * steps).reshape(steps, -1).T
     logs = initial[paths[:, 0]] + emission[np.arange(steps), paths].sum(1)
@@ -33,14 +36,16 @@ def lanes(array, blocks):
     """(rows, steps, ...) → (L, ..., M)."""
     rows, steps = array.shape[:2]
     array = np.moveaxis(array.reshape(rows, blocks, steps // blocks, *array.shape[2:]), 2, 0)
-    return jnp.asarray(np.moveaxis(array.reshape(steps // blocks, rows * blocks, *array.shape[3:]), 1, -1))
+    return jnp.asarray(np.moveaxis(array.reshape(steps // blocks, rows * blocks, *array.shape[3:]),
+                                   1, -1))
 
 
 def back(states, blocks):
     """(L, G, M) → (rows, steps, G)."""
     states = np.asarray(states)
     length, outer, m = states.shape
-    return states.reshape(length, outer, m // blocks, blocks).transpose(2, 3, 0, 1).reshape(m // blocks, length * blocks, outer)
+    return states.reshape(length, outer, m // blocks,
+                          blocks).transpose(2, 3, 0, 1).reshape(m // blocks, length * blocks, outer)
 
 
 @functools.cache
@@ -65,7 +70,8 @@ def problem(varying, ragged):
 def truth(varying, ragged):
     initial, transition, emission, lengths = problem(varying, ragged)
     cells = [(row, g) for row in range(ROWS) for g in range(OUTER) if lengths[row]]
-    return {(r, g): enumerate_paths(initial[r, g], transition[r, :, g], emission[r, : lengths[r], g]) for r, g in cells}
+    return {(r, g): enumerate_paths(initial[r, g], transition[r, :, g],
+                                    emission[r, : lengths[r], g]) for r, g in cells}
 
 
 def chain(initial, transition, emission, lengths, varying, blocks):
@@ -77,13 +83,15 @@ def chain(initial, transition, emission, lengths, varying, blocks):
 @pytest.mark.parametrize("varying", [False, True])
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize(("blocks", "parallel", "wide"), WAYS)
-def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragged, blocks, parallel, wide):
+def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragged, blocks,
+                                                                   parallel, wide):
     initial, transition, emission, lengths = problem(varying, ragged)
     held = chain(initial, transition, emission, lengths, varying, blocks)
     share = np.random.default_rng(5).random((OUTER, ROWS))
 
     def total(initial, transition, emission):
-        log = chains.evidence(Chain(initial, transition, emission, held.alive), blocks, parallel, wide)
+        log = chains.evidence(Chain(initial, transition, emission, held.alive), blocks, parallel,
+                              wide)
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
@@ -93,11 +101,13 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return slopes, log, chain_paths.maximise(held, blocks, parallel, wide), jax.value_and_grad(hardest)(held.emission)
+        return (slopes, log, chain_paths.maximise(held, blocks, parallel, wide),
+                jax.value_and_grad(hardest)(held.emission))
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
     states, one_hot = back(states, blocks), np.asarray(one_hot)
-    first, pairs, each = np.zeros((OUTER, STATES, ROWS)), np.zeros((*transition.shape,)), np.zeros(emission.shape)
+    first, pairs, each = (np.zeros((OUTER, STATES, ROWS)), np.zeros((*transition.shape,)),
+                          np.zeros(emission.shape))
     total_best = 0.0
     for row, g in itertools.product(range(ROWS), range(OUTER)):
         n = lengths[row]
@@ -123,27 +133,36 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
 @pytest.mark.parametrize(("blocks", "parallel", "wide"), WAYS)
 def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
     random = np.random.default_rng(8)
-    initial, transition = np.log(random.dirichlet(np.ones(STATES))), np.log(random.dirichlet(np.ones(STATES), STATES))
+    initial, transition = (np.log(random.dirichlet(np.ones(STATES))),
+                           np.log(random.dirichlet(np.ones(STATES), STATES)))
     emission, draws = random.normal(size=(STEPS, STATES)), 20_000
     moves = np.broadcast_to(transition, (STEPS, STATES, STATES))
     every = np.broadcast_to(emission[None, :, None], (draws, STEPS, 1, STATES))
     held = Chain(
-        jnp.asarray(initial)[None, :, None], jnp.asarray(transition)[None, None, :, :, None], lanes(every, blocks), None
+        jnp.asarray(initial)[None, :, None], jnp.asarray(transition)[None, None, :, :, None],
+        lanes(every, blocks), None
     )
     one = held._replace(emission=held.emission[..., :blocks])
-    predicted, filtered, before = jax.jit(lambda c: chain_paths.filtered(c, blocks, parallel, wide))(one)
+    predicted, filtered, before = jax.jit(
+        lambda c: chain_paths.filtered(c, blocks, parallel, wide)
+    )(one)
     for t in range(STEPS):
         block, step = divmod(t, STEPS // blocks)
         blind = np.where(np.arange(t + 1)[:, None] == t, 0.0, emission[: t + 1])
         log, state, *_ = enumerate_paths(initial, moves, blind)
         np.testing.assert_allclose(predicted[step, 0, :, block], state[-1], atol=1e-12)
         np.testing.assert_allclose(before[step, 0, block], log, atol=1e-10)
-        np.testing.assert_allclose(filtered[step, 0, :, block], enumerate_paths(initial, moves, emission[: t + 1])[1][-1], atol=1e-12)
-    _, states = jax.jit(lambda c: chain_paths.draw(c, jax.random.key(1), blocks, parallel, wide))(held)
+        np.testing.assert_allclose(filtered[step, 0, :, block],
+                                   enumerate_paths(initial, moves, emission[: t + 1])[1][-1],
+                                   atol=1e-12)
+    _, states = jax.jit(lambda c: chain_paths.draw(c, jax.random.key(1), blocks, parallel,
+                                                   wide))(held)
     codes = back(states, blocks)[..., 0] @ STATES ** np.arange(STEPS)[::-1]
-    share, q = np.bincount(codes, minlength=STATES**STEPS) / draws, enumerate_paths(initial, moves, emission)[-1]
+    share, q = np.bincount(codes, minlength=STATES**STEPS) / draws, enumerate_paths(initial, moves,
+                                                                                    emission)[-1]
     error = np.abs(share - q).sum()
-    assert error < 1.3 * np.sqrt(2 / np.pi * q / draws).sum()  # the expected error of a multinomial sample
+    # the expected error of a multinomial sample
+    assert error < 1.3 * np.sqrt(2 / np.pi * q / draws).sum()
 
 
 @pytest.mark.slow
@@ -154,7 +173,8 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
         transition = np.log(stay * np.eye(k) + (1 - stay) / k)
     emission = random.normal(size=(1, steps, 1, k)) * (0.01 if stay == 1 else 1)
     found = {}
-    ways = [(np.float64, 1, False), (np.float64, 64, False), (np.float64, 64, True), (np.float32, 64, False)]
+    ways = [(np.float64, 1, False), (np.float64, 64, False), (np.float64, 64, True),
+            (np.float32, 64, False)]
     for precision, blocks, parallel in ways if stay < 1 else ways[:2]:
         held = Chain(
             jnp.full((1, k, 1), -np.log(k), precision),
@@ -165,10 +185,13 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
 
         @jax.jit
         def both(c, b=blocks, p=parallel):
-            return jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c), chain_paths.maximise(c, b, p)
+            return (jax.value_and_grad(lambda c: chains.evidence(c, b, p).sum())(c),
+                    chain_paths.maximise(c, b, p))
 
         (value, slope), (_, states) = both(held)
-        found[precision, blocks, parallel] = float(value), np.asarray(slope.transition[0, 0, ..., 0], float), back(states, blocks)
+        found[precision, blocks, parallel] = (
+            float(value), np.asarray(slope.transition[0, 0, ..., 0], float), back(states, blocks)
+        )
     truth = found[np.float64, 1, False]
     for (precision, *_), (value, pairs, states) in found.items():
         slack = 1e-10 if precision is np.float64 else 1e-3
@@ -179,14 +202,17 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
 
 
 def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
-    moves = np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])  # left to right: a state once left is never entered again
+    # left to right: a state once left is never entered again
+    moves = np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]])
     y = np.array([0.0, 0.1, 90.0, 5.0, 0.2, 5.0, 10.0, -60.0, 10.0, 9.0])
     emission = -0.5 * ((y[:, None] - np.array([0.0, 5.0, 10.0])) / 0.3) ** 2
     with np.errstate(divide="ignore"):
         initial, transition = np.log(np.array([1.0, 0, 0])), np.log(moves)
     want = enumerate_paths(initial, np.broadcast_to(transition, (10, 3, 3)), emission)
     for precision, slack in ((np.float32, 1e-4), (np.float64, 1e-12)):
-        held = Chain(*(jnp.asarray(a, precision) for a in (initial[None, :, None], transition[None, None, :, :, None])), None, None)
+        held = Chain(*(jnp.asarray(
+            a, precision
+        ) for a in (initial[None, :, None], transition[None, None, :, :, None])), None, None)
         held = held._replace(emission=jnp.asarray(emission, precision)[:, None, :, None])
         value, slope = jax.value_and_grad(lambda c: chains.evidence(c, 1, False, True).sum())(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)

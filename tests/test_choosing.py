@@ -1,4 +1,5 @@
-"""Several numbers of components in one program: the fits are those of one by one, the table is the textbook's."""
+"""Several numbers of components in one program: the fits are those of one by one, the table is the
+textbook's."""
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ X = load_iris().data
 
 @pytest.fixture(scope="module")
 def face():
-    return GaussianMixture(range(1, 6), n_init=5, random_state=0, prior=False, tol=1e-8, max_iter=2000).fit(X)
+    return GaussianMixture(range(1, 6), n_init=5, random_state=0, prior=False, tol=1e-8,
+                           max_iter=2000).fit(X)
 
 
 def test_the_table_is_made_of_each_fits_own_numbers(face):
@@ -32,7 +34,8 @@ def test_the_table_is_made_of_each_fits_own_numbers(face):
 
 
 def test_the_best_by_bic_is_kept_and_answers(face):
-    assert face.n_components_ == 2 and face.means_.shape == (2, 4)  # as mclust and scikit-learn find on iris
+    # as mclust and scikit-learn find on iris
+    assert face.n_components_ == 2 and face.means_.shape == (2, 4)
     np.testing.assert_allclose(face.bic(X), face.table_.bic.min())
     assert set(face.predict(X)) == {0, 1}
     with pytest.raises(probml.ModelError, match="criterion"):
@@ -41,10 +44,12 @@ def test_the_best_by_bic_is_kept_and_answers(face):
 
 @pytest.mark.slow
 def test_a_masked_model_stops_where_the_smaller_one_does(face):
-    """EM from the end of the grid's fit, in the model of that size alone, has nothing left to gain."""
+    """EM from the end of the grid's fit, in the model of that size alone, has nothing left to
+    gain."""
     for k in (2, 3):
         fit = face.fits_[k]
-        again = gaussian_mixture(k, 4).fit({"x": X}, probml.EM(prior=False, tolerance=1e-8), start=fit.params)
+        again = gaussian_mixture(k, 4).fit({"x": X}, probml.EM(prior=False, tolerance=1e-8),
+                                           start=fit.params)
         assert abs(again.history[-1] - fit.history[-1]) < 1e-3
         assert again.history[0] == pytest.approx(fit.history[-1], abs=1e-6)
 
@@ -65,8 +70,10 @@ def test_the_posterior_mode_is_found_by_the_same_program():
 def test_unseen_cells_and_weights_go_with_it():
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     weights = np.random.default_rng(1).integers(1, 3, 150)
-    face = GaussianMixture([1, 2], covariance_type="diag", n_init=2).fit(holes, sample_weight=weights)
-    twice = GaussianMixture([1, 2], covariance_type="diag", n_init=2).fit(np.repeat(holes, weights, 0))
+    face = GaussianMixture([1, 2], covariance_type="diag", n_init=2).fit(holes,
+                                                                         sample_weight=weights)
+    twice = GaussianMixture([1, 2], covariance_type="diag",
+                            n_init=2).fit(np.repeat(holes, weights, 0))
     np.testing.assert_allclose(face.table_.loglik[0], twice.table_.loglik[0], rtol=1e-6)
     np.testing.assert_allclose(face.table_.bic[0], twice.table_.bic[0], rtol=1e-6)
 
@@ -76,7 +83,8 @@ def test_other_mixtures_and_other_priors_choose_too():
     answers = (X > X.mean(0)).astype(int)
     face = LatentClass([1, 2, 3], n_init=2, criterion="icl").fit(answers)
     assert face.n_components_ in (2, 3) and len(face.table_) == 3
-    spread = GaussianMixture([1, 2], concentration=2.0, covariance_type="spherical").fit(X)  # one by one: masks need a flat prior
+    # one by one: masks need a flat prior
+    spread = GaussianMixture([1, 2], concentration=2.0, covariance_type="spherical").fit(X)
     assert spread.n_components_ == 2
 
 

@@ -1,4 +1,5 @@
-"""Fits side by side: every number against its definition; who may stand in one table; what is missing and why."""
+"""Fits side by side: every number against its definition; who may stand in one table; what is
+missing and why."""
 
 import dataclasses
 
@@ -58,7 +59,9 @@ def learnt(x, y):
 
 def predictive(x, y, new, value):
     mean, covariance = learnt(x, y)
-    return stats.norm(new @ mean, np.sqrt(NOISE**2 + np.einsum("ni,ij,nj->n", new, covariance, new))).logpdf(value)
+    return stats.norm(
+        new @ mean, np.sqrt(NOISE**2 + np.einsum("ni,ij,nj->n", new, covariance, new))
+    ).logpdf(value)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +85,10 @@ def test_point_criteria_follow_their_formulas(pair, table):
         np.testing.assert_allclose(table.loc[name, "loglik"], loglik, rtol=1e-8)
         assert table.loc[name, "parameters"] == x.shape[1]
         np.testing.assert_allclose(table.loc[name, "aic"], -2 * loglik + 2 * x.shape[1], rtol=1e-8)
-        np.testing.assert_allclose(table.loc[name, "bic"], -2 * loglik + x.shape[1] * np.log(N), rtol=1e-8)
-        evidence = stats.multivariate_normal(np.zeros(N), PRIOR**2 * x @ x.T + NOISE**2 * np.eye(N)).logpdf(y)
+        np.testing.assert_allclose(table.loc[name, "bic"], -2 * loglik + x.shape[1] * np.log(N),
+                                   rtol=1e-8)
+        evidence = stats.multivariate_normal(np.zeros(N),
+                                             PRIOR**2 * x @ x.T + NOISE**2 * np.eye(N)).logpdf(y)
         np.testing.assert_allclose(table.loc[name, "log_evidence"], evidence, rtol=1e-8)
     assert table["log_bayes_factor"].max() == 0 and table["log_bayes_factor"].min() < -5
 
@@ -94,12 +99,15 @@ def test_leave_one_out_agrees_with_refits_without_each_row(pair, table):
     for name, rows in data.items():
         x, y = rows["x"], rows["y"]
         left = [np.arange(N) != i for i in range(N)]
-        terms[name] = np.array([predictive(x[k], y[k], x[i : i + 1], y[i : i + 1])[0] for i, k in enumerate(left)])
-        np.testing.assert_allclose(table.loc[name, "elpd_loo"], terms[name].sum(), atol=0.6 if name == "slope" else 3.0)
+        terms[name] = np.array([predictive(x[k], y[k], x[i : i + 1], y[i : i + 1])[0]
+                                for i, k in enumerate(left)])
+        np.testing.assert_allclose(table.loc[name, "elpd_loo"], terms[name].sum(),
+                                   atol=0.6 if name == "slope" else 3.0)
         np.testing.assert_allclose(table.loc[name, "se"], np.sqrt(N * terms[name].var()), rtol=0.1)
     difference = terms["flat"] - terms["slope"]
     np.testing.assert_allclose(table.loc["flat", "elpd_diff"], difference.sum(), rtol=0.05)
-    np.testing.assert_allclose(table.loc["flat", "se_diff"], np.sqrt(N * difference.var()), rtol=0.1)
+    np.testing.assert_allclose(table.loc["flat", "se_diff"], np.sqrt(N * difference.var()),
+                               rtol=0.1)
     assert 1 < table.loc["slope", "p_loo"] < 3
 
 
@@ -110,7 +118,8 @@ def test_folds_score_each_row_by_a_refit_without_it(pair, table):
     terms = np.empty(N)
     for train, test in KFold(3, shuffle=True, random_state=0).split(x):
         terms[test] = predictive(x[train], y[train], x[test], y[test])
-    np.testing.assert_allclose(table.loc["slope", ["elpd_kfold", "se_kfold"]], [terms.sum(), np.sqrt(N * terms.var())], rtol=1e-8)
+    np.testing.assert_allclose(table.loc["slope", ["elpd_kfold", "se_kfold"]],
+                               [terms.sum(), np.sqrt(N * terms.var())], rtol=1e-8)
     assert table.loc["slope", "kfold_diff"] == 0 and table.loc["flat", "kfold_diff"] < -5
     fits, data = pair
     half = [(np.arange(N // 2), np.arange(N // 2, N))]  # no row of the first half is scored
@@ -120,7 +129,8 @@ def test_folds_score_each_row_by_a_refit_without_it(pair, table):
 
 
 def test_the_best_stands_first_and_the_table_says_by_what(table):
-    assert list(table.index) == ["slope", "flat"] and table.attrs["criterion"] == "elpd_kfold" and table.attrs["missing"] == {}
+    assert (list(table.index) == ["slope", "flat"] and table.attrs["criterion"] == "elpd_kfold"
+            and table.attrs["missing"] == {})
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +159,8 @@ def test_what_a_fit_does_not_have_is_nan_with_the_reason(mixtures, pair):
     known = mixture(k=2).at(fits["k=2"].params)
     with pytest.warns(UserWarning, match="'known' has no held-out score: .*parameters were given"):
         table = probml.compare({"known": known, "k=2": fits["k=2"]}, {"x": x}, folds=2)
-    assert table.loc["known", "parameters"] == 0 and "parameters were given" in table.attrs["missing"]["known"]["elpd_kfold"]
+    assert (table.loc["known", "parameters"] == 0
+            and "parameters were given" in table.attrs["missing"]["known"]["elpd_kfold"])
     assert np.isfinite(table.loc["k=2", "elpd_kfold"])
 
 
@@ -162,18 +173,21 @@ def test_parameters_of_priors_are_no_parameters_of_the_likelihood():
 
 def test_fits_to_other_rows_are_refused(pair, mixtures):
     fits, data = pair
-    short = {"slope": data["slope"], "flat": {name: value[:20] for name, value in data["flat"].items()}}
+    short = {"slope": data["slope"],
+             "flat": {name: value[:20] for name, value in data["flat"].items()}}
     with pytest.raises(probml.DataError, match="'slope' saw 24 rows, 'flat' 20"):
         probml.compare(fits, short)
     holding = dataclasses.replace(fits["slope"], data=read.read(regression(), data["slope"]))
     assert len(probml.compare({"slope": holding})) == 1
     with pytest.raises(probml.DataError, match="'slope' was fitted to 24 rows, the data have 20"):
-        probml.compare({"slope": holding}, {name: value[:20] for name, value in data["slope"].items()})
+        probml.compare({"slope": holding},
+                       {name: value[:20] for name, value in data["slope"].items()})
     other = {"slope": data["slope"], "flat": {**data["flat"], "y": data["flat"]["y"][::-1]}}
     with pytest.raises(probml.DataError, match="different values of 'y', first in row 0"):
         probml.compare(fits, other)
     with pytest.raises(probml.DataError, match=r"explains \['y'\]"):
-        probml.compare({"a": fits["slope"], "b": mixtures[0]["k=1"]}, {"a": data["slope"], "b": {"x": np.zeros(N)}})
+        probml.compare({"a": fits["slope"], "b": mixtures[0]["k=1"]},
+                       {"a": data["slope"], "b": {"x": np.zeros(N)}})
 
 
 def test_a_model_that_has_no_likelihood_is_left_out_with_the_reason(pair):
@@ -190,7 +204,8 @@ def test_a_model_that_has_no_likelihood_is_left_out_with_the_reason(pair):
     with pytest.warns(UserWarning, match="'scored' is left out: .*penalty"):
         table = probml.compare(fits, data)
     assert set(table.index) == {"slope", "flat"}
-    with pytest.raises(probml.ModelError, match="none of the contestants could be judged: 'scored': .*penalty"):
+    with pytest.raises(probml.ModelError,
+                       match="none of the contestants could be judged: 'scored': .*penalty"):
         probml.compare({"scored": fits["scored"]}, data["scored"])
 
 
@@ -220,7 +235,8 @@ def test_a_comparison_is_drawn_with_its_standard_errors(table, tmp_path):
     (bars,) = ax.containers
     (segment,) = bars.lines[2][0].get_segments()
     low, high = segment[:, 0]
-    np.testing.assert_allclose([(low + high) / 2, (high - low) / 2], [-table.loc["flat", "elpd_diff"], table.loc["flat", "se_diff"]])
+    np.testing.assert_allclose([(low + high) / 2, (high - low) / 2],
+                               [-table.loc["flat", "elpd_diff"], table.loc["flat", "se_diff"]])
     ax.figure.savefig(tmp_path / "table.png")
     with pytest.raises(probml.DataError, match="criterion='icl'"):
         pictures.comparison(table, "icl")

@@ -34,7 +34,8 @@ def test_a_second_fit_of_the_same_shapes_compiles_nothing(name):
 def test_a_second_exact_fit_compiles_nothing():
     cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0, 1, 0, 0]}).predict_proba({"toss": [1, 0]}, "toss")
     with counted() as found:
-        cases.coin(a=2.0, b=3.0).fit({"toss": [0, 0, 1, 0, 1]}).predict_proba({"toss": [0, 0]}, "toss")
+        cases.coin(a=2.0, b=3.0).fit({"toss": [0, 0, 1, 0, 1]}).predict_proba({"toss": [0, 0]},
+                                                                              "toss")
     assert found == []
 
 
@@ -54,7 +55,8 @@ def test_other_limits_and_tolerances_compile_nothing():
     model, data, start, _ = mixture("scale")
     fitted(model, data, probml.EM(max_iterations=3, accelerate=False), start=start)
     with counted() as found:
-        fitted(model, data, probml.EM(max_iterations=40, tolerance=1e-3, accelerate=False), start=start, weights=np.full(cases.ROWS, 2.0))
+        fitted(model, data, probml.EM(max_iterations=40, tolerance=1e-3, accelerate=False),
+               start=start, weights=np.full(cases.ROWS, 2.0))
     assert found == []
 
 
@@ -63,7 +65,9 @@ def test_answers_are_compiled_once():
     one, other = (model.at({**start, "share": share}) for share in (0.4, 0.7))
     for fit, compiled in ((one, None), (other, [])):
         with counted() as found:
-            fit.log_prob(data), fit.predict_proba(data, "z"), fit.decode(data), fit.impute(data), fit.simulate(5)
+            fit.log_prob(
+                data
+            ), fit.predict_proba(data, "z"), fit.decode(data), fit.impute(data), fit.simulate(5)
         assert compiled is None or found == compiled
 
 
@@ -83,14 +87,16 @@ def mixture_far(name):
     model, data, start, _ = mixture(name)
     data = {"x": data["x"] + FAR}
     fit = fitted(model, data, ML, start={**start, "mean": start["mean"] + FAR})
-    there = {"weights": fit.params["weights"], name: fit.params[name], "score": fit.score(data), "objective": fit.history[-1]}
+    there = {"weights": fit.params["weights"], name: fit.params[name], "score": fit.score(data),
+             "objective": fit.history[-1]}
     return {**there, "location": fit.params["mean"] - FAR}
 
 
 def exact_far():
     x = FAR + np.array([0.3, -1.2, 0.8, 1.9, -0.4])
     fit = cases.known_variance(m0=FAR, s0=2.0, s=1.0).fit({"x": x}, probml.Exact())
-    there = {"evidence": fit.log_evidence, "sd": fit.posterior("mean").scale, "score": fit.score({"x": x})}
+    there = {"evidence": fit.log_evidence, "sd": fit.posterior("mean").scale,
+             "score": fit.score({"x": x})}
     return {**there, "location": fit.params["mean"] - FAR}
 
 
@@ -101,7 +107,8 @@ def candy():
 
 def coin():
     fit = cases.coin(a=2.0, b=3.0).fit({"toss": np.arange(1000) % 3 == 0})
-    return {"heads": fit.params["heads"], "evidence": fit.log_evidence, "a": fit.posterior("heads").concentration1}
+    return {"heads": fit.params["heads"], "evidence": fit.log_evidence,
+            "a": fit.posterior("heads").concentration1}
 
 
 CASES = {
@@ -131,17 +138,22 @@ def answers():
 @functools.lru_cache
 def single():
     code = "import json, test_compilation; print('ANSWER' + json.dumps(test_compilation.answers()))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent)
-    return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(CASES, out.stderr[-3000:])
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         cwd=Path(__file__).parent)
+    return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(
+        CASES, out.stderr[-3000:]
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.filterwarnings("ignore:model .* the prior of:UserWarning")  # of far data, which are meant
+# of far data, which are meant
+@pytest.mark.filterwarnings("ignore:model .* the prior of:UserWarning")
 def test_float32_agrees_with_float64(case):
     got = single()[case]
     assert isinstance(got, dict), got
     for key, value in CASES[case]().items():
-        # two float32 numbers about a million are 1/16 apart: a location there is right to its own spacing
+        # two float32 numbers about a million are 1/16 apart: a location there is right to its own
+        # spacing
         absolute = 0.07 if key == "location" else 1e-3 * np.abs(value).max()
         np.testing.assert_allclose(got[key], value, rtol=1e-3, atol=absolute, err_msg=key)
 
@@ -152,12 +164,16 @@ def test_float32_agrees_with_float64(case):
 def test_importing_probml_is_light():
     """No engine, plotting or table library beyond what NumPyro imports itself."""
     code = (
-        "import sys, time, numpyro; before = set(sys.modules); t = time.process_time(); import probml; t = time.process_time() - t;"
-        "print(t, [m for m in ('pandas', 'pyarrow', 'sklearn', 'matplotlib') if m in set(sys.modules) - before])"
+        "import sys, time, numpyro; before = set(sys.modules); t = time.process_time(); import "
+        "probml; t = time.process_time() - t;"
+        "print(t, [m for m in ('pandas', 'pyarrow', 'sklearn', 'matplotlib') if m in "
+        "set(sys.modules) - before])"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split(" ", 1) for _ in range(3)]
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                           check=True).stdout.split(" ", 1) for _ in range(3)]
     assert all(heavy.strip() == "[]" for _, heavy in runs)
-    assert min(float(seconds) for seconds, _ in runs) < 0.3  # seconds of processor, as the tests share two cores
+    # seconds of processor, as the tests share two cores
+    assert min(float(seconds) for seconds, _ in runs) < 0.3
 
 
 LARGE = """
@@ -173,6 +189,8 @@ print(gaussian_mixture(10, 40).fit({"x": x}, probml.EM(max_iterations=10, tolera
 
 
 def test_many_large_matrices_do_not_block_each_other():
-    """Two batched LAPACK calls at once wait for each other for ever on two cores (jaxlib 0.10): see compiling.py."""
-    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, timeout=150)
+    """Two batched LAPACK calls at once wait for each other for ever on two cores (jaxlib 0.10): see
+    compiling.py."""
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True,
+                          timeout=150)
     assert done.stdout.strip() == "10", done.stderr

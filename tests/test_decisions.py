@@ -55,7 +55,8 @@ def test_the_action_has_the_least_expected_loss_of_all():
     np.testing.assert_array_equal(probml.decide(p, loss), every.argmin(1))
     np.testing.assert_array_equal(probml.decide(p), p.argmax(1))
     least = every.min(1)
-    np.testing.assert_array_equal(probml.decide(p, loss, reject=0.5), np.where(least > 0.5, -1, every.argmin(1)))
+    np.testing.assert_array_equal(probml.decide(p, loss, reject=0.5),
+                                  np.where(least > 0.5, -1, every.argmin(1)))
     assert list(probml.decide([[0.5, 0.5]])) == [0] and list(probml.decide(P, DEAR)) == [0, 1, 1]
 
 
@@ -63,16 +64,20 @@ def test_thresholds_part_the_unit_interval_as_decide_does():
     p = np.linspace(0, 1, 1001)
     both = np.column_stack([1 - p, p])
     odd = [[0, 4], [1, 0.5]]  # even the right action costs
-    for loss, reject in ((None, None), (None, 0.3), (DEAR, None), (DEAR, 0.5), (DEAR, 2.0), (odd, 0.7), (odd, 0.4)):
+    for loss, reject in ((None, None), (None, 0.3), (DEAR, None), (DEAR, 0.5), (DEAR, 2.0),
+                         (odd, 0.7), (odd, 0.4)):
         act, low, high = thresholds(loss, reject)
-        wanted = np.where((p > low) & (p < high), -1, (p > act).astype(int)) if low < high else (p > act).astype(int)
-        far = np.min(np.abs(p[:, None] - np.array([act, low, high])), 1) > 1e-9  # ties are not decided by rounding
+        wanted = np.where((p > low) & (p < high), -1,
+                          (p > act).astype(int)) if low < high else (p > act).astype(int)
+        # ties are not decided by rounding
+        far = np.min(np.abs(p[:, None] - np.array([act, low, high])), 1) > 1e-9
         np.testing.assert_array_equal(probml.decide(both, loss, reject)[far], wanted[far])
     assert thresholds(DEAR).act == pytest.approx(1 / 6)
 
 
 def test_a_loss_may_name_states_in_any_order_and_actions():
-    loss = {"ill": {"treat": 0.0, "wait": 10.0, "test": 2.0}, "well": {"treat": 4.0, "wait": 0.0, "test": 1.0}}
+    loss = {"ill": {"treat": 0.0, "wait": 10.0, "test": 2.0},
+            "well": {"treat": 4.0, "wait": 0.0, "test": 1.0}}
     names = ["well", "ill"]
     assert list(probml.decide(P, loss, labels=names)) == ["wait", "test", "test"]
     frame = pd.DataFrame(loss).T
@@ -86,16 +91,21 @@ def test_a_fit_decides_in_labels_and_says_none():
     fit = coin().at({"rate": 0.3}, labels={"z": ["no", "yes"]})
     np.testing.assert_array_equal(fit.decide({"x": x}), fit.predict({"x": x}))
     assert list(fit.decide({"x": x}, reject=0.2)) == ["no", None, "yes"]
-    assert list(fit.decide({"x": x}, "z", {"no": {"a": 0, "b": 1}, "yes": {"a": 9, "b": 0}})) == ["a", "b", "b"]
+    assert list(fit.decide({"x": x}, "z", {"no": {"a": 0, "b": 1}, "yes": {"a": 9, "b": 0}})) == [
+        "a", "b", "b"
+    ]
     bare = coin().at({"rate": 0.3})
-    assert list(bare.decide({"x": x}, loss=DEAR, reject=0.4)) == list(probml.decide(posterior(x), DEAR, 0.4))
+    assert list(bare.decide({"x": x}, loss=DEAR, reject=0.4)) == list(
+        probml.decide(posterior(x), DEAR, 0.4)
+    )
 
 
 def test_each_step_of_a_chain_is_decided():
     x = np.random.default_rng(0).normal(size=(3, 6))
     fit = switches().at({"weights": np.array([0.5, 0.5])})
     assert fit.decide({"x": x}, loss=DEAR).shape == (3, 6)
-    np.testing.assert_array_equal(fit.decide({"x": x}, reject=0.2), probml.decide(fit.predict_proba({"x": x}), reject=0.2))
+    np.testing.assert_array_equal(fit.decide({"x": x}, reject=0.2),
+                                  probml.decide(fit.predict_proba({"x": x}), reject=0.2))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +119,8 @@ def test_each_step_of_a_chain_is_decided():
         (P, {"loss": np.eye(3)}, r"loss.*2 states.*shape \(3, 3\)"),
         (P, {"loss": [[0, nan], [1, 0]]}, r"loss\[0, 1\] is nan"),
         (P, {"loss": [["a", "b"], ["c", "d"]]}, "loss.*numbers"),
-        (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]}, r"2 states \['well', 'ill'\].*\['ill', 'sick'\]"),
+        (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]},
+         r"2 states \['well', 'ill'\].*\['ill', 'sick'\]"),
         (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "truth 1 has no loss of the action 'b'"),
         (P, {"loss": {0: 1, 1: 2}}, "truth → action → loss"),
         (P, {"reject": -1}, "reject=-1"),
@@ -155,12 +166,14 @@ def test_reports_hold_the_numbers_of_scikit_learn(honest):
         report = probml.calibration(y, p, strategy=strategy)
         for k in range(3):
             share, mean = calibration_curve(y == k, p[:, k], n_bins=10, strategy=strategy)
-            np.testing.assert_allclose(report.curves[k][["observed", "predicted"]], np.column_stack([share, mean]))
+            np.testing.assert_allclose(report.curves[k][["observed", "predicted"]],
+                                       np.column_stack([share, mean]))
     assert report.curve["rows"].sum() == report.rows == 3000
     np.testing.assert_allclose(
         [report.accuracy, report.log_score], [accuracy_score(y, p.argmax(1)), -log_loss(y, p)]
     )
-    np.testing.assert_allclose(report.brier, sum(brier_score_loss(y == k, p[:, k]) for k in range(3)))
+    np.testing.assert_allclose(report.brier,
+                               sum(brier_score_loss(y == k, p[:, k]) for k in range(3)))
 
 
 def test_errors_are_the_mean_gaps_of_the_bins_and_tell_honest_from_boastful(honest):
@@ -169,12 +182,14 @@ def test_errors_are_the_mean_gaps_of_the_bins_and_tell_honest_from_boastful(hone
     report = probml.calibration(y, p, bins=4)
     top, right = p.max(1), p.argmax(1) == y
     bin_ = np.minimum((top * 4).astype(int), 3)
-    gaps = [(bin_ == b).mean() * abs(top[bin_ == b].mean() - right[bin_ == b].mean()) for b in range(4) if (bin_ == b).any()]
+    gaps = [(bin_ == b).mean() * abs(top[bin_ == b].mean() - right[bin_ == b].mean())
+            for b in range(4) if (bin_ == b).any()]
     np.testing.assert_allclose(report.ece, sum(gaps))
     sharp = p**3 / (p**3).sum(1, keepdims=True)
     boastful = probml.calibration(y, sharp, bins=4)
     assert boastful.ece > 0.15 > 0.03 > report.ece and boastful.ece_classwise > report.ece_classwise
-    assert boastful.log_score < report.log_score and boastful.brier > report.brier and boastful.accuracy == report.accuracy
+    assert (boastful.log_score < report.log_score and boastful.brier > report.brier
+            and boastful.accuracy == report.accuracy)
     assert "3000 rows" in str(report) and "top label" in report.table().index
 
 
@@ -195,7 +210,8 @@ def test_a_fit_is_judged_on_rows_that_show_the_site():
     report = fit.calibration({"x": x, "z": shown}, "z")
     wanted = probml.calibration(z[50:], posterior(x[50:]))
     assert report.labels == ("no", "yes") and report.rows == 350
-    np.testing.assert_allclose([report.ece, report.brier, report.log_score], [wanted.ece, wanted.brier, wanted.log_score])
+    np.testing.assert_allclose([report.ece, report.brier, report.log_score],
+                               [wanted.ece, wanted.brier, wanted.log_score])
     assert fit.calibration({"x": x, "z": shown}, bins=5).ece < 0.08
     chain = switches().at({"weights": np.array([0.5, 0.5])})
     drawn = chain.simulate(40, steps=8, seed=0)
@@ -213,7 +229,8 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "0 discrete sites are seen"),
         (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "do not show 'z'"),
-        (lambda: plane().at({"bias": 0.0}).calibration({"x": [0.0], "y": [1]}), "calibration needs a likelihood"),
+        (lambda: plane().at({"bias": 0.0}).calibration({"x": [0.0], "y": [1]}),
+         "calibration needs a likelihood"),
     ):
         with pytest.raises(ValueError, match=words):
             call()
@@ -230,7 +247,8 @@ def test_a_reliability_curve_is_drawn_with_its_bins(honest, tmp_path):
     (points,) = [c for c in ax.collections if len(c.get_offsets()) == len(report.curves["b"])]
     np.testing.assert_allclose(points.get_offsets(), report.curves["b"][["predicted", "observed"]])
     ax.figure.savefig(tmp_path / "reliability.png")
-    for bad, words in ((lambda: pictures.reliability(3), "got int"), (lambda: pictures.reliability(report, "d"), "label='d'")):
+    for bad, words in ((lambda: pictures.reliability(3), "got int"),
+                       (lambda: pictures.reliability(report, "d"), "label='d'")):
         with pytest.raises(probml.ModelError, match=words):
             bad()
 
@@ -243,5 +261,6 @@ def test_a_fit_of_known_parameters_and_inputs_decides_at_once():
             sample("y", dist.Bernoulli(logits=x @ beta))
 
     x = np.array([[-2.0], [0.1], [2.0]])
-    for ask in (lambda fit: fit.decide({"x": x}, "y", reject=0.2), lambda fit: probml.decide(fit.predict_proba({"x": x}, "y"), reject=0.2)):
+    for ask in (lambda fit: fit.decide({"x": x}, "y", reject=0.2),
+                lambda fit: probml.decide(fit.predict_proba({"x": x}, "y"), reject=0.2)):
         assert list(ask(logistic().at({"beta": [1.0]}))) == [0, -1, 1]

@@ -1,4 +1,5 @@
-"""What a model computes from its sites, numpyro.deterministic and reparametrised sites: nothing of it is dropped, no engine sees it."""
+"""What a model computes from its sites, numpyro.deterministic and reparametrised sites: nothing of
+it is dropped, no engine sees it."""
 
 import functools
 import warnings
@@ -46,9 +47,12 @@ def sampled():
 
 @probml.model
 def line(x):
-    """A straight line; its mean is written outside the block of rows, one value of it is transformed."""
+    """A straight line; its mean is written outside the block of rows, one value of it is
+    transformed."""
     with reparam(config={"b": TransformReparam()}):
-        b = sample("b", dist.TransformedDistribution(dist.Normal(jnp.zeros(2), 1.0), dist.transforms.AffineTransform(1.0, 2.0)).to_event(1))
+        b = sample("b", dist.TransformedDistribution(
+            dist.Normal(jnp.zeros(2), 1.0), dist.transforms.AffineTransform(1.0, 2.0)
+        ).to_event(1))
     deterministic("twice", 2 * b[0])
     mean = deterministic("mean", b[0] + b[1] * x)
     deterministic("both", jnp.stack([mean, -mean], -1))
@@ -99,7 +103,8 @@ def test_a_reparametrised_site_is_in_params_draws_and_summary_as_numpy_computes_
     np.testing.assert_allclose(fit.params["best"], every.max(-1).mean(), atol=1e-10)
     table = fit.summary()
     np.testing.assert_allclose(table.loc["theta[3]", "sd"], every[..., 3].std(), atol=1e-10)
-    np.testing.assert_allclose(table.loc["best", "95%"], np.quantile(every.max(-1), 0.95), atol=1e-10)
+    np.testing.assert_allclose(table.loc["best", "95%"], np.quantile(every.max(-1), 0.95),
+                               atol=1e-10)
     assert "r_hat" in table.columns and np.isfinite(table.loc["theta[0]", "ess_bulk"])
 
 
@@ -107,7 +112,9 @@ def test_arviz_has_deterministics_in_the_posterior_with_the_names_of_their_axes(
     pytest.importorskip("arviz")
     fit = sampled()
     posterior = fit.to_arviz().posterior
-    assert posterior["theta"].dims == ("chain", "draw", "school") and posterior["effect"].dims == ("chain", "draw", "rows")
+    assert posterior["theta"].dims == ("chain", "draw", "school") and posterior["effect"].dims == (
+        "chain", "draw", "rows"
+    )
     v = fit.drawn.values
     theta = v["mu"][..., None] + v["tau"][..., None] * v["theta_decentered"]
     np.testing.assert_allclose(posterior["theta"], theta, atol=1e-10)
@@ -119,9 +126,12 @@ def test_a_fit_starts_from_params_and_stands_at_them_and_files_need_not_hold_the
     fit = sampled()
     at = schools().at(fit.params)
     v = fit.params["mu"] + fit.params["tau"] * fit.params["theta_decentered"]
-    np.testing.assert_allclose(at.predict(BLIND, "effect"), v, atol=1e-10)  # computed anew from the parameters
+    # computed anew from the parameters
+    np.testing.assert_allclose(at.predict(BLIND, "effect"), v, atol=1e-10)
     again = fitted(schools(), SCHOOLS, probml.MAP(steps=1), start=fit.params)
-    assert set(again.params) == set(fit.params) and again.history[0] == pytest.approx(schools().log_density(SCHOOLS, fit.params))
+    assert set(again.params) == set(fit.params) and again.history[0] == pytest.approx(
+        schools().log_density(SCHOOLS, fit.params)
+    )
     fit.save(tmp_path / "fit")
     with np.load(tmp_path / "fit") as file:
         assert "params/theta" not in file.files
@@ -138,7 +148,8 @@ def test_a_closed_form_has_the_exact_mean_of_what_is_linear_and_draws_of_the_res
     draws = fit.draws(4)
     np.testing.assert_allclose(draws["b"], 1 + 2 * draws["b_base"], rtol=1e-10)
     table = fit.summary()
-    np.testing.assert_allclose(table.loc["twice", "sd"], 4 * np.sqrt(fit.posterior("b_base").variance[0]), rtol=0.1)
+    np.testing.assert_allclose(table.loc["twice", "sd"],
+                               4 * np.sqrt(fit.posterior("b_base").variance[0]), rtol=0.1)
     np.testing.assert_allclose(fit.predict({"x": X}, "mean"), b[0] + b[1] * X, rtol=1e-10)
 
 
@@ -146,7 +157,8 @@ def test_a_point_has_the_values_that_numpyro_computes_there():
     model = line()
     params = {"b_base": np.array([0.3, -0.2])}
     fit = model.at(params)
-    truth = Predictive(model, {"b_base": params["b_base"][None]})(jax.random.key(0), x=jnp.asarray(X))
+    truth = Predictive(model, {"b_base": params["b_base"][None]})(jax.random.key(0),
+                                                                  x=jnp.asarray(X))
     for name in ("mean", "both"):
         np.testing.assert_allclose(fit.predict({"x": X}, name), truth[name][0], atol=1e-10)
     filled = fit.impute({"x": X, "y": np.where(X > 1, nan, 0.7)})
@@ -182,8 +194,10 @@ def test_a_value_in_rows_is_averaged_over_what_is_hidden_given_the_row():
     q[2] = WEIGHTS
     mean = q @ MEANS["mean"]
     np.testing.assert_allclose(fit.predict({"x": x}, "level"), mean, atol=1e-10)
-    np.testing.assert_allclose(fit.predict({"x": x}, "item"), mean[:, None] + np.arange(3), atol=1e-10)
-    np.testing.assert_allclose(fit.predict({"x": x}, "pair"), np.stack([mean, q @ MEANS["mean"] ** 2], -1), atol=1e-10)
+    np.testing.assert_allclose(fit.predict({"x": x}, "item"), mean[:, None] + np.arange(3),
+                               atol=1e-10)
+    np.testing.assert_allclose(fit.predict({"x": x}, "pair"),
+                               np.stack([mean, q @ MEANS["mean"] ** 2], -1), atol=1e-10)
     seen = fit.predict({"x": x, "z": [0, 1, 1]}, "level")
     np.testing.assert_allclose(seen, MEANS["mean"][[0, 1, 1]], atol=1e-10)
     filled = fit.impute({"x": x, "y": [1.0, 2.0, 0.5]})
@@ -196,7 +210,8 @@ def test_what_takes_an_unseen_number_is_the_mean_of_simulated_rows():
     q = responsibilities(x)
     truth = q @ np.exp(3 * MEANS["mean"] + 3 + 0.08)  # of lognormals
     spread = np.sqrt(q @ np.exp(2 * (3 * MEANS["mean"] + 3) + 4 * 0.08) - truth**2)
-    np.testing.assert_array_less(np.abs(fit.predict({"x": x}, "price") - truth), 5 * spread / np.sqrt(2000))
+    np.testing.assert_array_less(np.abs(fit.predict({"x": x}, "price") - truth),
+                                 5 * spread / np.sqrt(2000))
 
 
 @probml.model
@@ -210,9 +225,11 @@ def prices():
 def test_arviz_says_what_it_leaves_out_since_cells_are_unseen():
     pytest.importorskip("arviz")
     fit, y = prices().fit({"y": [0.1, 0.4, nan]}), np.array([0.1, 0.4, 0.2])
-    with pytest.warns(RuntimeWarning, match=r"\['price'\] are left out.*fit.predict\(data, 'price'\)"):
+    with pytest.warns(RuntimeWarning,
+                      match=r"\['price'\] are left out.*fit.predict\(data, 'price'\)"):
         assert "price" not in fit.to_arviz({"y": [0.1, 0.4, nan]}).posterior
-    np.testing.assert_allclose(fit.to_arviz({"y": y}).posterior["price"][0, 7], np.exp(y), rtol=1e-10)
+    np.testing.assert_allclose(fit.to_arviz({"y": y}).posterior["price"][0, 7], np.exp(y),
+                               rtol=1e-10)
 
 
 def test_simulated_rows_carry_what_is_computed_from_them():
@@ -228,8 +245,10 @@ def test_an_interval_of_a_mean_has_its_posteriors_quantiles():
     fit = line().fit(LINE, probml.Exact())
     found = fit.predict({"x": X}, "mean", interval=0.9)
     covariance = np.asarray(fit.posterior("b_base").covariance_matrix)
-    deviation = 2 * np.sqrt(np.einsum("ni,ij,nj->n", np.c_[np.ones(5), X], covariance, np.c_[np.ones(5), X]))
-    np.testing.assert_allclose((found.upper - found.lower) / (2 * 1.645 * deviation), 1.0, atol=0.15)
+    deviation = 2 * np.sqrt(np.einsum("ni,ij,nj->n", np.c_[np.ones(5), X], covariance,
+                                      np.c_[np.ones(5), X]))
+    np.testing.assert_allclose((found.upper - found.lower) / (2 * 1.645 * deviation), 1.0,
+                               atol=0.15)
     np.testing.assert_allclose(found.value, fit.predict({"x": X}, "mean"), rtol=1e-12)
 
 
@@ -238,7 +257,8 @@ def chain():
     with plate("state", 2):
         mean = sample("mean", dist.Normal(0.0, 5.0))
     with probml.rows():
-        z = sample("z", probml.MarkovChain(jnp.array([0.6, 0.4]), jnp.array([[0.9, 0.1], [0.2, 0.8]])))
+        z = sample("z",
+                   probml.MarkovChain(jnp.array([0.6, 0.4]), jnp.array([[0.9, 0.1], [0.2, 0.8]])))
         level = deterministic("level", mean[z])
         sample("x", dist.Normal(level, 1.0).to_event(1))
 
@@ -247,7 +267,8 @@ def test_a_value_along_time_has_a_number_for_every_step():
     fit, x = chain().at(MEANS), np.array([[-1.0, 0.0, 1.0, nan], [2.0, nan, -1.0, 0.3]])
     for given in ("all", "filtered"):
         proba = fit.predict_proba({"x": x}, "z", given=given)
-        np.testing.assert_allclose(fit.predict({"x": x}, "level", given=given), proba @ MEANS["mean"], atol=1e-10)
+        np.testing.assert_allclose(fit.predict({"x": x}, "level", given=given),
+                                   proba @ MEANS["mean"], atol=1e-10)
     drawn = fit.simulate(3, steps=5)
     np.testing.assert_allclose(drawn["level"], MEANS["mean"][drawn["z"]], atol=1e-12)
     ahead = fit.forecast({"x": x}, steps=2)["level"]
@@ -270,7 +291,8 @@ def test_engines_graphs_and_densities_are_those_of_the_model_without():
 
     data = {"x": np.array([-1.0, 0.2]), "y": np.array([1.0, 4.0])}
     assert set(mixture().structure) == set(bare().structure) == set(trace(mixture()).sites)
-    np.testing.assert_allclose(mixture().log_density(data, MEANS), bare().log_density(data, MEANS), rtol=1e-12)
+    np.testing.assert_allclose(mixture().log_density(data, MEANS), bare().log_density(data, MEANS),
+                               rtol=1e-12)
     roles = {record["site"]: record["role"] for record in mixture().explain(data).sites}
     assert roles["level"] == roles["price"] == "deterministic" and roles["mean"] == "parameter"
 
@@ -279,7 +301,8 @@ def test_questions_that_a_computed_value_cannot_answer_say_what_to_ask_instead()
     fit = sampled()
     with pytest.raises(probml.Refusal, match=r"'theta' is computed.*fit.draws\(n\)\['theta'\]"):
         fit.posterior("theta")
-    with pytest.raises(probml.Refusal, match=r"'effect' is computed.*fit.predict\(data, 'effect'\)"):
+    with pytest.raises(probml.Refusal,
+                       match=r"'effect' is computed.*fit.predict\(data, 'effect'\)"):
         fit.posterior("effect")
     with pytest.raises(probml.ModelError, match=r"'theta'.*outside rows\(\).*fit.params"):
         fit.predict(BLIND, "theta")
@@ -320,7 +343,8 @@ def test_a_value_of_one_step_of_a_chain_is_refused_by_name():
     @probml.model
     def last():
         with probml.rows():
-            z = sample("z", probml.MarkovChain(jnp.array([0.6, 0.4]), jnp.array([[0.9, 0.1], [0.2, 0.8]])))
+            z = sample("z", probml.MarkovChain(jnp.array([0.6, 0.4]),
+                                               jnp.array([[0.9, 0.1], [0.2, 0.8]])))
             deterministic("last", z[..., -1])
             sample("x", dist.Normal(z, 1.0).to_event(1))
 

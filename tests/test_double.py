@@ -1,4 +1,5 @@
-"""float32 is the default: what fails in it for want of digits is done again in double, and says so."""
+"""float32 is the default: what fails in it for want of digits is done again in double, and says
+so."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ def two_clusters():
 
 
 def narrow():
-    """Two clusters whose width is a hundred-thousandth of what parts them: their squares have no digit left in float32."""
+    """Two clusters whose width is a hundred-thousandth of what parts them: their squares have no
+    digit left in float32."""
     rng = np.random.default_rng(0)
     return {"y": np.concatenate([rng.normal(0.3, 1e-5, 20), rng.normal(1.3, 1e-5, 30)])}
 
@@ -47,7 +49,8 @@ def test_clusters_too_narrow_for_float32_are_fitted_in_double_and_it_is_said(sin
     np.testing.assert_allclose(fit.params["scale"], right.params["scale"], rtol=1e-6)
     np.testing.assert_allclose(fit.log_prob(data), logs, atol=1e-4)  # asked in double as well
     fit.save(tmp_path / "fit")
-    np.testing.assert_array_equal(probml.load(tmp_path / "fit", two_clusters()).log_prob(data), fit.log_prob(data))
+    np.testing.assert_array_equal(probml.load(tmp_path / "fit", two_clusters()).log_prob(data),
+                                  fit.log_prob(data))
 
 
 def test_what_fits_in_float32_stays_in_float32(single):
@@ -64,8 +67,11 @@ def test_a_component_narrow_beside_its_distance_is_fitted_in_double(single):
     fit = two_clusters().fit(data, probml.EM(restarts=4))
     assert "in double, since in float32 it has a component that is narrow" in fit.status
     order = np.argsort(fit.params["mean"])
-    np.testing.assert_allclose(fit.params["mean"][order], [data["y"][:20].mean(), data["y"][20:].mean()], rtol=1e-6)
-    np.testing.assert_allclose(fit.params["scale"][order], [data["y"][:20].std(), data["y"][20:].std()], rtol=0.1)  # the prior pulls
+    np.testing.assert_allclose(fit.params["mean"][order],
+                               [data["y"][:20].mean(), data["y"][20:].mean()], rtol=1e-6)
+    # the prior pulls
+    np.testing.assert_allclose(fit.params["scale"][order],
+                               [data["y"][:20].std(), data["y"][20:].std()], rtol=0.1)
 
 
 @probml.model
@@ -79,7 +85,8 @@ def test_seconds_since_1970_are_not_held_by_float32_which_is_seen_before_the_fit
     t = np.arange(50.0)
     data = {"t": 1.6e9 + t, "y": 1.6e9 + 2 * t}
     fit = clock().fit(data)
-    assert "in double, since in float32 'y' has too few digits: it lies about 1.6e+09 with a spread of 29" in fit.status
+    assert ("in double, since in float32 'y' has too few digits: it lies about 1.6e+09 with a "
+            "spread of 29" in fit.status)
     np.testing.assert_allclose(fit.params["rate"], 2.0, rtol=1e-4)
 
 
@@ -89,9 +96,11 @@ def outcome(status, history, **more):
 
 @pytest.mark.parametrize(
     "history, again",
-    [(np.r_[np.linspace(-2e5, -1e5, 20), np.full(30, -1e5)], True), (np.linspace(-2e5, -1e5, 50), False), ([-2.0, -1.0], False)],
+    [(np.r_[np.linspace(-2e5, -1e5, 20), np.full(30, -1e5)], True),
+     (np.linspace(-2e5, -1e5, 50), False), ([-2.0, -1.0], False)],
 )
-def test_a_climb_without_end_is_repeated_in_double_where_rounding_hides_its_gains(single, history, again):
+def test_a_climb_without_end_is_repeated_in_double_where_rounding_hides_its_gains(single, history,
+                                                                                  again):
     def attempt():
         ended = jax.config.jax_enable_x64
         return outcome(Status.CONVERGED if ended else Status.MAX_ITERATIONS, history)
@@ -155,13 +164,16 @@ def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted(
     assert lost(np.ones(50), np.full(50, 1e9)) is None  # a constant has no digits to lose
     assert lost(x, far).startswith("'y' has too few digits: it lies about 1e+09 with a spread of ")
     assert lost(x + 1e9, y).startswith("the input 'x' has too few digits")
-    assert lost(x, y * 1e-9).startswith("'y' is out of range") and lost(x, y * 1e12).startswith("'y' is out of range")
+    assert lost(x, y * 1e-9).startswith("'y' is out of range") and lost(x, y * 1e12).startswith(
+        "'y' is out of range"
+    )
 
 
 def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
     @probml.model
     def normal():
-        mean, precision = sample("mean", dist.Normal(1.7e9, 100.0)), sample("precision", dist.Gamma(1.0, 1.0))
+        mean, precision = sample("mean", dist.Normal(1.7e9, 100.0)), sample("precision",
+                                                                            dist.Gamma(1.0, 1.0))
         with probml.rows():
             sample("y", dist.Normal(mean, precision**-0.5))
 
@@ -169,11 +181,13 @@ def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
     fit = normal().fit({"y": y}, probml.MAP())
     assert "in double, since in float32 'y' has too few digits" in fit.status
     np.testing.assert_allclose(fit.params["mean"] - 1.7e9, y.mean() - 1.7e9, atol=0.01)
-    np.testing.assert_allclose(fit.log_prob({"y": y}).mean(), -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)
+    np.testing.assert_allclose(fit.log_prob({"y": y}).mean(),
+                               -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)
 
 
 def test_a_prior_of_scales_far_from_the_data_costs_no_digits(single):
-    """At the prior's scale of 5e-5 all log densities are about −1e10: the start is made at a scale that the data know."""
+    """At the prior's scale of 5e-5 all log densities are about −1e10: the start is made at a scale
+    that the data know."""
     data = {"y": np.random.default_rng(0).normal(size=50) + np.repeat([0.0, 6.0], 25)}
     ends = [two_clusters().fit(data, probml.EM(restarts=1), seed=seed) for seed in range(4)]
     assert all(fit.converged and fit.iterations < 25 and "double" not in fit.status for fit in ends)

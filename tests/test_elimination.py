@@ -1,4 +1,5 @@
-"""Variable elimination against brute-force enumeration, and its numerics at the edges of the float."""
+"""Variable elimination against brute-force enumeration, and its numerics at the edges of the
+float."""
 
 import sys
 import time
@@ -10,7 +11,15 @@ import numpy as np
 import pytest
 
 from probml.elimination import elimination, levelwise
-from probml.elimination.elimination import Factor, draw, evidence, maximise, maximise_value, remainder, sum_out
+from probml.elimination.elimination import (
+    Factor,
+    draw,
+    evidence,
+    maximise,
+    maximise_value,
+    remainder,
+    sum_out,
+)
 from probml.elimination.orders import min_fill, widest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,13 +32,15 @@ SEEDS = [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4
 
 @pytest.fixture(params=["unrolled", "levelwise", "wide"], autouse=True)
 def way(request, monkeypatch):
-    """Every claim holds for both ways of elimination, and where each bucket is worked on by itself."""
+    """Every claim holds for both ways of elimination, and where each bucket is worked on by
+    itself."""
     chosen = request.node.callspec.params
     if request.param != "unrolled" and (chosen.get("seed", 0) > 1 or chosen.get("log_space")):
         pytest.skip("two random graphs are enough for the second way, which is always in log space")
     if request.param == "wide" and chosen.get("seed") != 0:
         pytest.skip("one random graph is enough for the wide buckets of the second way")
-    monkeypatch.setattr(elimination, "_many", lambda factors, order: factors and request.param != "unrolled")
+    monkeypatch.setattr(elimination, "_many",
+                        lambda factors, order: factors and request.param != "unrolled")
     if request.param == "wide":
         monkeypatch.setattr(levelwise, "WIDE", 1)
         levelwise._schedule.cache_clear()
@@ -42,14 +53,17 @@ def random_graph(seed, impossible=0.15):
     rng = np.random.default_rng(seed)
     names = [f"v{i}" for i in range(rng.integers(3, 8))]
     sizes = {name: int(rng.integers(1, 5)) for name in names}
-    scopes = [list(rng.choice(names, rng.integers(1, 4), replace=False)) for _ in range(len(names) + 2)]
+    scopes = [list(rng.choice(names, rng.integers(1, 4), replace=False))
+              for _ in range(len(names) + 2)]
     scopes += [[name] for name in names if not any(name in scope for scope in scopes)]
     factors = []
     for scope in scopes:
         log = rng.normal(0, 2, (int(rng.choice([1, 3])), *(sizes[name] for name in scope)))
-        factors.append((np.where(rng.random(log.shape) < impossible, -np.inf, log), tuple(map(str, scope))))
+        factors.append((np.where(rng.random(log.shape) < impossible, -np.inf, log),
+                        tuple(map(str, scope))))
     order = min_fill([scope for _, scope in factors], sizes, names)
-    return [Factor(jnp.asarray(log), scope) for log, scope in factors], sizes, order, oracles.enumerate_factors(factors, sizes)
+    return ([Factor(jnp.asarray(log), scope) for log, scope in factors], sizes, order,
+            oracles.enumerate_factors(factors, sizes))
 
 
 def marginals(factors, order, **options):
@@ -57,7 +71,9 @@ def marginals(factors, order, **options):
     scopes = [f.names for f in factors]
 
     def total(logs):
-        return jnp.sum(evidence([Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)], order, **options))
+        return jnp.sum(evidence(
+            [Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)], order, **options
+        ))
 
     return jax.jit(jax.grad(total))([f.log for f in factors])
 
@@ -75,7 +91,8 @@ def forward(factors, table, length):
     """Log-space forward recursion of the chain above."""
     alpha = np.asarray(factors[length - 1].log)
     for i in range(1, length):
-        alpha = oracles.log_sum(alpha[:, :, None] + table, 1) + np.asarray(factors[length - 1 + i].log)
+        alpha = oracles.log_sum(alpha[:, :, None] + table,
+                                1) + np.asarray(factors[length - 1 + i].log)
     return oracles.log_sum(alpha, 1)
 
 
@@ -103,7 +120,8 @@ def test_gradient_of_evidence_is_the_posterior_marginal(seed, log_space):
 def test_any_order_gives_the_same_evidence(seed):
     factors, sizes, order, joint = random_graph(seed)
     shuffled = tuple(str(u) for u in np.random.default_rng(seed).permutation(order))
-    np.testing.assert_allclose(evidence(factors, shuffled), oracles.evidence(joint), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(evidence(factors, shuffled), oracles.evidence(joint), rtol=1e-10,
+                               atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -115,7 +133,8 @@ def test_maximise_equals_enumeration(seed):
     np.testing.assert_allclose(maximise_value(factors, order), expected, rtol=1e-10, atol=1e-10)
     for name in sizes:
         assert states[name].dtype == jnp.int32
-        np.testing.assert_array_equal(states[name], np.where(np.isfinite(expected), argmax[name], 0))
+        np.testing.assert_array_equal(states[name],
+                                      np.where(np.isfinite(expected), argmax[name], 0))
 
 
 @pytest.mark.parametrize("log_space", [False, True])
@@ -127,7 +146,8 @@ def test_sum_out_equals_the_enumerated_marginal_of_kept_names(seed, log_space):
     left = sum_out(factors, gone, log_space=log_space)
     assert set(left.names) == kept
     got = np.broadcast_to(left.log, (joint.shape[0], *left.log.shape[1:]))
-    np.testing.assert_allclose(got, oracles.log_marginal(joint, sizes, left.names), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(got, oracles.log_marginal(joint, sizes, left.names), rtol=1e-10,
+                               atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -140,7 +160,8 @@ def test_maximise_after_sum_out_is_the_most_probable_state_of_the_marginal(seed)
         value, states = maximise(left, rest)
         np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-10)
         for name in rest:
-            np.testing.assert_array_equal(np.broadcast_to(states[name], expected.shape), np.where(np.isfinite(expected), argmax[name], 0))
+            np.testing.assert_array_equal(np.broadcast_to(states[name], expected.shape),
+                                          np.where(np.isfinite(expected), argmax[name], 0))
 
 
 def test_maximise_gives_ties_to_the_lowest_index_and_one_gradient():
@@ -149,7 +170,9 @@ def test_maximise_gives_ties_to_the_lowest_index_and_one_gradient():
     np.testing.assert_array_equal(value, [0, 0])
     np.testing.assert_array_equal(states["a"], [0, 0])
     np.testing.assert_array_equal(states["b"], [0, 0])
-    slope = jax.grad(lambda log: jnp.sum(maximise_value([Factor(log, ("a",)), factors[1]], ("a", "b"))))(factors[0].log)
+    slope = jax.grad(
+        lambda log: jnp.sum(maximise_value([Factor(log, ("a",)), factors[1]], ("a", "b")))
+    )(factors[0].log)
     np.testing.assert_array_equal(slope, [[1, 0, 0], [1, 0, 0]])
 
 
@@ -161,7 +184,8 @@ def test_draws_have_the_joint_posterior_frequencies(seed, log_space):
     sample = jax.jit(jax.vmap(lambda key: draw(factors, order, key, log_space=log_space)[1]))
     states = sample(jax.random.split(jax.random.key(seed), count))
     for row, log in enumerate(joint):
-        flat = np.ravel_multi_index([np.asarray(states[name])[:, row] for name in sizes], joint.shape[1:])
+        flat = np.ravel_multi_index([np.asarray(states[name])[:, row] for name in sizes],
+                                    joint.shape[1:])
         seen = np.bincount(flat, minlength=log.size)
         expected = count * oracles.posterior(log[None], sizes, list(sizes)).ravel()
         if not expected.any():
@@ -169,17 +193,21 @@ def test_draws_have_the_joint_posterior_frequencies(seed, log_space):
             continue
         assert seen[expected == 0].sum() == 0
         rare = expected < 5
-        seen, expected = np.append(seen[~rare], seen[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+        seen, expected = np.append(seen[~rare], seen[rare].sum()), np.append(expected[~rare],
+                                                                             expected[rare].sum())
         seen, expected = seen[expected > 0], expected[expected > 0]
         freedom = len(seen) - 1
-        assert ((seen - expected) ** 2 / expected).sum() < freedom + 5 * np.sqrt(2 * freedom + 1)  # 5 standard deviations
+        # 5 standard deviations
+        assert ((seen - expected) ** 2 / expected).sum() < freedom + 5 * np.sqrt(2 * freedom + 1)
 
 
 def test_draws_of_shared_tables_keep_one_row_and_joined_rows_are_independent():
     shared = Factor(jnp.log(jnp.array([[0.5, 0.5]])), ("a",))
     assert draw([shared], ("a",), jax.random.key(0))[1]["a"].shape == (1,)
     many = draw([shared, Factor(jnp.zeros((4000, 2)), ("b",))], ("a", "b"), jax.random.key(0))[1]
-    assert abs(float(many["a"].mean()) - 0.5) < 0.05 and abs(float((many["a"] == many["b"]).mean()) - 0.5) < 0.05
+    assert abs(float(many["a"].mean()) - 0.5) < 0.05 and abs(
+        float((many["a"] == many["b"]).mean()) - 0.5
+    ) < 0.05
 
 
 @pytest.mark.parametrize("log_space", [False, True])
@@ -188,7 +216,8 @@ def test_an_impossible_row_has_no_gradient_and_harms_no_other(log_space):
     table = jnp.log(jnp.array([[[0.5, 0.5], [0.0, 1.0]]]))
     seen = jnp.array([[0.0, -jnp.inf], [-jnp.inf, -jnp.inf], [-3.0, -1.0]])
     apart = jnp.zeros((3, 2))
-    factors = [Factor(prior, ("a",)), Factor(table, ("a", "b")), Factor(seen, ("b",)), Factor(apart, ("c",))]
+    factors = [Factor(prior, ("a",)), Factor(table, ("a", "b")), Factor(seen, ("b",)),
+               Factor(apart, ("c",))]
     order = ("a", "b", "c")
     got = evidence(factors, order, log_space=log_space)
     assert got[1] == -jnp.inf
@@ -200,7 +229,9 @@ def test_an_impossible_row_has_no_gradient_and_harms_no_other(log_space):
     np.testing.assert_allclose(slopes[0].sum(), 2)
     value, states = maximise(factors, order)
     assert value[1] == -jnp.inf and all(state[1] == 0 for state in states.values())
-    slope = jax.grad(lambda log: jnp.sum(maximise_value([*factors[:2], Factor(log, ("b",)), factors[3]], order)))(seen)
+    slope = jax.grad(
+        lambda log: jnp.sum(maximise_value([*factors[:2], Factor(log, ("b",)), factors[3]], order))
+    )(seen)
     np.testing.assert_array_equal(slope[1], [0, 0])
     assert all(state[1] == 0 for state in draw(factors, order, jax.random.key(0))[1].values())
 
@@ -211,17 +242,21 @@ def test_an_infinite_log_takes_the_whole_posterior_and_never_gives_nan(log_space
     b = jnp.array([[[0.0, 0.0], [0.0, 1.0]]])
     c = jnp.array([[0.0, 0.0], [-jnp.inf, -jnp.inf], [0.0, -jnp.inf]])
     factors = [Factor(a, ("a",)), Factor(b, ("a", "b")), Factor(c, ("b",))]
-    np.testing.assert_allclose(evidence(factors, ("a", "b"), log_space=log_space), [np.inf, -np.inf, np.log(2)])
+    np.testing.assert_allclose(evidence(factors, ("a", "b"), log_space=log_space),
+                               [np.inf, -np.inf, np.log(2)])
     slopes = marginals(factors, ("a", "b"), log_space=log_space)
     np.testing.assert_allclose(slopes[0], [[1, 0], [0, 0], [0.5, 0.5]], atol=1e-12)
     np.testing.assert_allclose(slopes[2], [[0.5, 0.5], [0, 0], [1, 0]], atol=1e-12)
     value, states = maximise(factors, ("a", "b"))
     np.testing.assert_array_equal(value, [np.inf, -np.inf, 0])
-    slope = jax.grad(lambda log: jnp.sum(maximise_value([Factor(log, ("a",)), *factors[1:]], ("a", "b"))))(a)
+    slope = jax.grad(
+        lambda log: jnp.sum(maximise_value([Factor(log, ("a",)), *factors[1:]], ("a", "b")))
+    )(a)
     np.testing.assert_array_equal(slope, [[1, 0], [0, 0], [1, 0]])
     shared = [factors[0], Factor(b.at[0, 1, 1].set(jnp.inf), ("a", "b")), factors[2]]
     assert not np.isnan(evidence(shared, ("a", "b"), log_space=log_space)).any()
-    assert all(np.isfinite(slope).all() for slope in marginals(shared, ("a", "b"), log_space=log_space))
+    assert all(np.isfinite(slope).all()
+               for slope in marginals(shared, ("a", "b"), log_space=log_space))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
@@ -262,7 +297,8 @@ def test_gradients_stay_finite_at_the_edge_of_the_range(dtype):
     swap = jnp.array([[[0.0, -edge], [-edge, 0.0]]], dtype)
     names = [f"v{i}" for i in range(6)]
     factors = [Factor(swap, pair) for pair in zip(names, names[1:], strict=False)]
-    factors += [Factor(jnp.array([[0.0, -3 * edge], [-3 * edge, 0.0]], dtype)[i % 2][None], (name,)) for i, name in enumerate(names)]
+    factors += [Factor(jnp.array([[0.0, -3 * edge], [-3 * edge, 0.0]], dtype)[i % 2][None], (name,))
+                for i, name in enumerate(names)]
     assert np.isfinite(evidence(factors, names)).all()
     for slope in marginals(factors, names):
         np.testing.assert_allclose(slope.sum(), 1, rtol=1e-3)
@@ -274,7 +310,8 @@ def test_a_chain_of_500_equals_the_forward_recursion(log_space, way):
         pytest.skip("a chain has a level for each name")
     factors, names, table = chain(500, np.random.default_rng(1), k=3, spread=20.0)
     expected = forward(factors, table, 500)
-    np.testing.assert_allclose(jax.jit(lambda: evidence(factors, names, log_space=log_space))(), expected, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(lambda: evidence(factors, names, log_space=log_space))(),
+                               expected, rtol=1e-10)
 
 
 def test_a_hub_with_300_leaves_does_not_underflow():
@@ -282,15 +319,19 @@ def test_a_hub_with_300_leaves_does_not_underflow():
     tables = np.log(rng.dirichlet(np.ones(2) * 0.1, (300, 1, 2)))
     names = [f"x{i}" for i in range(300)]
     masks = np.where(rng.random((300, 4, 1)) < 0.5, [0.0, -np.inf], [-np.inf, 0.0])
-    factors = [Factor(jnp.asarray(table), ("z", name)) for table, name in zip(tables, names, strict=True)]
+    factors = [Factor(jnp.asarray(table), ("z", name))
+               for table, name in zip(tables, names, strict=True)]
     factors += [Factor(jnp.asarray(mask), (name,)) for mask, name in zip(masks, names, strict=True)]
     order = min_fill([f.names for f in factors], dict.fromkeys(["z", *names], 2), ["z", *names])
     with np.errstate(divide="ignore"):
-        by_state = sum(np.log(np.exp(mask) @ np.exp(table[0]).T) for table, mask in zip(tables, masks, strict=True))
+        by_state = sum(np.log(np.exp(mask) @ np.exp(table[0]).T)
+                       for table, mask in zip(tables, masks, strict=True))
     np.testing.assert_allclose(evidence(factors, order), oracles.log_sum(by_state, 1), rtol=1e-10)
 
 
-@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:3])])
+@pytest.mark.parametrize(
+    "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:3])]
+)
 def test_float32_agrees_with_float64(seed):
     factors, _, order, _ = random_graph(seed)
     single = [Factor(f.log.astype(jnp.float32), f.names) for f in factors]
@@ -304,7 +345,9 @@ def test_float32_agrees_with_float64(seed):
 @pytest.mark.parametrize("seed", [0, 3])
 def test_hessian_of_evidence_equals_finite_differences(seed):
     factors, _, order, _ = random_graph(seed, impossible=0.0)
-    slope = jax.jit(jax.grad(lambda log: jnp.sum(evidence([Factor(log, factors[0].names), *factors[1:]], order))))
+    slope = jax.jit(jax.grad(
+        lambda log: jnp.sum(evidence([Factor(log, factors[0].names), *factors[1:]], order))
+    ))
     log = factors[0].log
     direction = jnp.asarray(np.random.default_rng(seed).normal(size=log.shape))
     got = jax.jvp(slope, (log,), (direction,))[1]
@@ -328,7 +371,8 @@ def test_vmap_equals_a_loop():
 
 
 def test_shared_tables_stay_one_row():
-    factors = [Factor(jnp.zeros((1, 2)), ("a",)), Factor(jnp.zeros((1, 2, 3)), ("a", "b")), Factor(jnp.zeros((4, 2)), ("c",))]
+    factors = [Factor(jnp.zeros((1, 2)), ("a",)), Factor(jnp.zeros((1, 2, 3)), ("a", "b")),
+               Factor(jnp.zeros((4, 2)), ("c",))]
     assert sum_out(factors[:2], ("a",)).log.shape == (1, 3)
     assert all(f.log.shape[0] == 1 for f in remainder(factors, ("a",)) if "b" in f.names)
     assert evidence(factors[:2], ("a", "b")).shape == (1,)
@@ -373,7 +417,8 @@ def test_min_fill_counts_equal_recounting_at_every_step():
 def test_widest_names_the_clique_that_a_bad_order_creates():
     scopes = [("hub", f"leaf{i}") for i in range(5)]
     sizes = {"hub": 3} | {f"leaf{i}": 2 for i in range(5)}
-    assert widest(scopes, sizes, ["hub"]) == (("hub", "leaf0", "leaf1", "leaf2", "leaf3", "leaf4"), 96)
+    assert widest(scopes, sizes, ["hub"]) == (("hub", "leaf0", "leaf1", "leaf2", "leaf3", "leaf4"),
+                                              96)
     assert widest(scopes, sizes, min_fill(scopes, sizes, sizes))[1] == 6
 
 
@@ -384,7 +429,9 @@ def test_a_chain_of_1000_traces_in_seconds(way):
     scopes = [f.names for f in factors]
 
     def total(logs):
-        return jnp.sum(evidence([Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)], order))
+        return jnp.sum(
+            evidence([Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)], order)
+        )
 
     start = time.perf_counter()
     order = min_fill(scopes, dict.fromkeys(names, 2), names)

@@ -1,4 +1,5 @@
-"""Exact: posteriors, evidence and predictives against textbook formulas; refusals that name the site."""
+"""Exact: posteriors, evidence and predictives against textbook formulas; refusals that name the
+site."""
 
 import functools
 
@@ -37,7 +38,8 @@ def test_a_beta_posterior_adds_counts():
 
 def test_a_beta_posterior_weighs_rows():
     fit = cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0]}, weights=[2.5, 0.5])
-    close([fit.posterior("heads").concentration1, fit.posterior("heads").concentration0], [4.5, 3.5])
+    close([fit.posterior("heads").concentration1, fit.posterior("heads").concentration0],
+          [4.5, 3.5])
     close(fit.log_evidence, special.betaln(4.5, 3.5) - special.betaln(2, 3))
 
 
@@ -69,14 +71,16 @@ def bayes_net():
         sample("right", dist.Bernoulli(1.0 - p))
 
 
-NET = {"z": [0, 1, 1, 0, 1], "colour": [2, 0, 0, 1, 2], "left": [1, 1, 0, 1, 1], "right": [0, 1, 0, 0, nan]}
+NET = {"z": [0, 1, 1, 0, 1], "colour": [2, 0, 0, 1, 2], "left": [1, 1, 0, 1, 1],
+       "right": [0, 1, 0, 0, nan]}
 
 
 def test_tables_below_a_seen_class_and_a_coin_used_twice():
     fit = bayes_net().fit(NET, probml.Exact())
     close(fit.posterior("share").concentration, [3.0, 5.0])
     close(fit.posterior("table").concentration, [[1, 2, 3], [3, 1, 3]])
-    close([fit.posterior("p").concentration1, fit.posterior("p").concentration0], [1.5 + 4 + 3, 1.0 + 1 + 1])
+    close([fit.posterior("p").concentration1, fit.posterior("p").concentration0],
+          [1.5 + 4 + 3, 1.0 + 1 + 1])
 
 
 def test_an_unseen_class_is_predicted_from_the_posterior_means_of_the_tables():
@@ -104,8 +108,10 @@ def test_the_mean_of_a_normal_with_known_variance():
     loc, variance = (s2 * m0 + n * s02 * x.mean()) / (n * s02 + s2), 1 / (1 / s02 + n / s2)
     assert isinstance(fit.posterior("mean"), dist.Normal)
     close([fit.posterior("mean").loc, fit.posterior("mean").scale], [loc, np.sqrt(variance)])
-    close(fit.log_evidence, stats.multivariate_normal(np.full(3, m0), s2 * np.eye(3) + s02).logpdf(x))
-    close(fit.log_prob({"x": [0.0, 5.0, nan]})[:2], stats.norm(loc, np.sqrt(variance + s2)).logpdf([0.0, 5.0]))
+    close(fit.log_evidence,
+          stats.multivariate_normal(np.full(3, m0), s2 * np.eye(3) + s02).logpdf(x))
+    close(fit.log_prob({"x": [0.0, 5.0, nan]})[:2],
+          stats.norm(loc, np.sqrt(variance + s2)).logpdf([0.0, 5.0]))
     close(fit.log_prob({"x": [0.0, 5.0]}, plug_in=True), stats.norm(loc, 3.0).logpdf([0.0, 5.0]))
 
 
@@ -141,7 +147,8 @@ def groups(k: int, m0: float = 1.0, kappa: float = 0.5, a: float = 3.0, b: float
 
 
 def normal_inverse_gamma(x, m0=1.0, kappa=0.5, a=3.0, b=2.0):
-    """(m, kappa, a, b) after x, and log p(x) (Murphy 2007, Conjugate Bayesian analysis of the Gaussian, 3.)."""
+    """(m, kappa, a, b) after x, and log p(x) (Murphy 2007, Conjugate Bayesian analysis of the
+    Gaussian, 3.)."""
     n, mean = len(x), np.mean(x) if len(x) else 0.0
     k, after = kappa + n, a + n / 2
     scale = b + 0.5 * ((x - mean) ** 2).sum() + kappa * n * (mean - m0) ** 2 / (2 * k)
@@ -155,7 +162,8 @@ def grouped():
     rng = np.random.default_rng(0)
     z = rng.integers(3, size=12)
     x = np.array([0.0, 3.0, -2.0])[z] + rng.normal(size=12) * np.array([0.5, 1.0, 2.0])[z]
-    return groups(k=3).fit({"x": x, "z": z}, probml.Exact()), x, z, [normal_inverse_gamma(x[z == g]) for g in range(3)]
+    return (groups(k=3).fit({"x": x, "z": z}, probml.Exact()), x, z,
+            [normal_inverse_gamma(x[z == g]) for g in range(3)])
 
 
 def test_normal_inverse_gamma_posteriors_and_evidence():
@@ -173,7 +181,8 @@ def test_normal_inverse_gamma_posteriors_and_evidence():
 def test_the_predictive_of_a_normal_inverse_gamma_is_student_t():
     fit, _, _, after = grouped()
     new = np.array([-1.0, 0.5, 4.0])
-    log = np.stack([stats.t(2 * a, m, np.sqrt(b * (1 + 1 / k) / a)).logpdf(new) for m, k, a, b, _ in after], 1) + np.log(1 / 3)
+    log = np.stack([stats.t(2 * a, m, np.sqrt(b * (1 + 1 / k) / a)).logpdf(new)
+                    for m, k, a, b, _ in after], 1) + np.log(1 / 3)
     close(fit.log_prob({"x": new}), special.logsumexp(log, 1))
     close(fit.predict_proba({"x": new}, "z"), special.softmax(log, 1))
     close(fit.log_prob({"x": new, "z": [0, 1, 2]}), log[range(3), range(3)])
@@ -181,7 +190,8 @@ def test_the_predictive_of_a_normal_inverse_gamma_is_student_t():
 
 def test_a_group_without_rows_keeps_its_prior():
     fit = groups(k=3).fit({"x": [0.5, 1.0], "z": [0, 1]}, probml.Exact())
-    close([fit.posterior("variance").concentration[2], fit.posterior("variance").rate[2]], [3.0, 2.0])
+    close([fit.posterior("variance").concentration[2], fit.posterior("variance").rate[2]],
+          [3.0, 2.0])
     close(fit.posterior("mean").scale[2], np.sqrt(2.0 / (3.0 * 0.5)))
 
 
@@ -192,10 +202,14 @@ def test_draws_agree_with_the_posterior_and_keep_location_and_scale_together():
     m, kappa, a, b, _ = map(np.array, zip(*after, strict=True))
     for name in ("mean", "variance"):
         sd = np.sqrt(np.asarray(fit.posterior(name).variance))
-        np.testing.assert_allclose(draws[name].mean(0), fit.posterior(name).mean, atol=5 * sd.max() / np.sqrt(4000))  # 5 standard errors
-    z = (draws["mean"] - m) / np.sqrt(draws["variance"] / kappa)  # standard normal, whatever the variance
+        # 5 standard errors
+        np.testing.assert_allclose(draws[name].mean(0), fit.posterior(name).mean,
+                                   atol=5 * sd.max() / np.sqrt(4000))
+    # standard normal, whatever the variance
+    z = (draws["mean"] - m) / np.sqrt(draws["variance"] / kappa)
     np.testing.assert_allclose(z.std(0), 1.0, atol=5 / np.sqrt(2 * 4000))
-    np.testing.assert_allclose([np.corrcoef(np.abs(z[:, g]), draws["variance"][:, g])[0, 1] for g in range(3)], 0.0, atol=5 / np.sqrt(4000))
+    np.testing.assert_allclose([np.corrcoef(np.abs(z[:, g]), draws["variance"][:, g])[0, 1]
+                                for g in range(3)], 0.0, atol=5 / np.sqrt(4000))
     np.testing.assert_allclose(draws["mean"], fit.draws(4000, seed=1)["mean"], atol=0)
 
 
@@ -203,7 +217,8 @@ def test_the_evidence_is_the_product_of_one_step_predictions():
     _, x, z, _ = grouped()
     model, n = groups(k=3), 5
     data = {"x": x[:n], "z": z[:n]}
-    fits = [model.fit(data, probml.Exact(), weights=np.arange(n) <= t) for t in range(n)]  # the first t + 1 rows
+    # the first t + 1 rows
+    fits = [model.fit(data, probml.Exact(), weights=np.arange(n) <= t) for t in range(n)]
     steps = [fit.log_prob(data)[t + 1] for t, fit in enumerate(fits[:-1])]
     close(np.diff([fit.log_evidence for fit in fits]), steps)
     close(fits[0].log_evidence, normal_inverse_gamma(x[:1])[4] + np.log(1 / 3))
@@ -211,7 +226,8 @@ def test_the_evidence_is_the_product_of_one_step_predictions():
 
 @probml.model
 def features(d: int):
-    """Naive Bayes: a class, d Normal features and d Bernoulli ones, every parameter with its conjugate prior."""
+    """Naive Bayes: a class, d Normal features and d Bernoulli ones, every parameter with its
+    conjugate prior."""
     with plate("class", 2):
         variance = sample("variance", dist.InverseGamma(3.0, 2.0).expand([d]).to_event(1))
         mean = sample("mean", dist.Normal(1.0, jnp.sqrt(variance / 0.5)).to_event(1))
@@ -224,16 +240,21 @@ def features(d: int):
 
 def test_the_predictive_of_many_features_is_a_product_and_skips_missing_cells():
     rng = np.random.default_rng(3)
-    x, b, z = rng.normal(size=(8, 2)), rng.integers(2, size=(8, 2)), np.array([0, 1, 0, 0, 1, 1, 0, 1])
+    x, b, z = (rng.normal(size=(8, 2)), rng.integers(2, size=(8, 2)),
+               np.array([0, 1, 0, 0, 1, 1, 0, 1]))
     fit = features(d=2).fit({"x": x, "b": b, "z": z}, probml.Exact())
-    new = {"x": np.array([[0.5, nan], [nan, nan], [1.0, 2.0]]), "b": np.array([[1.0, 0.0], [nan, 1.0], [nan, nan]])}
+    new = {"x": np.array([[0.5, nan], [nan, nan], [1.0, 2.0]]),
+           "b": np.array([[1.0, 0.0], [nan, 1.0], [nan, nan]])}
     log = np.tile(np.log([0.6, 0.4]), (3, 1))
     for g in range(2):
         for j in range(2):
             m, k, a, s, _ = normal_inverse_gamma(x[z == g, j])
-            log[:, g] += np.nan_to_num(stats.t(2 * a, m, np.sqrt(s * (1 + 1 / k) / a)).logpdf(new["x"][:, j]))
+            log[:, g] += np.nan_to_num(
+                stats.t(2 * a, m, np.sqrt(s * (1 + 1 / k) / a)).logpdf(new["x"][:, j])
+            )
             p = (1 + b[z == g, j].sum()) / (3 + (z == g).sum())
-            log[:, g] += np.nan_to_num(np.log(np.where(np.isnan(new["b"][:, j]), nan, np.where(new["b"][:, j] == 1, p, 1 - p))))
+            log[:, g] += np.nan_to_num(np.log(np.where(np.isnan(new["b"][:, j]), nan,
+                                                       np.where(new["b"][:, j] == 1, p, 1 - p))))
     close(fit.log_prob(new), special.logsumexp(log, 1))
     close(fit.predict_proba(new, "z"), special.softmax(log, 1))
 
@@ -267,12 +288,14 @@ def test_one_variance_for_two_means_pools_their_squares():
     close(fit.log_evidence, evidence)
     mean = fit.posterior("mean")
     close(mean.mean, loc)
-    close(mean.variance, np.broadcast_to(b / (a - 1) / kappa, (2, 2)))  # of Student t: b / (a kappa) · 2a / (2a − 2)
+    # of Student t: b / (a kappa) · 2a / (2a − 2)
+    close(mean.variance, np.broadcast_to(b / (a - 1) / kappa, (2, 2)))
 
 
 @probml.model
 def wishart(d: int, kappa: float = 0.5):
-    covariance = sample("covariance", dist.InverseWishart(concentration=d + 3.0, scale_matrix=2.0 * jnp.eye(d)))
+    covariance = sample("covariance",
+                        dist.InverseWishart(concentration=d + 3.0, scale_matrix=2.0 * jnp.eye(d)))
     mean = sample("mean", dist.MultivariateNormal(jnp.arange(1.0, d + 1), covariance / kappa))
     with probml.rows():
         sample("x", dist.MultivariateNormal(mean, covariance_matrix=covariance))
@@ -281,13 +304,17 @@ def wishart(d: int, kappa: float = 0.5):
 @functools.lru_cache
 def wisharted():
     rng = np.random.default_rng(2)
-    x, d, kappa, nu, psi, m0 = rng.normal(size=(9, 2)) @ [[1.0, 0.5], [0.0, 2.0]], 2, 0.5, 5.0, 2.0 * np.eye(2), np.array([1.0, 2.0])
+    x, d, kappa, nu, psi, m0 = (rng.normal(size=(9, 2)) @ [[1.0, 0.5], [0.0, 2.0]], 2, 0.5, 5.0,
+                                2.0 * np.eye(2), np.array([1.0, 2.0]))
     n, mean = len(x), x.mean(0)
     k = kappa + n
     m, after = (kappa * m0 + n * mean) / k, nu + n
     scatter = psi + (x - mean).T @ (x - mean) + kappa * n / k * np.outer(mean - m0, mean - m0)
-    evidence = -n * d / 2 * np.log(np.pi) + special.multigammaln(after / 2, d) - special.multigammaln(nu / 2, d)
-    evidence += nu / 2 * np.linalg.slogdet(psi)[1] - after / 2 * np.linalg.slogdet(scatter)[1] + d / 2 * np.log(kappa / k)
+    evidence = -n * d / 2 * np.log(
+        np.pi
+    ) + special.multigammaln(after / 2, d) - special.multigammaln(nu / 2, d)
+    evidence += (nu / 2 * np.linalg.slogdet(psi)[1] - after / 2 * np.linalg.slogdet(scatter)[1] + d
+                 / 2 * np.log(kappa / k))
     return wishart(d=2).fit({"x": x}, probml.Exact()), x, m, k, after, scatter, evidence
 
 
@@ -306,7 +333,8 @@ def test_normal_inverse_wishart_posteriors_and_evidence():
 def test_the_predictive_of_a_normal_inverse_wishart_is_a_multivariate_student_t():
     fit, x, m, k, nu, scatter, _ = wisharted()
     df = nu - 2 + 1
-    close(fit.log_prob({"x": x}), stats.multivariate_t(m, scatter * (k + 1) / (k * df), df).logpdf(x))
+    close(fit.log_prob({"x": x}),
+          stats.multivariate_t(m, scatter * (k + 1) / (k * df), df).logpdf(x))
 
 
 @pytest.mark.slow
@@ -314,9 +342,11 @@ def test_draws_of_a_normal_inverse_wishart_have_its_moments():
     fit, _, m, k, nu, scatter, _ = wisharted()
     draws = fit.draws(4000, seed=0)
     mean = scatter / (nu - 3)
-    np.testing.assert_allclose(draws["covariance"].mean(0), mean, atol=0.1 * np.abs(mean).max())  # about five standard errors
+    # about five standard errors
+    np.testing.assert_allclose(draws["covariance"].mean(0), mean, atol=0.1 * np.abs(mean).max())
     np.testing.assert_allclose(draws["mean"].mean(0), m, atol=5 * np.sqrt(mean.max() / k / 4000))
-    whitened = np.linalg.solve(np.linalg.cholesky(draws["covariance"] / k), (draws["mean"] - m)[..., None])[..., 0]
+    whitened = np.linalg.solve(np.linalg.cholesky(draws["covariance"] / k),
+                               (draws["mean"] - m)[..., None])[..., 0]
     np.testing.assert_allclose(np.cov(whitened.T), np.eye(2), atol=5 * np.sqrt(2 / 4000))
 
 
@@ -334,9 +364,11 @@ def test_a_normal_gamma_prior_on_a_precision():
     m, kappa, a, b, evidence = normal_inverse_gamma(x, 0.0, 2.0, 2.0, 1.5)
     assert isinstance(fit.posterior("precision"), dist.Gamma)
     close([fit.posterior("precision").concentration, fit.posterior("precision").rate], [a, b])
-    close([fit.posterior("mean").df, fit.posterior("mean").loc, fit.posterior("mean").scale], [2 * a, m, np.sqrt(b / (a * kappa))])
+    close([fit.posterior("mean").df, fit.posterior("mean").loc, fit.posterior("mean").scale],
+          [2 * a, m, np.sqrt(b / (a * kappa))])
     close(fit.log_evidence, evidence)
-    close(fit.log_prob({"x": [1.0]}), stats.t(2 * a, m, np.sqrt(b * (1 + 1 / kappa) / a)).logpdf([1.0]))
+    close(fit.log_prob({"x": [1.0]}),
+          stats.t(2 * a, m, np.sqrt(b * (1 + 1 / kappa) / a)).logpdf([1.0]))
 
 
 @probml.model
@@ -358,7 +390,8 @@ def test_an_unknown_scale_about_a_known_mean(name):
     posterior = fit.posterior(name)
     close([posterior.concentration, posterior.rate], [a, b])
     close(fit.log_prob({"x": [3.0, 1.0]}), stats.t(2 * a, 1.0, np.sqrt(b / a)).logpdf([3.0, 1.0]))
-    expected = special.gammaln(a) - special.gammaln(2.0) + 2 * np.log(1.5) - a * np.log(b) - 2 * np.log(2 * np.pi)
+    expected = (special.gammaln(a) - special.gammaln(2.0) + 2 * np.log(1.5) - a * np.log(b) - 2
+                * np.log(2 * np.pi))
     close(fit.log_evidence, expected)
 
 
@@ -367,7 +400,8 @@ def test_an_unknown_scale_about_a_known_mean(name):
 
 @probml.model
 def uncoupled(prior: str):
-    scale = jnp.sqrt(sample("variance", dist.InverseGamma(2.0, 1.0))) if prior == "conjugate" else sample("scale", dist.LogNormal(0.0, 1.0))
+    scale = (jnp.sqrt(sample("variance", dist.InverseGamma(2.0, 1.0))) if prior == "conjugate"
+             else sample("scale", dist.LogNormal(0.0, 1.0)))
     mean = sample("mean", dist.Normal(0.0, 3.0))
     with probml.rows():
         sample("x", dist.Normal(mean, scale))
@@ -407,7 +441,8 @@ def regressions(k: int, x):
 
 
 def class_evidence(x, y):
-    """Evidence of one class's rows, and its posterior (precision matrix, mean, shape, rate): Murphy (2012), section 7.6.3."""
+    """Evidence of one class's rows, and its posterior (precision matrix, mean, shape, rate): Murphy
+    (2012), section 7.6.3."""
     design = np.stack([np.ones_like(x), x], 1)
     matrix = np.eye(2) / 9 + design.T @ design
     mean = np.linalg.solve(matrix, design.T @ y)
@@ -420,12 +455,15 @@ def class_evidence(x, y):
 def test_a_regression_and_scale_for_each_class_is_exact():
     rng = np.random.default_rng(4)
     z, x = np.repeat([0, 1, 2], [9, 6, 1]), rng.normal(size=16)
-    y = np.array([1.0, -2, 0.5])[z] + np.array([2.0, 0, 1])[z] * x + np.array([0.1, 1, 3])[z] * rng.normal(size=16)
+    y = (np.array([1.0, -2, 0.5])[z] + np.array([2.0, 0, 1])[z] * x + np.array([0.1, 1, 3])[z]
+         * rng.normal(size=16))
     fit = regressions(k=3).fit({"x": x, "y": y, "z": z}, probml.Exact())
     parts = [class_evidence(x[z == j], y[z == j]) for j in range(3)]
-    np.testing.assert_allclose(fit.log_evidence, sum(part[0] for part in parts) + 16 * np.log(1 / 3), rtol=1e-11)
+    np.testing.assert_allclose(fit.log_evidence,
+                               sum(part[0] for part in parts) + 16 * np.log(1 / 3), rtol=1e-11)
     for j, (_, matrix, mean, shape, rate) in enumerate(parts):
-        np.testing.assert_allclose([fit.params["intercept"][j], fit.params["slope"][j]], mean, atol=1e-10)
+        np.testing.assert_allclose([fit.params["intercept"][j], fit.params["slope"][j]], mean,
+                                   atol=1e-10)
         np.testing.assert_allclose(fit.params["precision"][j], shape / rate, rtol=1e-9)
         covariance = np.linalg.inv(matrix) * rate / (shape - 1)
         np.testing.assert_allclose(fit.posterior("slope").variance[j], covariance[1, 1], rtol=1e-8)
@@ -436,4 +474,5 @@ def test_a_regression_and_scale_for_each_class_is_exact():
     draws = fit.draws(20_000, seed=1)
     _, matrix, mean, shape, rate = parts[1]
     np.testing.assert_allclose(draws["slope"][:, 1].mean(), mean[1], atol=0.03)
-    np.testing.assert_allclose(draws["slope"][:, 1].var(), np.linalg.inv(matrix)[1, 1] * rate / (shape - 1), rtol=0.1)
+    np.testing.assert_allclose(draws["slope"][:, 1].var(),
+                               np.linalg.inv(matrix)[1, 1] * rate / (shape - 1), rtol=0.1)

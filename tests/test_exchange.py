@@ -1,4 +1,5 @@
-"""Do rows look at each other: the verdict on each of a hundred functions against brute force, and models that it lets through."""
+"""Do rows look at each other: the verdict on each of a hundred functions against brute force, and
+models that it lets through."""
 
 import functools
 import operator
@@ -18,7 +19,8 @@ import probml
 from probml.jaxpr import exchangeability, primitives
 from probml.jaxpr.walk import equations
 
-N, T, D, K = 11, 4, 3, 5  # rows, a row's own axes, entries of a shared table; no function makes another multiple of 11
+# rows, a row's own axes, entries of a shared table; no function makes another multiple of 11
+N, T, D, K = 11, 4, 3, 5
 CODES = np.arange(N) * 2 % D
 KERNEL = np.array([0.2, 0.5, 0.3])
 
@@ -28,7 +30,8 @@ def inputs():
     x = rng.uniform(0.2, 2.0, (N, T))
     a = rng.normal(size=(N, D, D)) * 0.2 + 2 * np.eye(D)
     z, i = rng.integers(0, D, N), rng.integers(0, T - 1, N)
-    return {"x": x, "a": a, "y": rng.uniform(0.1, 1.0, N), "z": z, "i": i, "w": rng.uniform(0.3, 0.9, T), "table": rng.normal(size=(K, D))}
+    return {"x": x, "a": a, "y": rng.uniform(0.1, 1.0, N), "z": z, "i": i,
+            "w": rng.uniform(0.3, 0.9, T), "table": rng.normal(size=(K, D))}
 
 
 def garch(w, r):
@@ -41,12 +44,14 @@ def garch(w, r):
 
 def newton(y):
     """The square root of each row's y: as many steps as it takes."""
-    return lax.while_loop(lambda c: abs(c[0] ** 2 - y) > 1e-3, lambda c: ((c[0] + y / c[0]) / 2, c[1] + 1), (jnp.ones(()), 0))[0]
+    return lax.while_loop(lambda c: abs(c[0] ** 2 - y) > 1e-3,
+                          lambda c: ((c[0] + y / c[0]) / 2, c[1] + 1), (jnp.ones(()), 0))[0]
 
 
 def together(y):
     """The same, each row until the last is done."""
-    return lax.while_loop(lambda v: jnp.any(jnp.abs(v * v - y) > 0.5), lambda v: (7 * v + y / v) / 8, y * 0 + 9)
+    return lax.while_loop(lambda v: jnp.any(jnp.abs(v * v - y) > 0.5),
+                          lambda v: (7 * v + y / v) / 8, y * 0 + 9)
 
 
 def along_time(w, x):
@@ -76,7 +81,8 @@ smooth.defjvp(lambda p, t: (smooth(*p), t[0] * jax.nn.sigmoid(p[0])))
 FUNCTIONS = {
     # elementwise, moves, reductions
     "arithmetic": lambda x, y, w: jnp.exp(x) * w + y[:, None] ** 2,
-    "special_functions": lambda x: jsp.special.gammaln(x) + jsp.special.digamma(x) + jsp.special.betainc(2.0, x, 0.3) + jsp.special.erf(x),
+    "special_functions": lambda x: jsp.special.gammaln(x) + jsp.special.digamma(x)
+    + jsp.special.betainc(2.0, x, 0.3) + jsp.special.erf(x),
     "logical": lambda x, z: jnp.where((x > 0.5) & (z[:, None] != 1), x, -x),
     "clip": lambda x: jnp.clip(x, 0.3, 0.9),
     "one_hot": lambda z: jax.nn.one_hot(z, D),
@@ -96,14 +102,17 @@ FUNCTIONS = {
     "transposed_and_back": lambda x: (x.T * 2).T[:, ::-1],
     "reversed_rows": lambda x: x + x[::-1],
     "flattened_and_back": lambda x: flat(x),
-    "flattened_with_a_plate": lambda x, y: (jnp.stack([x, 2 * x], 1).reshape(x.shape[0], -1) + y[:, None]).reshape(-1, 2, T),
+    "flattened_with_a_plate": lambda x, y: (
+        jnp.stack([x, 2 * x], 1).reshape(x.shape[0], -1) + y[:, None]
+    ).reshape(-1, 2, T),
     "reshaped_across_rows": lambda x: jnp.exp(x).reshape(T, -1).T,
     "sum_after_flattening": lambda x: x / jnp.sum(x.reshape(-1)),
     "tiled_within": lambda x: jnp.tile(x, (1, 2)),
     "tiled_shared": lambda x, w: x * jnp.tile(w, (x.shape[0], 1)),
     "repeat_within": lambda x: jnp.repeat(x, 2, axis=1),
     "stacked_columns": lambda x: jnp.stack([x[:, 0], x[:, 1]], -1),
-    "concatenated_within": lambda x, y: jnp.concatenate([x, y[:, None], jnp.zeros((x.shape[0], 1))], 1),
+    "concatenated_within": lambda x, y: jnp.concatenate([x, y[:, None], jnp.zeros((x.shape[0], 1))],
+                                                        1),
     "padded_within": lambda x: jnp.pad(x, ((0, 0), (1, 0))),
     "split_within": lambda x: jnp.split(x, 2, axis=1)[1],
     "unstacked_within": lambda x: jnp.unstack(x, axis=1)[2],
@@ -130,12 +139,15 @@ FUNCTIONS = {
     "own_slice": lambda x, i: vmap(lambda r, i: lax.dynamic_slice(r, (i,), (2,)))(x, i),
     "shared_slice": lambda x, w: lax.dynamic_slice_in_dim(x, jnp.argmax(w), 2, axis=1),
     "set_own_entry": lambda x, i: vmap(lambda r, i: r.at[i].set(0.0))(x, i),
-    "set_own_entry_by_row_number": lambda i: jnp.zeros((i.shape[0], T)).at[jnp.arange(i.shape[0]), i].set(1.0),
+    "set_own_entry_by_row_number": lambda i: jnp.zeros((i.shape[0], T)).at[jnp.arange(i.shape[0]),
+                                                                           i].set(1.0),
     "add_at_own_entry": lambda x, i, y: x.at[jnp.arange(x.shape[0]), i].add(y),
     "set_column": lambda x, y: x.at[:, 2].set(y),
     "set_first_row": lambda x: x.at[0].set(0.0),
     "sums_by_code": lambda y, z: jax.ops.segment_sum(y, z, D)[z],
-    "sums_by_position_within": lambda x: vmap(lambda r: jax.ops.segment_sum(r, jnp.array([0, 1, 0, 1]), 2))(x),
+    "sums_by_position_within": lambda x: vmap(
+        lambda r: jax.ops.segment_sum(r, jnp.array([0, 1, 0, 1]), 2)
+    )(x),
     "counts_within": lambda x: vmap(lambda r: jnp.bincount((r * 2).astype(int), length=4))(x),
     "update_slice_within": lambda x: lax.dynamic_update_slice(x, x[:, :2] * 3, (0, 2)),
     # products
@@ -178,8 +190,12 @@ FUNCTIONS = {
     "solve_own_under_vmap": lambda a, x: vmap(jnp.linalg.solve)(a, x[:, :D]),
     "solve_shared": lambda x, table: jnp.linalg.solve(table[:D] + 3 * jnp.eye(D), x[:, :D].T).T,
     "solve_along_rows": lambda y: jnp.linalg.solve(jnp.eye(y.shape[0]) * 2 + 0.1, y),
-    "triangular_along_rows": lambda y: jsp.linalg.solve_triangular(jnp.tril(jnp.ones((y.shape[0],) * 2)), y, lower=True),
-    "covariance_of_rows": lambda x: jnp.linalg.cholesky(jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1)) + jnp.eye(len(x)))[:, 0],
+    "triangular_along_rows": lambda y: jsp.linalg.solve_triangular(
+        jnp.tril(jnp.ones((y.shape[0],) * 2)), y, lower=True
+    ),
+    "covariance_of_rows": lambda x: jnp.linalg.cholesky(
+        jnp.exp(-((x[:, None] - x[None]) ** 2).sum(-1)) + jnp.eye(len(x))
+    )[:, 0],
     "cholesky_own": lambda a: jnp.linalg.cholesky(symmetric(a)),
     "inverse_own": lambda a: jnp.linalg.inv(a),
     "determinant_own": lambda a: jnp.linalg.slogdet(a)[1] + jnp.linalg.det(a),
@@ -195,19 +211,31 @@ FUNCTIONS = {
     "garch_over_rows": lambda w, y: garch(w, y),
     "random_walk_over_rows": lambda y: lax.scan(lambda c, y: (0.5 * c + y, c), 0.0, y)[1],
     "map_over_rows": lambda x: lax.map(lambda r: jnp.sort(jnp.fft.fft(r).real), x),
-    "scan_over_rows_without_a_carry": lambda w, x: lax.scan(lambda w, r: (w, (w * r).sum()), w, x)[1],
+    "scan_over_rows_without_a_carry": lambda w, x: lax.scan(lambda w, r: (w, (w * r).sum()), w,
+                                                            x)[1],
     "scan_over_rows_that_counts": lambda y: lax.scan(lambda c, y: (c + 1.0, y * c), 0.0, y)[1],
-    "network_of_recurrence": lambda w, x: lax.scan(lambda h, c: (jnp.tanh(h @ jnp.outer(w, w) + c[:, None]), None), x * 0, x.T)[0],
+    "network_of_recurrence": lambda w, x: lax.scan(
+        lambda h, c: (jnp.tanh(h @ jnp.outer(w, w) + c[:, None]), None), x * 0, x.T
+    )[0],
     "fori_loop": lambda x: lax.fori_loop(0, 3, lambda k, v: v * 0.5 + k, x),
-    "fori_loop_by_column": lambda x: lax.fori_loop(0, T, lambda k, s: s * 0.5 + x[:, k], x[:, 0] * 0),
+    "fori_loop_by_column": lambda x: lax.fori_loop(0, T, lambda k, s: s * 0.5 + x[:, k],
+                                                   x[:, 0] * 0),
     "fori_loop_by_row": lambda y: lax.fori_loop(0, y.shape[0], lambda k, s: s + s[k - 1] * 0.1, y),
     "while_under_vmap": lambda y: vmap(newton)(y),
     "while_until_all_rows_are_done": lambda y: together(y),
-    "while_with_a_shared_condition": lambda y, w: lax.while_loop(lambda c: c[0] < w.sum(), lambda c: (c[0] + 1, c[1] * 1.1), (0.0, y))[1],
-    "branch_under_vmap": lambda x: vmap(lambda r: lax.cond(r[0] > 1, jnp.sort, lambda r: r * 2, r))(x),
-    "switch_under_vmap": lambda x, z: vmap(lambda r, z: lax.switch(z, [jnp.sin, jnp.cos, jnp.exp], r))(x, z),
+    "while_with_a_shared_condition": lambda y, w: lax.while_loop(
+        lambda c: c[0] < w.sum(), lambda c: (c[0] + 1, c[1] * 1.1), (0.0, y)
+    )[1],
+    "branch_under_vmap": lambda x: vmap(
+        lambda r: lax.cond(r[0] > 1, jnp.sort, lambda r: r * 2, r)
+    )(x),
+    "switch_under_vmap": lambda x, z: vmap(
+        lambda r, z: lax.switch(z, [jnp.sin, jnp.cos, jnp.exp], r)
+    )(x, z),
     "branch_shared": lambda x, w: lax.cond(w[0] > 0.5, lambda x: jnp.cumsum(x, 1), lambda x: x, x),
-    "branch_shared_of_which_one_mixes": lambda x, w: lax.cond(w[0] > 2.0, lambda x: jnp.cumsum(x, 0), lambda x: x, x),
+    "branch_shared_of_which_one_mixes": lambda x, w: lax.cond(
+        w[0] > 2.0, lambda x: jnp.cumsum(x, 0), lambda x: x, x
+    ),
     "branch_by_a_mean_of_rows": lambda y: lax.cond(y.mean() > 0.55, lambda y: y, lambda y: -y, y),
     "gradient_of_a_sum_over_rows": lambda x, w: jax.grad(lambda x: (jnp.tanh(x * w) ** 2).sum())(x),
     "gradient_under_vmap": lambda x, w: vmap(jax.grad(lambda r: garch(w, r).sum()))(x),
@@ -218,7 +246,9 @@ FUNCTIONS = {
     "constants_within_a_call": lambda x: jax.jit(lambda x: x * np.arange(4.0))(x),
     "noise_for_each_row": lambda y: y + jax.random.normal(jax.random.key(0), y.shape),
     "noise_for_all": lambda x: x + jax.random.normal(jax.random.key(0), (T,)),
-    "noise_by_a_key_of_the_row": lambda z: vmap(lambda z: jax.random.normal(jax.random.fold_in(jax.random.key(0), z), (2,)))(z),
+    "noise_by_a_key_of_the_row": lambda z: vmap(
+        lambda z: jax.random.normal(jax.random.fold_in(jax.random.key(0), z), (2,))
+    )(z),
 }
 ROW = frozenset({"x", "a", "y", "z", "i"})
 UNDECIDED = frozenset({"branch_shared_of_which_one_mixes"})
@@ -234,7 +264,8 @@ def arguments(name):
 @pytest.fixture(scope="module")
 def traced():
     arrays = inputs()
-    return {name: jax.make_jaxpr(function)(*(arrays[a] for a in arguments(name))) for name, function in FUNCTIONS.items()}
+    return {name: jax.make_jaxpr(function)(*(arrays[a] for a in arguments(name)))
+            for name, function in FUNCTIONS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -244,13 +275,15 @@ def everything():
     def results(arrays, names):
         return {name: FUNCTIONS[name](*(arrays[a] for a in arguments(name))) for name in names}
 
-    return jax.jit(results, static_argnums=1, compiler_options={"xla_backend_optimization_level": 0})
+    return jax.jit(results, static_argnums=1,
+                   compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture(scope="module")
 def verdicts(traced):
     return {
-        name: exchangeability.mixes(closed, [0 if a in ROW else None for a in arguments(name)], N)[0] for name, closed in traced.items()
+        name: exchangeability.mixes(closed, [0 if a in ROW else None for a in arguments(name)],
+                                    N)[0] for name, closed in traced.items()
     }
 
 
@@ -263,7 +296,8 @@ def near(one, other):
 
 
 def test_every_verdict_is_that_of_brute_force(everything, verdicts):
-    """Change some rows, one after another: no other row may move. Turn the rows around: the results must turn with them."""
+    """Change some rows, one after another: no other row may move. Turn the rows around: the results
+    must turn with them."""
     names, arrays = tuple(FUNCTIONS), inputs()
     there = everything(arrays, names)
     rowwise = {name: True for name in names}
@@ -290,7 +324,8 @@ def test_what_is_accepted_is_the_same_one_row_at_a_time(everything, verdicts):
     names, arrays = tuple(name for name, found in verdicts.items() if not found), inputs()
     there = everything(arrays, names)
     for row in (0, 7):
-        for name, result in everything(changed(arrays, operator.itemgetter(slice(row, row + 1))), names).items():
+        for name, result in everything(changed(arrays, operator.itemgetter(slice(row, row + 1))),
+                                       names).items():
             assert near(there[name][row], result[0]), name
 
 
@@ -345,7 +380,8 @@ def volatility(past):
 
 @probml.model
 def equilibrium(a, x):
-    """The fixed point of each row's own system of equations, and a slope along its Fourier transform."""
+    """The fixed point of each row's own system of equations, and a slope along its Fourier
+    transform."""
     c = sample("c", dist.Normal(0.0, 2.0))
     s = sample("s", dist.LogNormal(0.0, 1.0))
     with probml.rows():
@@ -354,11 +390,13 @@ def equilibrium(a, x):
 
 
 @pytest.mark.parametrize(
-    ("model", "elsewhere"), [(volatility(), {"w": 0.3, "a": 0.2, "b": 0.5}), (equilibrium(), {"c": 0.7, "s": 0.4})], ids=["scan", "solve"]
+    ("model", "elsewhere"), [(volatility(), {"w": 0.3, "a": 0.2, "b": 0.5}),
+                             (equilibrium(), {"c": 0.7, "s": 0.4})], ids=["scan", "solve"]
 )
 def test_a_model_of_rows_that_look_within_fits_and_has_numpyros_density(model, elsewhere):
     rng = np.random.default_rng(5)
-    own = {"past": rng.normal(size=(24, T)), "x": rng.normal(size=(24, D)), "a": rng.normal(size=(24, D, D)) * 0.2 + 3 * np.eye(D)}
+    own = {"past": rng.normal(size=(24, T)), "x": rng.normal(size=(24, D)),
+           "a": rng.normal(size=(24, D, D)) * 0.2 + 3 * np.eye(D)}
     given = {name: own[name] for name in model.inputs}
     seen = {"r": rng.normal(size=(24, T))} if "past" in given else {"y": rng.normal(size=(24, D))}
     data = {**given, **seen}
@@ -372,5 +410,7 @@ def test_a_model_of_rows_that_look_within_fits_and_has_numpyros_density(model, e
     for params in (elsewhere, fit.params):
         np.testing.assert_allclose(model.log_density(data, params), density(params), rtol=1e-5)
         each = model.at(params).log_prob(data)
-        np.testing.assert_allclose(model.at(params).log_prob({k: v[7:8] for k, v in data.items()})[0], each[7], rtol=1e-5)
+        np.testing.assert_allclose(
+            model.at(params).log_prob({k: v[7:8] for k, v in data.items()})[0], each[7], rtol=1e-5
+        )
     assert density(fit.params) > density(elsewhere)

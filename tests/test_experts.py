@@ -1,4 +1,5 @@
-"""Mixtures of experts: enumeration, regression as the case of one, planted partitions, flexmix and mixtools, bad input."""
+"""Mixtures of experts: enumeration, regression as the case of one, planted partitions, flexmix and
+mixtools, bad input."""
 
 import json
 import pickle
@@ -9,7 +10,12 @@ import pytest
 
 import probml
 from oracles import log_sum
-from probml.models import MixtureOfExperts, MixtureOfExpertsClassifier, hierarchical_mixture_of_experts, mixture_of_experts
+from probml.models import (
+    MixtureOfExperts,
+    MixtureOfExpertsClassifier,
+    hierarchical_mixture_of_experts,
+    mixture_of_experts,
+)
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone  # noqa: E402
@@ -25,17 +31,20 @@ nan = np.nan
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (300, 1))
 Y = np.abs(X[:, 0]) + 0.1 * RNG.normal(size=300)
-SEARCH = {"prior": False, "n_init": 10, "tol": 1e-10, "max_iter": 5000, "random_state": 0}  # one setting for every reference
+# one setting for every reference
+SEARCH = {"prior": False, "n_init": 10, "tol": 1e-10, "max_iter": 5000, "random_state": 0}
 SLOW = pytest.mark.slow
 
 # scikit-learn's contract
 
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
-REASON = "the start draws rows, and a row twice is drawn otherwise than one of weight 2: another local maximum"
+REASON = ("the start draws rows, and a row twice is drawn otherwise than one of weight 2: another "
+          "local maximum")
 
 
 @SLOW
-@parametrize_with_checks([MixtureOfExperts(), MixtureOfExpertsClassifier()], expected_failed_checks=lambda face: {WEIGHTS: REASON})
+@parametrize_with_checks([MixtureOfExperts(), MixtureOfExpertsClassifier()],
+                         expected_failed_checks=lambda face: {WEIGHTS: REASON})
 def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -56,27 +65,33 @@ def normal(y, loc, precision):
 def test_the_evidence_of_a_flat_mixture_is_that_of_enumeration_and_an_unseen_y_says_nothing():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(7, 2)), rng.normal(size=7)
-    params = {"gate": rng.normal(size=(3, 2)), "weights": rng.normal(size=(3, 3)), "precision": rng.gamma(2.0, size=3)}
+    params = {"gate": rng.normal(size=(3, 2)), "weights": rng.normal(size=(3, 3)),
+              "precision": rng.gamma(2.0, size=3)}
     fit, one = mixture_of_experts(k=3).at(params), np.c_[np.ones(7), x]
-    joint = logs(one @ params["gate"]) + normal(y[:, None], one @ params["weights"].T, params["precision"])
+    joint = logs(one @ params["gate"]) + normal(y[:, None], one @ params["weights"].T,
+                                                params["precision"])
     y[2] = nan
     expected = np.where(np.isnan(y), 0.0, log_sum(joint, (1,)))
     np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), expected, atol=1e-12)
     prior = np.exp(logs(one @ params["gate"]))
     q = np.where(np.isnan(y)[:, None], prior, np.exp(joint - log_sum(joint, (1,))[:, None]))
     np.testing.assert_allclose(fit.predict_proba({"x": x, "y": y}, "z"), q, atol=1e-12)
-    np.testing.assert_allclose(fit.predict({"x": x}, "y"), (prior * (one @ params["weights"].T)).sum(1), atol=1e-12)
+    np.testing.assert_allclose(fit.predict({"x": x}, "y"),
+                               (prior * (one @ params["weights"].T)).sum(1), atol=1e-12)
 
 
 def test_the_evidence_of_a_tree_of_softmax_experts_is_that_of_enumeration():
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=(5, 2)), rng.integers(0, 3, 5)
-    params = {"gate1": rng.normal(size=(3, 1)), "gate2": rng.normal(size=(2, 3, 2)), "weights": rng.normal(size=(6, 2, 3))}
+    params = {"gate1": rng.normal(size=(3, 1)), "gate2": rng.normal(size=(2, 3, 2)),
+              "weights": rng.normal(size=(6, 2, 3))}
     one, joint = np.c_[np.ones(5), x], np.empty((5, 2, 3))
     for i in range(2):
         for j in range(3):
             answer = logs(one @ params["weights"][3 * i + j].T)[np.arange(5), y]
-            joint[:, i, j] = logs(one @ params["gate1"])[:, i] + logs(one @ params["gate2"][i])[:, j] + answer
+            joint[:, i, j] = (
+                logs(one @ params["gate1"])[:, i] + logs(one @ params["gate2"][i])[:, j] + answer
+            )
     fit = hierarchical_mixture_of_experts(branches=(2, 3), classes=3).at(params)
     np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), log_sum(joint, (1, 2)), atol=1e-12)
     q = np.exp(joint - log_sum(joint, (1, 2))[:, None, None])
@@ -124,7 +139,8 @@ def test_attributes_are_in_the_units_of_the_data(two):
     np.testing.assert_allclose(two.predict(X), (gates * planes).sum(1), atol=1e-9)
     joint = np.log(gates) + normal(Y[:, None], planes, two.scale_**-2.0)
     np.testing.assert_allclose(two.log_prob(X, Y), log_sum(joint, (1,)), atol=1e-8)
-    np.testing.assert_allclose(two.responsibilities(X, Y), np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-8)
+    np.testing.assert_allclose(two.responsibilities(X, Y),
+                               np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-8)
     np.testing.assert_allclose(two.bic(X, Y) - two.aic(X, Y), 8 * (np.log(300) - 2))
 
 
@@ -133,11 +149,13 @@ def test_units_and_offsets_do_not_matter(two):
     np.testing.assert_allclose(far.coef_, 1e5 * two.coef_, rtol=1e-4)
     np.testing.assert_allclose(far.predict(1e6 + X), 1e9 + 1e5 * two.predict(X), rtol=1e-12)
     np.testing.assert_allclose(far.gates(1e6 + X), two.gates(X), atol=1e-5)
-    np.testing.assert_allclose(far.log_prob(1e6 + X, 1e9 + 1e5 * Y), two.log_prob(X, Y) - np.log(1e5), atol=1e-3)
+    np.testing.assert_allclose(far.log_prob(1e6 + X, 1e9 + 1e5 * Y),
+                               two.log_prob(X, Y) - np.log(1e5), atol=1e-3)
 
 
 def test_rows_whose_y_is_unseen_are_left_out_and_a_weight_of_two_is_a_row_twice(two):
-    twice = MixtureOfExperts(2).fit(np.r_[X[150:], X, X[150:]], np.r_[Y[150:], np.full(300, nan), Y[150:]])
+    twice = MixtureOfExperts(2).fit(np.r_[X[150:], X, X[150:]],
+                                    np.r_[Y[150:], np.full(300, nan), Y[150:]])
     ours = MixtureOfExperts(2).fit(X, Y, sample_weight=np.r_[np.full(150, 1e-9), np.full(150, 2.0)])
     np.testing.assert_allclose(ours.predict(X), twice.predict(X), atol=1e-4)
     np.testing.assert_allclose(ours.history_[-1], twice.history_[-1], atol=1e-4)
@@ -151,19 +169,24 @@ def test_gates_recover_a_planted_partition(hard):
     rng = np.random.default_rng(4)
     x = rng.uniform(-1, 1, (300, 2))
     part = (x @ [1.0, -1.0] > 0.1).astype(int)
-    y = np.array([3.0, -3.0])[part] + (x * np.array([[1.0, 2.0], [-2.0, 0.0]])[part]).sum(1) + 0.05 * rng.normal(size=300)
+    y = (np.array([3.0, -3.0])[part] + (x * np.array([[1.0, 2.0], [-2.0, 0.0]])[part]).sum(1) + 0.05
+         * rng.normal(size=300))
     face = MixtureOfExperts(2, engine=probml.EM(hard=True, restarts=10) if hard else None).fit(x, y)
     found = face.gates(x).argmax(1)
     assert max((found == part).mean(), (found != part).mean()) > 0.98
-    np.testing.assert_allclose(face.coef_[np.argsort(face.coef_[:, 0])], [[-2, 0], [1, 2]], atol=0.05)
+    np.testing.assert_allclose(face.coef_[np.argsort(face.coef_[:, 0])], [[-2, 0], [1, 2]],
+                               atol=0.05)
 
 
 @SLOW
 def test_a_tree_reaches_the_likelihood_of_two_flat_experts(two):
     kw = {**SEARCH, "tol": 1e-9}
-    tree, flat = MixtureOfExperts(branches=(2, 2), **kw).fit(X, Y), MixtureOfExperts(2, **kw).fit(X, Y)
+    tree, flat = MixtureOfExperts(branches=(2, 2), **kw).fit(X, Y), MixtureOfExperts(2, **kw).fit(X,
+                                                                                                  Y)
     assert (np.diff(tree.history_) >= -1e-9).all() and tree.history_[-1] >= flat.history_[-1] - 1e-6
-    assert tree.gates(X).shape == (300, 4) and [level.shape for level in tree.gate_coef_] == [(2, 1), (2, 2, 1)]
+    assert tree.gates(X).shape == (300, 4) and [level.shape for level in tree.gate_coef_] == [
+        (2, 1), (2, 2, 1)
+    ]
     alone = MixtureOfExperts(branches=(2,)).fit(X, Y)
     np.testing.assert_allclose(alone.history_[-1], two.history_[-1], atol=1e-3)
     np.testing.assert_allclose(np.sort(alone.predict(X)), np.sort(two.predict(X)), atol=1e-3)
@@ -183,7 +206,8 @@ def test_softmax_experts_learn_what_one_cannot():
     p = 1 / (1 + np.exp(-(x @ face.coef_[:, 0].T + face.intercept_[:, 0])))
     np.testing.assert_allclose(face.predict_proba(x)[:, 1], (face.gates(x) * p).sum(1), atol=1e-9)
     chosen = np.where(label == "outer", 1, 0)
-    np.testing.assert_allclose(face.log_prob(x, label), np.log(face.predict_proba(x)[np.arange(200), chosen]), atol=1e-9)
+    np.testing.assert_allclose(face.log_prob(x, label),
+                               np.log(face.predict_proba(x)[np.arange(200), chosen]), atol=1e-9)
     np.testing.assert_allclose(face.responsibilities(x, label).sum(1), 1.0)
 
 
@@ -198,7 +222,8 @@ def test_one_softmax_expert_is_logistic_regression():
 
 @SLOW
 def test_a_face_works_in_pipelines_and_searches_and_survives_pickling(two):
-    search = GridSearchCV(make_pipeline(StandardScaler(), MixtureOfExperts()), {"mixtureofexperts__n_experts": [1, 2]}, cv=3).fit(X, Y)
+    search = GridSearchCV(make_pipeline(StandardScaler(), MixtureOfExperts()),
+                          {"mixtureofexperts__n_experts": [1, 2]}, cv=3).fit(X, Y)
     assert search.best_params_ == {"mixtureofexperts__n_experts": 2}
     assert (pickle.loads(pickle.dumps(two)).predict(X) == two.predict(X)).all()
     assert (clone(two).fit(X, Y).predict(X) == two.predict(X)).all()
@@ -209,12 +234,15 @@ def test_a_face_works_in_pipelines_and_searches_and_survives_pickling(two):
 REFERENCES = {
     "moe_mcycle": (MixtureOfExperts(3, **SEARCH), lambda t: (t[["times"]], t["accel"])),
     "moe_npreg": (MixtureOfExperts(2, **SEARCH), lambda t: (t[["x"]], t["yn"])),
-    "mixreg_npreg": (MixtureOfExperts(2, gate=False, **SEARCH), lambda t: (np.c_[t["x"], t["x"] ** 2], t["yn"])),
-    "mixreg_tonedata": (MixtureOfExperts(2, gate=False, **SEARCH), lambda t: (t[["stretchratio"]], t["tuned"])),
+    "mixreg_npreg": (MixtureOfExperts(2, gate=False, **SEARCH),
+                     lambda t: (np.c_[t["x"], t["x"] ** 2], t["yn"])),
+    "mixreg_tonedata": (MixtureOfExperts(2, gate=False, **SEARCH),
+                        lambda t: (t[["stretchratio"]], t["tuned"])),
 }
 
 
-@pytest.mark.parametrize("name", [name if name == "mixreg_tonedata" else pytest.param(name, marks=SLOW) for name in REFERENCES])
+@pytest.mark.parametrize("name", [name if name == "mixreg_tonedata"
+                                  else pytest.param(name, marks=SLOW) for name in REFERENCES])
 def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
     reported = json.loads((shared_data / "fits" / f"{name}.json").read_text())
     face, columns = REFERENCES[name]
@@ -228,7 +256,8 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
     if name == "mixreg_tonedata":  # the one maximum, as printed by mixtools
         order, peer = np.argsort(face.shares_)[::-1], reported["mixtools"]
         np.testing.assert_allclose(face.shares_[order], peer["lambda"], atol=1e-4)
-        np.testing.assert_allclose(np.c_[face.intercept_, face.coef_][order].T, peer["beta_columns_are_components"], atol=1e-4)
+        np.testing.assert_allclose(np.c_[face.intercept_, face.coef_][order].T,
+                                   peer["beta_columns_are_components"], atol=1e-4)
         np.testing.assert_allclose(face.scale_[order], peer["sigma"], rtol=1e-3)
 
 
@@ -240,21 +269,27 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
     [
         (MixtureOfExperts(0), X, Y, "n_experts=0.*at least 1"),
         (MixtureOfExperts(branches=(2, 1)), X, Y, r"branches=\(2, 1\).*at least 2"),
-        (MixtureOfExperts(branches=(2, 2), gate=False), X, Y, "gate=False.*a tree is made of gates"),
+        (MixtureOfExperts(branches=(2, 2), gate=False), X, Y,
+         "gate=False.*a tree is made of gates"),
         (MixtureOfExperts(2, scale=0.0), X, Y, "scale=0.0.*above 0"),
         (MixtureOfExperts(4), X[:3], Y[:3], "n_experts=4.*only 3 distinct rows.*n_samples=3"),
-        (MixtureOfExperts(branches=(2, 2)), X[:3], Y[:3], r"branches=\(2, 2\).*only 3 distinct rows"),
+        (MixtureOfExperts(branches=(2, 2)), X[:3], Y[:3],
+         r"branches=\(2, 2\).*only 3 distinct rows"),
         (MixtureOfExperts(2), X[:1], Y[:1], "n_samples=1"),
-        (MixtureOfExperts(2, prior=False), X[:4], Y[:4], "n_samples=4: 2 experts of 2 coefficients.*prior=True"),
-        (MixtureOfExperts(2, prior=False), np.c_[X, np.ones(300)], Y, "column 1 of X is constant.*prior=True"),
+        (MixtureOfExperts(2, prior=False), X[:4], Y[:4],
+         "n_samples=4: 2 experts of 2 coefficients.*prior=True"),
+        (MixtureOfExperts(2, prior=False), np.c_[X, np.ones(300)], Y,
+         "column 1 of X is constant.*prior=True"),
         (MixtureOfExperts(2, prior=False), X, np.ones(300), "y is constant"),
-        (MixtureOfExperts(2), np.where(np.arange(300) == 3, nan, X.T).T, Y, "column 0 is missing in row 3"),
+        (MixtureOfExperts(2), np.where(np.arange(300) == 3, nan, X.T).T, Y,
+         "column 0 is missing in row 3"),
         (MixtureOfExperts(2), np.full((5, 2), nan), Y[:5], "every cell of X is missing"),
         (MixtureOfExperts(2), X, np.full(300, nan), "y has no number"),
         (MixtureOfExperts(2), X, None, "requires y"),
         (MixtureOfExperts(2), X, Y[:7], "inconsistent numbers of samples"),
         (MixtureOfExpertsClassifier(2), X, np.zeros(300, int), "y has one class, 0"),
-        (MixtureOfExpertsClassifier(5), X[:4], np.arange(4) % 2, "n_experts=5.*only 4 distinct rows"),
+        (MixtureOfExpertsClassifier(5), X[:4], np.arange(4) % 2,
+         "n_experts=5.*only 4 distinct rows"),
     ],
 )
 def test_bad_input_is_refused_by_name(face, x, y, words):

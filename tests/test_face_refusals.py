@@ -1,4 +1,5 @@
-"""What the faces refuse: every bad parameter, column, cell and label has a message of its own, before anything is compiled."""
+"""What the faces refuse: every bad parameter, column, cell and label has a message of its own,
+before anything is compiled."""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +8,15 @@ import pytest
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_iris
 
-from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixedMixture, MixtureDiscriminant, NaiveBayes, PoissonMixture
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    LatentClass,
+    MixedMixture,
+    MixtureDiscriminant,
+    NaiveBayes,
+    PoissonMixture,
+)
 
 nan = np.nan
 X, Y = load_iris(return_X_y=True)
@@ -20,7 +29,8 @@ COUNTS = np.round(10 * X)
     [
         (GaussianMixture(0), r"n_components=0.*at least 1"),
         (GaussianMixture(2.5), r"n_components=2.5.*whole number"),
-        (GaussianMixture(2, covariance_type="round"), r"covariance_type='round'.*'full'.*'tied spherical'"),
+        (GaussianMixture(2, covariance_type="round"),
+         r"covariance_type='round'.*'full'.*'tied spherical'"),
         (GaussianMixture(2, tol=-1), r"tol=-1.*at least 0"),
         (GaussianMixture(2, prior="no"), r"prior='no'.*True or False"),
         (GaussianMixture(2, engine="EM"), r"engine='EM'.*probml.EM\(\)"),
@@ -49,21 +59,31 @@ def changed(row, column, value):
     ("face", "x", "y", "words"),
     [
         (NaiveBayes(prior=False), changed(slice(None), 2, 1.0), Y, "column 2 is constant"),
-        (GaussianMixture(2, prior=False), changed(slice(None), 2, 1.0), None, "column 2 is constant"),
-        (GaussianDiscriminant(prior=False), changed(Y == 1, 2, 1.0), Y, "column 2 is constant in class 1"),
-        (GaussianDiscriminant("shared", prior=False), changed(slice(None), 2, 1.0), Y, "column 2 is constant in every class"),
-        (NaiveBayes(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 row"),
-        (GaussianDiscriminant(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 row"),
-        (MixtureDiscriminant(2), X, np.where(np.arange(150) == 0, "lone", NAMES), "class 'lone' has 1 rows.*n_components=2"),
-        (NaiveBayes(kinds="poisson"), -COUNTS, Y, "Negative values in data: column 0.*-51 in row 0"),
-        (NaiveBayes(kinds="multinomial"), X, Y, "column 0.*'multinomial'.*whole number.*5.1 in row 0"),
+        (GaussianMixture(2, prior=False), changed(slice(None), 2, 1.0), None,
+         "column 2 is constant"),
+        (GaussianDiscriminant(prior=False), changed(Y == 1, 2, 1.0), Y,
+         "column 2 is constant in class 1"),
+        (GaussianDiscriminant("shared", prior=False), changed(slice(None), 2, 1.0), Y,
+         "column 2 is constant in every class"),
+        (NaiveBayes(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 row"),
+        (GaussianDiscriminant(prior=False), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 row"),
+        (MixtureDiscriminant(2), X, np.where(np.arange(150) == 0, "lone", NAMES),
+         "class 'lone' has 1 rows.*n_components=2"),
+        (NaiveBayes(kinds="poisson"), -COUNTS, Y,
+         "Negative values in data: column 0.*-51 in row 0"),
+        (NaiveBayes(kinds="multinomial"), X, Y,
+         "column 0.*'multinomial'.*whole number.*5.1 in row 0"),
         (NaiveBayes(kinds="bernoulli"), COUNTS, Y, "column 0.*0 or 1.*51 in row 0"),
         (GaussianMixture(2), np.full((10, 2), nan), None, "every cell of X is missing"),
         (LatentClass(2), np.full((10, 2), None), None, "every cell of X is missing"),
-        (GaussianMixture(2), changed(slice(None), 1, nan), None, "column 1 of X is missing in every row"),
+        (GaussianMixture(2), changed(slice(None), 1, nan), None,
+         "column 1 of X is missing in every row"),
         (NaiveBayes(), changed(slice(None), 1, nan), Y, "column 1 of X is missing in every row"),
         (NaiveBayes(), changed(4, 1, "tall"), Y, "'tall' in column 1, row 4"),
-        (GaussianMixture(2), pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "x"]}), None, "'x' in column 'b', row 1"),
+        (GaussianMixture(2), pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "x"]}), None,
+         "'x' in column 'b', row 1"),
         (NaiveBayes(), X, np.full(150, None), "y has no label"),
         (NaiveBayes(), X, None, "requires y"),
         (NaiveBayes(), X, Y[:100], "inconsistent numbers of samples"),

@@ -1,4 +1,5 @@
-"""The scikit-learn faces: scikit-learn's own contract, agreement with its classifiers and mixtures, tables, weights, bad input."""
+"""The scikit-learn faces: scikit-learn's own contract, agreement with its classifiers and mixtures,
+tables, weights, bad input."""
 
 import json
 import pickle
@@ -22,7 +23,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixedMixture, MixtureDiscriminant, NaiveBayes, PoissonMixture
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    LatentClass,
+    MixedMixture,
+    MixtureDiscriminant,
+    NaiveBayes,
+    PoissonMixture,
+)
 
 nan = np.nan
 X, Y = load_iris(return_X_y=True)
@@ -35,10 +44,13 @@ COUNTS = np.round(10 * X)
 
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 EXPECTED = {
-    "LatentClass": {WEIGHTS: "it predicts rows left out of the fit, whose categories are then unknown, which is refused"},
+    "LatentClass": {WEIGHTS: "it predicts rows left out of the fit, whose categories are then "
+                    "unknown, which is refused"},
     "PoissonMixture": {WEIGHTS: "its data are fractions, which are no counts"},
-    "MixedMixture": {WEIGHTS: "the start draws rows, and a row twice is drawn otherwise than one of weight 2: another local maximum"},
-    "MixtureDiscriminant": {WEIGHTS: "as MixedMixture, and a class has fewer distinct rows than components"},
+    "MixedMixture": {WEIGHTS: "the start draws rows, and a row twice is drawn otherwise than one "
+                     "of weight 2: another local maximum"},
+    "MixtureDiscriminant": {WEIGHTS: "as MixedMixture, and a class has fewer distinct rows than "
+                            "components"},
 }
 
 
@@ -53,7 +65,8 @@ def test_naive_bayes_keeps_the_contract_of_scikit_learn(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [GaussianMixture(), LatentClass(), PoissonMixture(), MixedMixture(), GaussianDiscriminant(), MixtureDiscriminant()],
+    [GaussianMixture(), LatentClass(), PoissonMixture(), MixedMixture(), GaussianDiscriminant(),
+     MixtureDiscriminant()],
     expected_failed_checks=expected,
 )
 def test_every_other_face_keeps_the_contract_of_scikit_learn(estimator, check):
@@ -62,13 +75,16 @@ def test_every_other_face_keeps_the_contract_of_scikit_learn(estimator, check):
 
 def test_the_zoo_imports_without_scikit_learn_and_says_what_to_install():
     program = (
-        "import sys, probml.models as zoo; from probml.models import gaussian_mixture; assert 'sklearn' not in sys.modules\n"
+        "import sys, probml.models as zoo; from probml.models import gaussian_mixture; assert "
+        "'sklearn' not in sys.modules\n"
         "assert 'GaussianMixture' in dir(zoo); sys.modules['sklearn'] = None\n"
         "try: zoo.GaussianMixture\n"
         "except ImportError as error: print(error)"
     )
     assert (
-        "pip install probml[sklearn]" in subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+        "pip install probml[sklearn]" in subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
     )
     with pytest.raises(AttributeError, match="GaussianMixtures.*GaussianMixture"):
         probml.models.GaussianMixtures  # noqa: B018
@@ -106,19 +122,24 @@ def test_normal_naive_bayes_at_maximum_likelihood_is_gaussian_nb():
 )
 def test_discrete_naive_bayes_at_the_posterior_mean_is_scikit_learns(settings, data, peer):
     ours = NaiveBayes(plug_in=True, **settings).fit(data, Y)
-    peer.set_params(class_prior=ours.class_prior_).fit(data, Y)  # scikit-learn does not smooth the classes
+    # scikit-learn does not smooth the classes
+    peer.set_params(class_prior=ours.class_prior_).fit(data, Y)
     np.testing.assert_allclose(ours.predict_proba(data), peer.predict_proba(data), atol=1e-8)
 
 
 def test_discriminants_at_maximum_likelihood_are_qda_and_lda():
-    own, peer = GaussianDiscriminant(prior=False).fit(X, Y), QuadraticDiscriminantAnalysis(store_covariance=True).fit(X, Y)
-    unbiased = np.isclose(peer.covariance_[0][0, 0], X[Y == 0, 0].var(ddof=1))  # scikit-learn divided by n − 1, later by n
+    own, peer = (GaussianDiscriminant(prior=False).fit(X, Y),
+                 QuadraticDiscriminantAnalysis(store_covariance=True).fit(X, Y))
+    # scikit-learn divided by n − 1, later by n
+    unbiased = np.isclose(peer.covariance_[0][0, 0], X[Y == 0, 0].var(ddof=1))
     np.testing.assert_allclose(own.means_, peer.means_, atol=1e-8)
     np.testing.assert_allclose(own.priors_, peer.priors_, atol=1e-8)
-    np.testing.assert_allclose(own.covariance_ * (50 / 49 if unbiased else 1), peer.covariance_, atol=1e-8)
+    np.testing.assert_allclose(own.covariance_ * (50 / 49 if unbiased else 1), peer.covariance_,
+                               atol=1e-8)
     if not unbiased:
         np.testing.assert_allclose(own.predict_proba(X), peer.predict_proba(X), atol=1e-8)
-    shared, peer = GaussianDiscriminant("shared", prior=False).fit(X, Y), LinearDiscriminantAnalysis(solver="lsqr").fit(X, Y)
+    shared, peer = (GaussianDiscriminant("shared", prior=False).fit(X, Y),
+                    LinearDiscriminantAnalysis(solver="lsqr").fit(X, Y))
     np.testing.assert_allclose(shared.covariance_, peer.covariance_, atol=1e-8)
     np.testing.assert_allclose(shared.predict_proba(X), peer.predict_proba(X), atol=1e-8)
 
@@ -126,11 +147,14 @@ def test_discriminants_at_maximum_likelihood_are_qda_and_lda():
 @pytest.mark.slow
 def test_the_likelihood_of_discriminants_is_mclusts(shared_data):
     reference = json.loads((shared_data / "fits" / "mclustda_iris.json").read_text())["models"]
-    table = pd.read_csv(shared_data / "classic" / "iris.csv")  # Fisher's, which differs from scikit-learn's in two rows
+    # Fisher's, which differs from scikit-learn's in two rows
+    table = pd.read_csv(shared_data / "classic" / "iris.csv")
     x, y = table.select_dtypes("number").to_numpy(), table["Species"].to_numpy()
     for covariance, name in (("shared", "EEE"), ("own", "VVV"), ("diagonal", "VVI")):
         face = GaussianDiscriminant(covariance, prior=False).fit(x, y)
-        np.testing.assert_allclose(150 * face.fit_.score({"x": x}), reference[name]["loglik"], atol=1e-5)  # of the rows, not the labels
+        # of the rows, not the labels
+        np.testing.assert_allclose(150 * face.fit_.score({"x": x}), reference[name]["loglik"],
+                                   atol=1e-5)
         assert np.isclose((face.predict(x) != y).mean(), reference[name]["training_error"])
 
 
@@ -142,7 +166,8 @@ def test_shapes_and_counts_of_a_mixture_are_scikit_learns(kind):
     peer = Peer(3, covariance_type=kind, random_state=0).fit(X)
     face = GaussianMixture(3, covariance_type=kind)
     face.n_features_in_ = 4
-    face.fit_ = face._model(3).at({"weights": peer.weights_, "mean": peer.means_, "precision": peer.precisions_})
+    face.fit_ = face._model(3).at({"weights": peer.weights_, "mean": peer.means_,
+                                   "precision": peer.precisions_})
     assert face.n_parameters_ == peer._n_parameters()
     np.testing.assert_allclose(face.covariances_, peer.covariances_, rtol=1e-6)
     assert face.precisions_.shape == peer.precisions_.shape
@@ -151,8 +176,10 @@ def test_shapes_and_counts_of_a_mixture_are_scikit_learns(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mixture_takes_scikit_learns_steps_from_its_start(kind):
-    identity = {"full": np.stack([np.eye(4)] * 3), "tied": np.eye(4), "diag": np.ones((3, 4)), "spherical": np.ones(3)}[kind]
-    start = {"means_init": X[[0, 60, 120]], "weights_init": np.full(3, 1 / 3), "precisions_init": identity}
+    identity = {"full": np.stack([np.eye(4)] * 3), "tied": np.eye(4), "diag": np.ones((3, 4)),
+                "spherical": np.ones(3)}[kind]
+    start = {"means_init": X[[0, 60, 120]], "weights_init": np.full(3, 1 / 3),
+             "precisions_init": identity}
     peer = Peer(3, covariance_type=kind, tol=0, max_iter=100, reg_covar=0, **start)
     with pytest.warns(UserWarning, match="converge"):
         peer.fit(X)
@@ -165,7 +192,8 @@ def test_a_mixture_takes_scikit_learns_steps_from_its_start(kind):
 def test_a_hard_spherical_mixture_is_k_means():
     start = X[[10, 60, 120]]
     peer = KMeans(3, init=start, n_init=1).fit(X)
-    ours = GaussianMixture(3, covariance_type="tied spherical", hard=True, concentration=1e9, means_init=start).fit(X)
+    ours = GaussianMixture(3, covariance_type="tied spherical", hard=True, concentration=1e9,
+                           means_init=start).fit(X)
     labels = ours.predict(X)
     inertia = sum(((X[labels == j] - X[labels == j].mean(0)) ** 2).sum() for j in range(3))
     np.testing.assert_allclose(inertia, peer.inertia_, rtol=1e-8)
@@ -176,7 +204,8 @@ def test_components_without_rows_empty_themselves_and_leave_the_others_as_they_a
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)) + np.where(rng.random(300) < 0.4, 6.0, 0.0)[:, None]
     means = np.r_[[[0.0, 0.0], [6.0, 6.0]], np.full((8, 2), 100.0)]
-    face = GaussianMixture(10, concentration=0.001, means_init=means, precisions_init=np.stack([np.eye(2)] * 10)).fit(x)
+    face = GaussianMixture(10, concentration=0.001, means_init=means,
+                           precisions_init=np.stack([np.eye(2)] * 10)).fit(x)
     assert (face.weights_[2:] < 1e-3).all()
     np.testing.assert_allclose(face.weights_[:2], [0.6, 0.4], atol=0.06)
 
@@ -185,11 +214,13 @@ def test_components_without_rows_empty_themselves_and_leave_the_others_as_they_a
 
 
 def test_a_mixture_answers_as_scikit_learns_does(mixture):
-    assert mixture.converged_ and mixture.n_iter_ > 1 and mixture.means_.shape == (3, 4) and mixture.covariances_.shape == (3, 4, 4)
+    assert (mixture.converged_ and mixture.n_iter_ > 1 and mixture.means_.shape == (3, 4)
+            and mixture.covariances_.shape == (3, 4, 4))
     np.testing.assert_allclose(mixture.predict_proba(X).sum(1), 1.0)
     np.testing.assert_allclose(mixture.score(X), mixture.score_samples(X).mean())
     assert mixture.score(X) > Peer(3, random_state=0, n_init=5).fit(X).score(X) - 0.15
-    np.testing.assert_allclose(mixture.bic(X), -2 * mixture.score_samples(X).sum() + 44 * np.log(150))
+    np.testing.assert_allclose(mixture.bic(X),
+                               -2 * mixture.score_samples(X).sum() + 44 * np.log(150))
     np.testing.assert_allclose(mixture.aic(X), -2 * mixture.score_samples(X).sum() + 88)
     assert mixture.lower_bound_ == mixture.lower_bounds_[-1] >= mixture.lower_bounds_[0]
     rows, labels = mixture.sample(7)
@@ -206,7 +237,8 @@ def test_a_row_with_nothing_seen_gets_the_prior(mixture, bayes):
 def test_latent_classes_take_labels_and_unseen_cells():
     rng = np.random.default_rng(0)
     hidden = rng.random(400) < 0.5
-    votes = pd.DataFrame({f"v{j}": np.where(rng.random(400) < 0.9, hidden, ~hidden) for j in range(4)}).replace({True: "yes", False: "no"})
+    votes = pd.DataFrame({f"v{j}": np.where(rng.random(400) < 0.9, hidden, ~hidden)
+                          for j in range(4)}).replace({True: "yes", False: "no"})
     truth = votes.copy()
     votes = votes.mask(pd.DataFrame(rng.random((400, 4)) < 0.2, columns=votes.columns))
     face = LatentClass(n_init=3).fit(votes)
@@ -226,7 +258,8 @@ def test_counts_and_mixed_columns_are_clustered():
     poisson = PoissonMixture(2).fit(counts)
     order = np.argsort(poisson.rates_[:, 0])
     np.testing.assert_allclose(poisson.rates_[order], [[2.0, 9.0], [8.0, 1.0]], rtol=0.15)
-    table = pd.DataFrame({"n": counts[:, 0], "x": rng.normal(3.0 * z), "kind": np.array(["a", "b"])[z]})
+    table = pd.DataFrame({"n": counts[:, 0], "x": rng.normal(3.0 * z),
+                          "kind": np.array(["a", "b"])[z]})
     mixed = MixedMixture(2, kinds={"n": "poisson"}).fit(table)
     assert mixed.columns_.kinds == ("poisson", "normal", "categorical")
     found = mixed.predict(table)
@@ -238,9 +271,12 @@ def test_counts_and_mixed_columns_are_clustered():
 def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
     rng = np.random.default_rng(0)
     y = np.repeat(["inner", "outer"], 150)
-    x = rng.normal(size=(300, 1)) + np.where(y == "inner", 0.0, rng.choice([-6.0, 6.0], 300))[:, None]
+    x = rng.normal(size=(300, 1)) + np.where(y == "inner", 0.0, rng.choice([-6.0, 6.0], 300))[:,
+                                                                                              None]
     face = MixtureDiscriminant(2, n_init=2).fit(x, y)
-    assert face.score(x, y) > 0.97 > 0.9 > (GaussianDiscriminant("shared").fit(x, y).predict(x) == y).mean()
+    assert face.score(x, y) > 0.97 > 0.9 > (
+        GaussianDiscriminant("shared").fit(x, y).predict(x) == y
+    ).mean()
     np.testing.assert_allclose(np.sort(face.means_[1, :, 0]), [-6, 6], atol=0.5)
     np.testing.assert_allclose(face.weights_.sum(1), 1.0)
 
@@ -250,7 +286,8 @@ def test_a_class_of_two_modes_needs_a_mixture_of_its_own():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "face", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False), MixtureDiscriminant(2)]
+    "face", [NaiveBayes(), GaussianDiscriminant(), GaussianDiscriminant("shared", prior=False),
+             MixtureDiscriminant(2)]
 )
 def test_classifiers_learn_from_unseen_cells_and_labels_together(face):
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.15, nan, X)
@@ -264,7 +301,8 @@ def test_a_mixture_learns_from_unseen_cells_and_fills_them():
     face = GaussianMixture(3, n_init=3).fit(holes)
     filled = face.impute(holes)
     assert (filled == holes)[~np.isnan(holes)].all()
-    assert np.sqrt(np.mean((filled - X)[np.isnan(holes)] ** 2)) < 0.4  # the columns' standard deviations are 0.4 to 1.8
+    # the columns' standard deviations are 0.4 to 1.8
+    assert np.sqrt(np.mean((filled - X)[np.isnan(holes)] ** 2)) < 0.4
 
 
 def test_half_the_labels_are_enough(bayes):
@@ -284,7 +322,8 @@ def test_bayes_factors_multiply_to_the_posterior_odds(bayes, plug_in):
     rows[1, 2] = nan
     factors, p = face.bayes_factors(rows, "virginica", "versicolor"), face.predict_proba(rows)
     assert factors.shape == (3, 4) and (factors > 0).all() and np.isclose(factors[1, 2], 1.0)
-    np.testing.assert_allclose(np.prod(factors, 1) * face.class_prior_[2] / face.class_prior_[1], p[:, 2] / p[:, 1], rtol=1e-8)
+    np.testing.assert_allclose(np.prod(factors, 1) * face.class_prior_[2] / face.class_prior_[1],
+                               p[:, 2] / p[:, 1], rtol=1e-8)
 
 
 @pytest.fixture(scope="module")
@@ -302,16 +341,22 @@ def table():
 def test_a_table_brings_kinds_labels_and_unseen_cells(table):
     frame, y = table
     face = NaiveBayes().fit(frame, y)
-    assert face.columns_.kinds == ("normal", "categorical", "categorical", "categorical") and face.score(frame, y) > 0.9
-    assert face.columns_.labels[1:] == ((False, True), ("hill", "town", "sea"), ("no", "yes"))  # the order of the Categorical
+    assert face.columns_.kinds == ("normal", "categorical", "categorical",
+                                   "categorical") and face.score(frame, y) > 0.9
+    # the order of the Categorical
+    assert face.columns_.labels[1:] == ((False, True), ("hill", "town", "sea"), ("no", "yes"))
     n = (y == "ill").sum()
-    np.testing.assert_allclose(face.tables_["place"]["probs"][0], [1 / (n + 3), (n + 1) / (n + 3), 1 / (n + 3)])
+    np.testing.assert_allclose(face.tables_["place"]["probs"][0],
+                               [1 / (n + 3), (n + 1) / (n + 3), 1 / (n + 3)])
     with pytest.raises(probml.DataError, match=r"'smoker'.*'maybe' in row 0.*'no', 'yes'"):
         face.predict(frame.assign(smoker="maybe"))
     open_minded = NaiveBayes(unknown="prior").fit(frame, y)
     odd = open_minded.bayes_factors(frame.assign(smoker="maybe")[:1], "ill", "well")[0, 3]
     smokers = frame["smoker"].notna()
-    np.testing.assert_allclose(odd, ((y == "well")[smokers].sum() + 3) / ((y == "ill")[smokers].sum() + 3))  # alpha over pseudo-rows
+    # alpha over pseudo-rows
+    np.testing.assert_allclose(
+        odd, ((y == "well")[smokers].sum() + 3) / ((y == "ill")[smokers].sum() + 3)
+    )
 
 
 def test_weight_two_is_a_row_twice_and_weight_zero_none(bayes):

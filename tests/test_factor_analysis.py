@@ -1,4 +1,5 @@
-"""Probabilistic PCA and factor analysis: the eigenvalue solution, scikit-learn's likelihoods, rotations, unseen cells, bad input."""
+"""Probabilistic PCA and factor analysis: the eigenvalue solution, scikit-learn's likelihoods,
+rotations, unseen cells, bad input."""
 
 import pickle
 
@@ -23,7 +24,9 @@ SLOW = pytest.mark.slow
 BOTH = (ProbabilisticPCA, FactorAnalysis)
 RNG = np.random.default_rng(0)
 LOADINGS = np.array([[3.0, 0.0], [2.0, 1.0], [0.0, 2.0], [-1.0, 1.0]])
-X = RNG.normal(size=(150, 2)) @ LOADINGS.T + [0.3, 0.6, 0.9, 0.5] * RNG.normal(size=(150, 4)) + [1.0, 2.0, 3.0, 4.0]
+X = RNG.normal(size=(150, 2)) @ LOADINGS.T + [0.3, 0.6, 0.9, 0.5] * RNG.normal(size=(150, 4)) + [
+    1.0, 2.0, 3.0, 4.0
+]
 HOLES = np.where(RNG.random(X.shape) < 0.2, nan, X)
 HOLES[0] = nan
 
@@ -44,7 +47,8 @@ def density(x, mean, covariance):
         s = ~np.isnan(row)
         if s.any():
             away, sub = row[s] - mean[s], covariance[np.ix_(s, s)]
-            out[i] = -0.5 * (away @ np.linalg.solve(sub, away) + np.linalg.slogdet(sub)[1] + s.sum() * np.log(2 * np.pi))
+            out[i] = -0.5 * (away @ np.linalg.solve(sub, away) + np.linalg.slogdet(sub)[1] + s.sum()
+                             * np.log(2 * np.pi))
     return out
 
 
@@ -54,7 +58,8 @@ def test_the_latent_factors_are_integrated_out_and_unseen_cells_too(model):
     params = {"loadings": LOADINGS, "precision": precision, "mean": np.arange(4.0)}
     covariance = LOADINGS @ LOADINGS.T + np.diag(np.broadcast_to(1 / precision, 4))
     fit = model(k=2, d=4).at(params)
-    np.testing.assert_allclose(fit.log_prob({"x": HOLES[:20]}), density(HOLES[:20], params["mean"], covariance), atol=1e-10)
+    np.testing.assert_allclose(fit.log_prob({"x": HOLES[:20]}),
+                               density(HOLES[:20], params["mean"], covariance), atol=1e-10)
 
 
 # Probabilistic PCA
@@ -79,8 +84,10 @@ def test_pca_is_the_eigenvalue_solution(pca):
 
 
 def test_em_climbs_to_the_eigenvalue_solution_from_elsewhere(pca):
-    start = {"loadings": np.random.default_rng(1).normal(size=(4, 2)), "precision": np.array(1.0), "mean": np.ones(4)}
-    fit = pca.fit_.model.fit({"x": (X - pca._centre) / pca._unit}, pca._ladder(False)[0], start=start)
+    start = {"loadings": np.random.default_rng(1).normal(size=(4, 2)), "precision": np.array(1.0),
+             "mean": np.ones(4)}
+    fit = pca.fit_.model.fit({"x": (X - pca._centre) / pca._unit}, pca._ladder(False)[0],
+                             start=start)
     W = fit.params["loadings"] * pca._unit[:, None]
     found = W @ W.T + np.diag(pca._unit**2 / fit.params["precision"])  # W itself is free to rotate
     np.testing.assert_allclose(found, pca.get_covariance(), atol=1e-4)
@@ -88,9 +95,11 @@ def test_em_climbs_to_the_eigenvalue_solution_from_elsewhere(pca):
 
 def test_the_latent_means_are_those_of_the_rows_that_are_seen(pca):
     W, psi = pca.loadings_, pca.noise_variance_
-    expected = np.linalg.solve(W.T @ W + psi * np.eye(2), W.T @ (X - pca.mean_).T).T  # Tipping & Bishop, section 3.3
+    # Tipping & Bishop, section 3.3
+    expected = np.linalg.solve(W.T @ W + psi * np.eye(2), W.T @ (X - pca.mean_).T).T
     np.testing.assert_allclose(pca.transform(X), expected, atol=1e-9)
-    np.testing.assert_allclose(pca.inverse_transform(expected), expected @ W.T + pca.mean_, atol=1e-12)
+    np.testing.assert_allclose(pca.inverse_transform(expected), expected @ W.T + pca.mean_,
+                               atol=1e-12)
 
 
 # Factor analysis
@@ -101,13 +110,16 @@ def test_the_latent_means_are_those_of_the_rows_that_are_seen(pca):
 def test_factor_analysis_reaches_the_likelihood_of_scikit_learn(k):
     wine = load_wine().data
     wine = (wine - wine.mean(0)) / wine.std(0)
-    ours, peer = FactorAnalysis(k, prior=False).fit(wine), Peer(k, tol=1e-9, max_iter=5000).fit(wine)
+    ours, peer = (FactorAnalysis(k, prior=False).fit(wine),
+                  Peer(k, tol=1e-9, max_iter=5000).fit(wine))
     assert ours.score(wine) >= peer.score(wine) - 1e-7 and ours.converged_
     if k == 2:  # one maximum, no noise near 0: W Wᵀ and ψ agree, whatever the rotation
-        np.testing.assert_allclose(ours.components_.T @ ours.components_, peer.components_.T @ peer.components_, atol=1e-3)
+        np.testing.assert_allclose(ours.components_.T @ ours.components_,
+                                   peer.components_.T @ peer.components_, atol=1e-3)
         np.testing.assert_allclose(ours.noise_variance_, peer.noise_variance_, atol=1e-3)
         scaled = FactorAnalysis(k, prior=False).fit(wine * np.logspace(-3, 3, 13) + 1e6)
-        np.testing.assert_allclose(scaled.noise_variance_ / np.logspace(-6, 6, 13), ours.noise_variance_, rtol=1e-4)
+        np.testing.assert_allclose(scaled.noise_variance_ / np.logspace(-6, 6, 13),
+                                   ours.noise_variance_, rtol=1e-4)
 
 
 @SLOW
@@ -132,17 +144,23 @@ def holed(request):
 def test_unseen_cells_are_exact_in_every_answer(holed):
     C, mu = holed.get_covariance(), holed.mean_
     np.testing.assert_allclose(holed.score_samples(HOLES), density(HOLES, mu, C), atol=1e-8)
-    assert holed.score_samples(HOLES)[0] == pytest.approx(0.0, abs=1e-9) and np.allclose(holed.transform(HOLES)[0], 0)
+    assert holed.score_samples(HOLES)[0] == pytest.approx(0.0, abs=1e-9) and np.allclose(
+        holed.transform(HOLES)[0], 0
+    )
     filled, latent = holed.impute(HOLES), holed.transform(HOLES)
     for i in range(1, 20):
         s = ~np.isnan(HOLES[i])
         if s.any():
             gain = np.linalg.solve(C[np.ix_(s, s)], HOLES[i, s] - mu[s])
-            np.testing.assert_allclose(filled[i], np.where(s, HOLES[i], mu + C[:, s] @ gain), atol=1e-8)
+            np.testing.assert_allclose(filled[i], np.where(s, HOLES[i], mu + C[:, s] @ gain),
+                                       atol=1e-8)
             np.testing.assert_allclose(latent[i], holed.loadings_[s].T @ gain, atol=1e-8)
     unit = (HOLES - holed._centre) / holed._unit
-    np.testing.assert_allclose(holed.fit_.impute({"x": unit})["x"] * holed._unit + holed._centre, filled, atol=1e-8)
-    assert np.sqrt(np.mean((filled - X)[np.isnan(HOLES)] ** 2)) < 0.8 * np.sqrt(np.mean((np.nanmean(HOLES, 0) - X)[np.isnan(HOLES)] ** 2))
+    np.testing.assert_allclose(holed.fit_.impute({"x": unit})["x"] * holed._unit + holed._centre,
+                               filled, atol=1e-8)
+    assert np.sqrt(np.mean((filled - X)[np.isnan(HOLES)] ** 2)) < 0.8 * np.sqrt(
+        np.mean((np.nanmean(HOLES, 0) - X)[np.isnan(HOLES)] ** 2)
+    )
 
 
 def test_a_fit_repeats_pickles_samples_and_names_its_features(holed):
@@ -151,14 +169,16 @@ def test_a_fit_repeats_pickles_samples_and_names_its_features(holed):
     np.testing.assert_allclose(rows.mean(0), holed.mean_, atol=0.4)
     again = pickle.loads(pickle.dumps(holed))
     assert (again.transform(X) == holed.transform(X)).all()
-    assert list(holed.get_feature_names_out()) == [f"{type(holed).__name__.lower()}{i}" for i in range(2)]
+    assert list(holed.get_feature_names_out()) == [f"{type(holed).__name__.lower()}{i}"
+                                                   for i in range(2)]
     np.testing.assert_allclose(holed.bic(X) - holed.aic(X), holed.n_parameters_ * (np.log(150) - 2))
 
 
 @pytest.mark.parametrize("face", [ProbabilisticPCA, pytest.param(FactorAnalysis, marks=SLOW)])
 def test_a_weight_of_three_is_a_row_thrice_and_offsets_do_not_matter(face):
     thrice = face(2, prior=False).fit(np.r_[X[:50], X[:50], X[:50]])
-    ours = face(2, prior=False).fit(X + 1e6, sample_weight=np.r_[np.full(50, 3.0), np.full(100, 1e-9)])
+    ours = face(2, prior=False).fit(X + 1e6,
+                                    sample_weight=np.r_[np.full(50, 3.0), np.full(100, 1e-9)])
     np.testing.assert_allclose(ours.get_covariance(), thrice.get_covariance(), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.mean_ - 1e6, thrice.mean_, atol=1e-6)
 
@@ -166,9 +186,11 @@ def test_a_weight_of_three_is_a_row_thrice_and_offsets_do_not_matter(face):
 @SLOW
 def test_faces_work_in_pipelines_and_searches():
     y = X[:, 2]  # of the second factor alone
-    search = GridSearchCV(make_pipeline(FactorAnalysis(), LinearRegression()), {"factoranalysis__n_components": [1, 2]}, cv=3).fit(X, y)
+    search = GridSearchCV(make_pipeline(FactorAnalysis(), LinearRegression()),
+                          {"factoranalysis__n_components": [1, 2]}, cv=3).fit(X, y)
     assert search.best_params_ == {"factoranalysis__n_components": 2}
-    assert GridSearchCV(ProbabilisticPCA(), {"n_components": [1, 2]}, cv=3).fit(HOLES[1:]).best_params_ == {"n_components": 2}
+    assert GridSearchCV(ProbabilisticPCA(), {"n_components": [1, 2]},
+                        cv=3).fit(HOLES[1:]).best_params_ == {"n_components": 2}
 
 
 def constant(column):
@@ -187,7 +209,8 @@ def constant(column):
         ({"prior": False}, X[:1], "n_samples=1"),
         ({"prior": False}, X[:3], "lie in 2 of their 4 dimensions.*prior=True"),
         ({}, np.full((5, 2), nan), "every cell of X is missing"),
-        ({}, np.where([True, False, False, False], nan, X), "column 0 of X is missing in every row"),
+        ({}, np.where([True, False, False, False], nan, X),
+         "column 0 of X is missing in every row"),
         ({}, np.where(X > 8, np.inf, X), "infinity"),
     ],
 )

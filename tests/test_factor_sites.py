@@ -1,4 +1,5 @@
-"""numpyro.factor: inside rows a loss, which has no likelihood; outside rows a penalty, part of the prior."""
+"""numpyro.factor: inside rows a loss, which has no likelihood; outside rows a penalty, part of the
+prior."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,8 @@ def test_a_loss_is_minimised_as_the_peer_does():
 
     x, y = classes()
     fit = squared_hinge(c=0.5).fit({"x": x, "y": y})
-    peer = LinearSVC(C=0.5, tol=1e-12, max_iter=10**6, intercept_scaling=1e4, random_state=0).fit(x, y)
+    peer = LinearSVC(C=0.5, tol=1e-12, max_iter=10**6, intercept_scaling=1e4, random_state=0).fit(x,
+                                                                                                  y)
     assert fit.converged
     np.testing.assert_allclose(fit.params["weights"], peer.coef_[0], atol=2e-4)
     np.testing.assert_array_equal(fit.predict({"x": x}), peer.predict(x))
@@ -97,17 +99,20 @@ def test_explain_says_what_is_a_loss_and_what_a_prior_penalises():
     role = {record["site"]: record["role"] for record in told.sites}
     assert role["hinge"].startswith("loss, no likelihood")
     equals = {record["parameter"]: record["equals"] for record in told.penalties}
-    assert "ridge" in equals["weights"] and "C = 1" in equals["weights"] and equals["bias"] == "no penalty"
+    assert ("ridge" in equals["weights"] and "C = 1" in equals["weights"]
+            and equals["bias"] == "no penalty")
 
 
 def test_a_factor_in_rows_weighs_the_states_as_enumeration_says():
     rng = np.random.default_rng(1)
     x, mean = rng.normal(size=7), np.array([-1.0, 0.5, 2.0])
     fit = leaning_mixture(k=3).at({"mean": mean})
-    logs = np.log(1 / 3) + stats.norm.logpdf(x[:, None], mean) + 0.7 * x[:, None] * (np.arange(3) == 0)
+    logs = np.log(1 / 3) + stats.norm.logpdf(x[:, None],
+                                             mean) + 0.7 * x[:, None] * (np.arange(3) == 0)
     np.testing.assert_allclose(fit.predict_proba({"x": x}, "z"), softmax(logs, 1), atol=1e-12)
     wanted = logsumexp(logs, 1).sum() + stats.norm.logpdf(mean, 0, 3).sum()
-    np.testing.assert_allclose(leaning_mixture(k=3).log_density({"x": x}, {"mean": mean}), wanted, atol=1e-10)
+    np.testing.assert_allclose(leaning_mixture(k=3).log_density({"x": x}, {"mean": mean}), wanted,
+                               atol=1e-10)
 
 
 def test_em_climbs_where_a_factor_weighs_hidden_states():
@@ -116,7 +121,9 @@ def test_em_climbs_where_a_factor_weighs_hidden_states():
     fit = leaning_mixture(k=2).fit({"x": x}, probml.EM(restarts=3))
     assert fit.converged and np.all(np.diff(fit.history) >= -1e-9)
     step = 1e-5
-    at = [leaning_mixture(k=2).log_density({"x": x}, {"mean": fit.params["mean"] + np.array([s, 0.0])}) for s in (-step, step)]
+    at = [leaning_mixture(k=2).log_density(
+        {"x": x}, {"mean": fit.params["mean"] + np.array([s, 0.0])}
+    ) for s in (-step, step)]
     assert abs(at[1] - at[0]) / (2 * step) < 2e-2
 
 
@@ -125,8 +132,10 @@ def test_a_factor_outside_rows_is_a_prior():
     data = {"x": x, "y": y}
     ours, normal = (penalised(as_factor=flag).fit(data) for flag in (True, False))
     np.testing.assert_allclose(ours.params["weights"], normal.params["weights"], atol=1e-7)
-    np.testing.assert_allclose(ours.log_prob(data), normal.log_prob(data), atol=1e-7)  # the rows have a likelihood
-    free = [penalised(as_factor=flag).fit(data, probml.MAP(prior=False)).params["weights"] for flag in (True, False)]
+    # the rows have a likelihood
+    np.testing.assert_allclose(ours.log_prob(data), normal.log_prob(data), atol=1e-7)
+    free = [penalised(as_factor=flag).fit(data, probml.MAP(prior=False)).params["weights"]
+            for flag in (True, False)]
     np.testing.assert_allclose(*free, atol=1e-5)
     refused(lambda: penalised(as_factor=True).simulate(x=x), "'penalty'")
 
@@ -181,4 +190,5 @@ def test_a_factor_of_several_cells_wants_a_plate_or_a_sum():
     for item in range(3):  # three machines that share nothing
         alone = np.asarray(fit.params["weights"])[item]
         np.testing.assert_allclose(alone, fit.params["weights"][0] * (-1) ** item, atol=1e-5)
-    np.testing.assert_array_equal(fit.predict({"x": x}, "y")[:, 0], (x @ fit.params["weights"][0] > 0).astype(int))
+    np.testing.assert_array_equal(fit.predict({"x": x}, "y")[:, 0],
+                                  (x @ fit.params["weights"][0] > 0).astype(int))

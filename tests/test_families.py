@@ -1,4 +1,5 @@
-"""Every family: its density is NumPyro's, its gradients are statistics, its updates are maxima, its posteriors and predictives exact."""
+"""Every family: its density is NumPyro's, its gradients are statistics, its updates are maxima, its
+posteriors and predictives exact."""
 
 import functools
 
@@ -36,26 +37,37 @@ def simplex(*shape):
 
 
 GRID = (STATES, CELLS)
-COUNTS, AMOUNTS, SHARES = rng.poisson(3, (ROWS, CELLS)), rng.gamma(2.0, 1.0, (ROWS, CELLS)), rng.random((ROWS, CELLS))
+COUNTS, AMOUNTS, SHARES = (rng.poisson(3, (ROWS, CELLS)), rng.gamma(2.0, 1.0, (ROWS, CELLS)),
+                           rng.random((ROWS, CELLS)))
 WORDS = rng.multinomial(9, np.ones(K) / K, (ROWS, CELLS))
 
-# name → (distribution over states and cells, data, statistics x → leaves of the natural parameters, or None)
+# name → (distribution over states and cells, data, statistics x → leaves of the natural parameters,
+# or None)
 FAMILIES = {
-    "Poisson": (dist.Poisson(positive(*GRID)), COUNTS, lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
-    "Exponential": (dist.Exponential(positive(*GRID)), AMOUNTS, lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
-    "Gamma": (dist.Gamma(positive(*GRID), positive(*GRID)), AMOUNTS, lambda x: {"eta": [np.log(x), x], "constant": [1 + 0 * x]}),
-    "Geometric": (dist.Geometric(probs=unit(*GRID)), COUNTS, lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
-    "Geometric logits": (dist.Geometric(logits=real(*GRID)), COUNTS, lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
+    "Poisson": (dist.Poisson(positive(*GRID)), COUNTS,
+                lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
+    "Exponential": (dist.Exponential(positive(*GRID)), AMOUNTS,
+                    lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
+    "Gamma": (dist.Gamma(positive(*GRID), positive(*GRID)), AMOUNTS,
+              lambda x: {"eta": [np.log(x), x], "constant": [1 + 0 * x]}),
+    "Geometric": (dist.Geometric(probs=unit(*GRID)), COUNTS,
+                  lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
+    "Geometric logits": (dist.Geometric(logits=real(*GRID)), COUNTS,
+                         lambda x: {"eta": [x], "constant": [1 + 0 * x]}),
     "LogNormal": (
         dist.LogNormal(real(*GRID), positive(*GRID)),
         AMOUNTS,
         lambda x: {"eta": [np.log(x), np.log(x) ** 2], "constant": [1 + 0 * x]},
     ),
-    "Beta": (dist.Beta(positive(*GRID), positive(*GRID)), SHARES, lambda x: {"eta": [np.log(x), np.log1p(-x)], "constant": [1 + 0 * x]}),
-    "Binomial": (dist.Binomial(12, probs=unit(*GRID)), COUNTS, lambda x: {"hit": [x], "miss": [12 - x], "total": [0 * x]}),
-    "Binomial logits": (dist.Binomial(12, logits=real(*GRID)), COUNTS, lambda x: {"hit": [x], "miss": [12 - x], "total": [0 * x]}),
+    "Beta": (dist.Beta(positive(*GRID), positive(*GRID)), SHARES,
+             lambda x: {"eta": [np.log(x), np.log1p(-x)], "constant": [1 + 0 * x]}),
+    "Binomial": (dist.Binomial(12, probs=unit(*GRID)), COUNTS,
+                 lambda x: {"hit": [x], "miss": [12 - x], "total": [0 * x]}),
+    "Binomial logits": (dist.Binomial(12, logits=real(*GRID)), COUNTS,
+                        lambda x: {"hit": [x], "miss": [12 - x], "total": [0 * x]}),
     "Multinomial": (dist.Multinomial(9, probs=simplex(*GRID, K)), WORDS, lambda x: {"log": [x]}),
-    "Multinomial logits": (dist.Multinomial(9, logits=real(*GRID, K)), WORDS, lambda x: {"log": [x]}),
+    "Multinomial logits": (dist.Multinomial(9, logits=real(*GRID, K)), WORDS,
+                           lambda x: {"log": [x]}),
     "DirichletMultinomial": (dist.DirichletMultinomial(positive(*GRID, K), 9), WORDS, None),
 }
 every = pytest.mark.parametrize("name", FAMILIES)
@@ -68,10 +80,12 @@ def compiled(family):
 
 
 def natural_of(distribution, shape=GRID):
-    """The natural parameters of a distribution with batch axes (states, cells), and its family's density."""
+    """The natural parameters of a distribution with batch axes (states, cells), and its family's
+    density."""
     family = registry.likelihood(distribution)
     arguments = {a: np.asarray(v) for a, v in family.arguments(distribution).items()}
-    arguments = {a: np.broadcast_to(v, (*shape, *v.shape[v.ndim - family.argument_event[a] :])) for a, v in arguments.items()}
+    arguments = {a: np.broadcast_to(v, (*shape, *v.shape[v.ndim - family.argument_event[a] :]))
+                 for a, v in arguments.items()}
     natural, density = compiled(family)
     return natural(arguments), density
 
@@ -90,14 +104,18 @@ def hidden(x):
 def test_the_density_is_that_of_numpyro_also_with_unseen_cells_and_in_float32(name):
     distribution, x, _ = FAMILIES[name]
     natural, density = natural_of(distribution)
-    expected = np.asarray(jax.jit(lambda x: distribution.log_prob(x[:, None]))(x))  # (rows, states, cells)
+    # (rows, states, cells)
+    expected = np.asarray(jax.jit(lambda x: distribution.log_prob(x[:, None]))(x))
     np.testing.assert_allclose(density(natural, x, None), expected.sum(-1), rtol=EXACT, atol=EXACT)
     filled, seen, cells = hidden(x)
-    np.testing.assert_allclose(density(natural, filled, seen), np.where(cells[:, None], expected, 0.0).sum(-1), rtol=EXACT, atol=EXACT)
+    np.testing.assert_allclose(density(natural, filled, seen),
+                               np.where(cells[:, None], expected, 0.0).sum(-1), rtol=EXACT,
+                               atol=EXACT)
     single = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), natural)
     got = density(single, x.astype(np.float32) if x.dtype.kind == "f" else x, None)
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got, expected.sum(-1), rtol=1e-5, atol=1e-4)  # sums of terms of about ten
+    # sums of terms of about ten
+    np.testing.assert_allclose(got, expected.sum(-1), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if FAMILIES[name][2]])
@@ -110,22 +128,33 @@ def test_the_gradient_of_the_evidence_gives_expected_statistics(name):
     assert got.keys() == statistics(x).keys()
     for leaf, columns in statistics(x).items():
         weight = cells.reshape(*cells.shape, *(1,) * (x.ndim - 2))
-        expected = np.concatenate([np.einsum("bp,bc...->pc...", q, column * weight) for column in columns], 1)
+        expected = np.concatenate([np.einsum("bp,bc...->pc...", q, column * weight)
+                                   for column in columns], 1)
         np.testing.assert_allclose(got[leaf], expected, rtol=EXACT, atol=EXACT)
 
 
 CORNERS = {
-    "a rate of 0": (dist.Poisson(jnp.array([0.0, 2.0])), [[0, 1], [1, 0]], [stats.poisson(2).logpmf(1), -np.inf]),
+    "a rate of 0": (dist.Poisson(jnp.array([0.0, 2.0])), [[0, 1], [1, 0]],
+                    [stats.poisson(2).logpmf(1), -np.inf]),
     "a negative count": (dist.Poisson(jnp.array([1.0, 2.0])), [[-1, 0], [0, 0]], [-np.inf, -3.0]),
-    "a million": (dist.Poisson(jnp.array([1e6, 0.0])), [[1_000_000, 0], [998_000, 0]], stats.poisson(1e6).logpmf([1e6, 998e3])),
-    "a probability of 1 of success": (dist.Geometric(jnp.array([1.0, 0.5])), [[0, 0], [1, 0]], [np.log(0.5), -np.inf]),
-    "a probability of 0 of success": (dist.Geometric(jnp.array([0.0, 0.5])), [[0, 0], [5, 0]], [-np.inf, -np.inf]),
-    "no trial can succeed": (dist.Binomial(3, jnp.array([0.0, 1.0])), [[0, 3], [1, 3], [0, 2]], [0.0, -np.inf, -np.inf]),
-    "more successes than trials": (dist.Binomial(3, jnp.array([0.5, 0.5])), [[4, 0], [3, 0]], [-np.inf, 6 * np.log(0.5)]),
-    "a waiting time of 0": (dist.Exponential(jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]], [np.log(2) - 2, -np.inf]),
-    "an amount of 0": (dist.Gamma(2.0, jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]], [-np.inf, -np.inf]),
-    "a negative LogNormal": (dist.LogNormal(0.0, jnp.array([1.0, 2.0])), [[-1.0, 1.0], [0.0, 1.0]], [-np.inf, -np.inf]),
-    "shares of 0 and 1": (dist.Beta(2.0, jnp.array([1.0, 2.0])), [[0.0, 0.5], [1.0, 0.5]], [-np.inf, -np.inf]),
+    "a million": (dist.Poisson(jnp.array([1e6, 0.0])), [[1_000_000, 0], [998_000, 0]],
+                  stats.poisson(1e6).logpmf([1e6, 998e3])),
+    "a probability of 1 of success": (dist.Geometric(jnp.array([1.0, 0.5])), [[0, 0], [1, 0]],
+                                      [np.log(0.5), -np.inf]),
+    "a probability of 0 of success": (dist.Geometric(jnp.array([0.0, 0.5])), [[0, 0], [5, 0]],
+                                      [-np.inf, -np.inf]),
+    "no trial can succeed": (dist.Binomial(3, jnp.array([0.0, 1.0])), [[0, 3], [1, 3], [0, 2]],
+                             [0.0, -np.inf, -np.inf]),
+    "more successes than trials": (dist.Binomial(3, jnp.array([0.5, 0.5])), [[4, 0], [3, 0]],
+                                   [-np.inf, 6 * np.log(0.5)]),
+    "a waiting time of 0": (dist.Exponential(jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]],
+                            [np.log(2) - 2, -np.inf]),
+    "an amount of 0": (dist.Gamma(2.0, jnp.array([1.0, 2.0])), [[0.0, 1.0], [-1.0, 1.0]],
+                       [-np.inf, -np.inf]),
+    "a negative LogNormal": (dist.LogNormal(0.0, jnp.array([1.0, 2.0])), [[-1.0, 1.0], [0.0, 1.0]],
+                             [-np.inf, -np.inf]),
+    "shares of 0 and 1": (dist.Beta(2.0, jnp.array([1.0, 2.0])), [[0.0, 0.5], [1.0, 0.5]],
+                          [-np.inf, -np.inf]),
     "a word that cannot be": (
         dist.Multinomial(3, jnp.array([[0.0, 0.4, 0.6]] * 2)),
         [[[0, 1, 2]] * 2, [[1, 2, 0], [0, 1, 2]]],
@@ -143,7 +172,8 @@ def test_the_impossible_is_minus_infinity_with_finite_gradients(name):
     @jax.jit
     def evidence(natural):
         log = density(natural, x, None)
-        return jnp.where(jnp.isfinite(log), log, 0.0).sum(), (log, density(natural, 0 * x, np.zeros(x.shape, bool)))
+        return (jnp.where(jnp.isfinite(log), log, 0.0).sum(),
+                (log, density(natural, 0 * x, np.zeros(x.shape, bool))))
 
     slope, (log, unseen) = jax.grad(evidence, has_aux=True)(natural)
     np.testing.assert_allclose(log[:, 0], expected, rtol=1e-9, atol=EXACT)  # log Γ near a million
@@ -152,13 +182,16 @@ def test_the_impossible_is_minus_infinity_with_finite_gradients(name):
 
 
 def test_rising_factorials_keep_their_digits():
-    a, x = np.array([1e-3, 0.3, 7.9, 8.1, 1e3, 1e6, 1e9])[:, None], np.array([0.0, 0.5, 1.0, 3.0, 7.0])
+    a, x = (np.array([1e-3, 0.3, 7.9, 8.1, 1e3, 1e6, 1e9])[:, None],
+            np.array([0.0, 0.5, 1.0, 3.0, 7.0]))
     whole = np.array([1.0, 3.0, 7.0])
     exact = np.stack([np.log(a + np.arange(int(n))).sum(1) for n in whole], 1)
     rising = jax.jit(log_linear.rising)
     np.testing.assert_allclose(rising(a, whole), exact, rtol=2e-12)
-    np.testing.assert_allclose(rising(a[:4], x), special.gammaln(a[:4] + x) - special.gammaln(a[:4]), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(rising(a.astype(np.float32), whole.astype(np.float32)), exact, rtol=1e-5)
+    np.testing.assert_allclose(rising(a[:4], x), special.gammaln(a[:4] + x)
+                               - special.gammaln(a[:4]), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(rising(a.astype(np.float32), whole.astype(np.float32)), exact,
+                               rtol=1e-5)
 
 
 # Updates: one model with a site of every family below a class
@@ -205,9 +238,12 @@ def animals(n=12):
 def by_numpyro(params):
     """log p(row | params) of the animals and log p(params), by NumPyro's handlers."""
     data = {name: jnp.asarray(value) for name, value in animals().items()}
-    with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data={**params, **data}):
+    with handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(
+        data={**params, **data}
+    ):
         menagerie()(rows=len(data["z"]))
-    logs = {s["name"]: s["fn"].log_prob(s["value"]) for s in trace.values() if s["type"] == "sample"}
+    logs = {s["name"]: s["fn"].log_prob(s["value"]) for s in trace.values()
+            if s["type"] == "sample"}
     return sum(logs[name] for name in data), sum(logs[name].sum() for name in params)
 
 
@@ -222,7 +258,9 @@ def test_the_m_step_ends_where_the_gradient_of_numpyros_density_vanishes(prior):
         rows, outside = by_numpyro(params)
         return rows.sum() + (outside if prior else 0.0)
 
-    for name, slope in slopes({name: jnp.asarray(value) for name, value in fit.params.items()}).items():
+    for name, slope in (
+        slopes({name: jnp.asarray(value) for name, value in fit.params.items()}).items()
+    ):
         slope = slope * np.abs(fit.params[name])
         if name == "topic":  # along the simplex
             slope = slope - fit.params[name] * slope.sum(-1, keepdims=True)
@@ -243,8 +281,10 @@ def test_concentrations_are_climbed_on_pooled_statistics_to_scipys_maximum():
     data = {"amount": draw.gamma(2.5, 0.5, 30), "share": draw.beta(2.0, 3.0, 30)}
     p = without_closed_form().fit(data, probml.EM(prior=False, tolerance=1e-13)).params
     a, _, scale = stats.gamma.fit(data["amount"], floc=0)
-    np.testing.assert_allclose([p["shape"], p["flow"]], [a, 1 / scale], rtol=1e-3)  # the objective is flat: its error is of second order
-    np.testing.assert_allclose([p["up"], p["down"]], stats.beta.fit(data["share"], floc=0, fscale=1)[:2], rtol=1e-3)
+    # the objective is flat: its error is of second order
+    np.testing.assert_allclose([p["shape"], p["flow"]], [a, 1 / scale], rtol=1e-3)
+    np.testing.assert_allclose([p["up"], p["down"]],
+                               stats.beta.fit(data["share"], floc=0, fscale=1)[:2], rtol=1e-3)
 
 
 # Posteriors, evidence and predictives in closed form
@@ -266,11 +306,13 @@ def after(g):
 
     def gamma(count, total, base):
         return (a + count, b + total), (
-            special.gammaln(a + count) - special.gammaln(a) + a * np.log(b) - (a + count) * np.log(b + total) + base
+            special.gammaln(a + count) - special.gammaln(a) + a * np.log(b) - (a + count)
+            * np.log(b + total) + base
         ).sum()
 
     def beta(hits, misses, base):
-        return (2.0 + hits, 3.0 + misses), special.betaln(2.0 + hits, 3.0 + misses) - special.betaln(2.0, 3.0) + base
+        return ((2.0 + hits, 3.0 + misses),
+                special.betaln(2.0 + hits, 3.0 + misses) - special.betaln(2.0, 3.0) + base)
 
     x, y, v, w = mine["poisson"], mine["geometric"], mine["binomial"], mine["multinomial"]
     prior = np.array([1.5, 2.0, 1.1])
@@ -283,7 +325,8 @@ def after(g):
     return {
         "calls": gamma(x.sum(0), n, -special.gammaln(x + 1).sum(0)),
         "hazard": gamma(n, mine["exponential"].sum(), 0.0),
-        "flow": gamma(s * n, mine["gamma"].sum(), ((s - 1) * np.log(mine["gamma"]) - special.gammaln(s)).sum()),
+        "flow": gamma(s * n, mine["gamma"].sum(),
+                      ((s - 1) * np.log(mine["gamma"]) - special.gammaln(s)).sum()),
         "luck": beta(n, y.sum(), 0.0),
         "skill": beta(v.sum(), (5 - v).sum(), np.log(special.comb(5, v)).sum()),
         "topic": ((topic,), normaliser(topic) - normaliser(prior) + words),
@@ -295,7 +338,8 @@ def normal_inverse_gamma(x, m0=1.0, kappa=0.5, a=3.0, b=2.0):
     k, late = kappa + n, a + n / 2
     scale = b + 0.5 * ((x - mean) ** 2).sum() + kappa * n * (mean - m0) ** 2 / (2 * k)
     evidence = special.gammaln(late) - special.gammaln(a) + a * np.log(b) - late * np.log(scale)
-    return (kappa * m0 + n * mean) / k, k, late, scale, evidence + 0.5 * np.log(kappa / k) - n / 2 * np.log(2 * np.pi)
+    return ((kappa * m0 + n * mean) / k, k, late, scale,
+            evidence + 0.5 * np.log(kappa / k) - n / 2 * np.log(2 * np.pi))
 
 
 def test_conjugate_posteriors_are_those_of_the_textbook():
@@ -304,12 +348,16 @@ def test_conjugate_posteriors_are_those_of_the_textbook():
         found = after(g)
         for name in ("calls", "hazard", "flow"):
             posterior = fit.posterior(name)
-            np.testing.assert_allclose(posterior.concentration[g], found[name][0][0], rtol=1e-9, err_msg=name)
-            np.testing.assert_allclose(posterior.rate[g], found[name][0][1], rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(posterior.concentration[g], found[name][0][0], rtol=1e-9,
+                                       err_msg=name)
+            np.testing.assert_allclose(posterior.rate[g], found[name][0][1], rtol=1e-9,
+                                       err_msg=name)
         for name in ("luck", "skill"):
             posterior = fit.posterior(name)
-            np.testing.assert_allclose([posterior.concentration1[g], posterior.concentration0[g]], found[name][0], rtol=1e-9, err_msg=name)
-        np.testing.assert_allclose(fit.posterior("topic").concentration[g], found["topic"][0][0], rtol=1e-9)
+            np.testing.assert_allclose([posterior.concentration1[g], posterior.concentration0[g]],
+                                       found[name][0], rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(fit.posterior("topic").concentration[g], found["topic"][0][0],
+                                   rtol=1e-9)
 
 
 def test_the_evidence_is_the_product_of_the_textbook_evidences():
@@ -317,7 +365,9 @@ def test_the_evidence_is_the_product_of_the_textbook_evidences():
     total = np.log(np.where(data["z"] == 1, 0.4, 0.6)).sum()
     for g in range(2):
         x = data["lognormal"][data["z"] == g]
-        total += sum(evidence for _, evidence in after(g).values()) + normal_inverse_gamma(np.log(x))[4] - np.log(x).sum()
+        total += sum(
+            evidence for _, evidence in after(g).values()
+        ) + normal_inverse_gamma(np.log(x))[4] - np.log(x).sum()
     np.testing.assert_allclose(exact().log_evidence, total, rtol=1e-10)
 
 
@@ -333,42 +383,53 @@ NEW = {
 
 
 def expected_predictives(name, g, x):
-    """The textbook predictive of one seen value, and the same by quadrature where the parameter is one number."""
+    """The textbook predictive of one seen value, and the same by quadrature where the parameter is
+    one number."""
     found = after(g)
     match name:
         case "poisson":
             j = int(np.isnan(x[0]))
             a, b = found["calls"][0][0][j], found["calls"][0][1]
-            return stats.nbinom(a, b / (b + 1)).logpmf(x[j]), (stats.gamma(a, scale=1 / b), lambda p: stats.poisson(p).pmf(x[j]))
+            return stats.nbinom(a, b / (b + 1)).logpmf(x[j]), (stats.gamma(a, scale=1 / b),
+                                                               lambda p: stats.poisson(p).pmf(x[j]))
         case "exponential":
             a, b = found["hazard"][0]
-            return stats.lomax(a, scale=b).logpdf(x), (stats.gamma(a, scale=1 / b), lambda p: p * np.exp(-p * x))
+            return stats.lomax(a, scale=b).logpdf(x), (stats.gamma(a, scale=1 / b),
+                                                       lambda p: p * np.exp(-p * x))
         case "gamma":
             a, b = found["flow"][0]
             s = SHAPES[g]
-            return stats.betaprime(s, a, scale=b).logpdf(x), (stats.gamma(a, scale=1 / b), lambda p: stats.gamma(s, scale=1 / p).pdf(x))
+            return (stats.betaprime(s, a, scale=b).logpdf(x),
+                    (stats.gamma(a, scale=1 / b), lambda p: stats.gamma(s, scale=1 / p).pdf(x)))
         case "geometric":
             a, b = found["luck"][0]
-            return special.betaln(a + 1, b + x) - special.betaln(a, b), (stats.beta(a, b), lambda p: (1 - p) ** x * p)
+            return special.betaln(a + 1, b + x) - special.betaln(a, b), (stats.beta(a, b),
+                                                                         lambda p: (1 - p) ** x * p)
         case "binomial":
             a, b = found["skill"][0]
-            return stats.betabinom(5, a, b).logpmf(x), (stats.beta(a, b), lambda p: stats.binom(5, p).pmf(x))
+            return stats.betabinom(5, a, b).logpmf(x), (stats.beta(a, b),
+                                                        lambda p: stats.binom(5, p).pmf(x))
         case "multinomial":
             return stats.dirichlet_multinomial(found["topic"][0][0], int(np.sum(x))).logpmf(x), None
         case "lognormal":
-            m, k, a, b, _ = normal_inverse_gamma(np.log(animals()["lognormal"][animals()["z"] == g]))
-            return stats.t(2 * a, m, np.sqrt(b * (1 + 1 / k) / a)).logpdf(np.log(x)) - np.log(x), None
+            m, k, a, b, _ = normal_inverse_gamma(
+                np.log(animals()["lognormal"][animals()["z"] == g])
+            )
+            return (stats.t(2 * a, m, np.sqrt(b * (1 + 1 / k) / a)).logpdf(np.log(x)) - np.log(x),
+                    None)
 
 
 def average(posterior, likelihood):
     """∫ p(x | parameter) p(parameter | data) by quadrature."""
-    return integrate.quad(lambda p: posterior.pdf(p) * likelihood(p), *posterior.support(), epsabs=1e-12)[0]
+    return integrate.quad(lambda p: posterior.pdf(p) * likelihood(p), *posterior.support(),
+                          epsabs=1e-12)[0]
 
 
 def test_predictives_are_those_of_the_textbook_and_of_quadrature():
     rows = [(name, g, x) for name, values in NEW.items() for x in values for g in range(2)]
     width = {"poisson": 2, "multinomial": 3}
-    data = {name: np.full((len(rows), width[name]) if name in width else len(rows), nan) for name in NEW}
+    data = {name: np.full((len(rows), width[name]) if name in width else len(rows), nan)
+            for name in NEW}
     for i, (name, _, x) in enumerate(rows):
         data[name][i] = x
     classes = np.array([g for _, g, _ in rows])
@@ -409,9 +470,12 @@ def test_a_mean_that_is_not_linear_in_its_parameter_is_averaged():
     fit = exact()
     got = fit.predict({"z": [0, 1]}, "exponential")
     exactly = [b / (a - 1) for (a, b), _ in (after(g)["hazard"] for g in range(2))]
-    np.testing.assert_allclose(got, exactly, rtol=0.1)  # 256 draws of 1/rate, whose relative spread is about 1/√8: 2% one standard error
+    # 256 draws of 1/rate, whose relative spread is about 1/√8: 2% one standard error
+    np.testing.assert_allclose(got, exactly, rtol=0.1)
     linearly = fit.predict({"z": [0, 1]}, "binomial")
-    np.testing.assert_allclose(linearly, [5 * a / (a + b) for (a, b), _ in (after(g)["skill"] for g in range(2))])
+    np.testing.assert_allclose(
+        linearly, [5 * a / (a + b) for (a, b), _ in (after(g)["skill"] for g in range(2))]
+    )
 
 
 # A class of many states, seen in part
@@ -431,16 +495,21 @@ def crowd(k: int):
 
 
 def test_many_classes_seen_in_part_and_unseen_cells_agree_with_enumeration():
-    draw, k, n = np.random.default_rng(8), 70, 20  # more than factors.SLICES: every row takes its own slice
-    params = {"rate": draw.gamma(2.0, 1.0, (k, 2)), "skill": draw.random(k), "topic": draw.dirichlet(np.ones(3), k)}
+    # more than factors.SLICES: every row takes its own slice
+    draw, k, n = np.random.default_rng(8), 70, 20
+    params = {"rate": draw.gamma(2.0, 1.0, (k, 2)), "skill": draw.random(k),
+              "topic": draw.dirichlet(np.ones(3), k)}
     words = draw.multinomial(3, [0.2, 0.3, 0.5], n)
-    data = {"poisson": draw.poisson(2, (n, 2)), "binomial": draw.binomial(4, 0.5, n), "multinomial": words}
+    data = {"poisson": draw.poisson(2, (n, 2)), "binomial": draw.binomial(4, 0.5, n),
+            "multinomial": words}
     log = np.full((n, k), -np.log(k))
     counts = stats.poisson(params["rate"]).logpmf(data["poisson"][:, None])
     hide = draw.random((n, 2)) < 0.3
     log += np.where(hide[:, None], 0.0, counts).sum(-1)
-    log += np.where(np.arange(n)[:, None] < 5, 0.0, stats.binom(4, params["skill"]).logpmf(data["binomial"][:, None]))
-    words = np.stack([stats.multinomial(3, topic).logpmf(data["multinomial"]) for topic in params["topic"]], 1)
+    log += np.where(np.arange(n)[:, None] < 5, 0.0,
+                    stats.binom(4, params["skill"]).logpmf(data["binomial"][:, None]))
+    words = np.stack([stats.multinomial(3, topic).logpmf(data["multinomial"])
+                      for topic in params["topic"]], 1)
     log += np.where(np.arange(n)[:, None] >= 15, 0.0, words)
     data = {name: value.astype(float) for name, value in data.items()}
     data["poisson"][hide], data["binomial"][:5], data["multinomial"][15:] = nan, nan, nan
@@ -449,7 +518,8 @@ def test_many_classes_seen_in_part_and_unseen_cells_agree_with_enumeration():
     seen, summed = log[np.arange(n), z], special.logsumexp(log, 1)
     fit = crowd(k).at(params)
     np.testing.assert_allclose(fit.log_prob({**data, "z": z}), seen, atol=1e-10)
-    np.testing.assert_allclose(fit.log_prob({**data, "z": part}), np.where(np.isnan(part), summed, seen), atol=1e-10)
+    np.testing.assert_allclose(fit.log_prob({**data, "z": part}),
+                               np.where(np.isnan(part), summed, seen), atol=1e-10)
 
 
 # Zeros, priors of priors
@@ -468,14 +538,18 @@ def counts(k: int, d: int, a: float = 1.0, b: float = 0.01):
 def zeros(n=60):
     draw = np.random.default_rng(4)
     z = draw.integers(2, size=n)
-    return draw.poisson(np.array([[0.0, 5.0, 0.0, 1e6], [0.0, 1.0, 4.0, 1.02e6]])[z]).astype(float), z
+    return draw.poisson(np.array([[0.0, 5.0, 0.0, 1e6], [0.0, 1.0, 4.0, 1.02e6]])[z]).astype(
+        float
+    ), z
 
 
 def test_columns_without_a_count_go_to_a_rate_of_0_and_millions_keep_theirs():
     x, z = zeros()
     fit = counts(k=2, d=4).fit({"x": x}, probml.EM(prior=False))
     order = np.argsort(fit.params["rate"][:, 3])
-    np.testing.assert_allclose(fit.params["rate"][order], np.stack([x[z == g].mean(0) for g in range(2)]), rtol=1e-9, atol=1e-30)
+    np.testing.assert_allclose(fit.params["rate"][order],
+                               np.stack([x[z == g].mean(0) for g in range(2)]), rtol=1e-9,
+                               atol=1e-30)
     assert np.isfinite(fit.log_prob({"x": x})).all()
     assert fit.log_prob({"x": x[:1] + [[1, 0, 0, 0]]})[0] < -60  # a count where none was seen
 
@@ -492,7 +566,8 @@ def test_a_gamma_prior_below_1_is_maximised_in_the_logarithm():
     assert "log coordinate" in str(model.explain({"x": x, "z": z}))
     fit = model.fit({"x": x, "z": z}, probml.EM())
     for g in range(2):
-        np.testing.assert_allclose(fit.params["rate"][g], (0.5 + x[z == g].sum(0)) / (0.5 + (z == g).sum()), rtol=1e-9)
+        np.testing.assert_allclose(fit.params["rate"][g],
+                                   (0.5 + x[z == g].sum(0)) / (0.5 + (z == g).sum()), rtol=1e-9)
 
 
 @probml.model
@@ -507,7 +582,8 @@ def precisions(k: int, a: float):
 
 def test_a_group_without_rows_keeps_a_gamma_prior_whose_mode_is_on_the_edge():
     fit = precisions(k=2, a=0.5).fit({"x": [0.5, -1.0, 2.0], "z": [0, 0, 0]}, probml.Exact())
-    np.testing.assert_allclose([fit.posterior("precision").concentration[1], fit.posterior("precision").rate[1]], [0.5, 1.5], rtol=1e-9)
+    np.testing.assert_allclose([fit.posterior("precision").concentration[1],
+                                fit.posterior("precision").rate[1]], [0.5, 1.5], rtol=1e-9)
     expected = stats.t(1.0, 0.0, np.sqrt(1.5 / 0.5 * 1.5)).logpdf([0.3, 4.0]) - np.log(2)
     np.testing.assert_allclose(fit.log_prob({"x": [0.3, 4.0], "z": [1, 1]}), expected, rtol=1e-9)
 
@@ -527,7 +603,8 @@ def test_a_rate_in_the_prior_of_rates_is_maximised_in_turn_and_refused_by_exact(
     x, z = np.array([1, 4, 2, 0, 6, 3]), np.array([0, 1, 2, 0, 1, 2])
     with pytest.raises(probml.Refusal, match="'slow'.*prior of 'rate'"):
         partially_pooled(k=3).fit({"x": x, "z": z}, probml.Exact())
-    with pytest.warns(RuntimeWarning, match="'slow', can run away. Use NUTS"):  # a joint mode, asked for by name
+    # a joint mode, asked for by name
+    with pytest.warns(RuntimeWarning, match="'slow', can run away. Use NUTS"):
         fit = partially_pooled(k=3).fit({"x": x, "z": z}, probml.EM(tolerance=1e-14))
     assert fit.converged
     slow, rate = fit.params["slow"], fit.params["rate"]
@@ -551,17 +628,21 @@ def texts(k: int, d: int, length):
 
 @functools.lru_cache
 def library():
-    truth = texts(k=2, d=4).at({"share": np.array([0.4, 0.6]), "words": np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.1, 0.3, 0.5]])})
+    truth = texts(k=2, d=4).at({"share": np.array([0.4, 0.6]),
+                                "words": np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.1, 0.3, 0.5]])})
     length = np.random.default_rng(5).integers(5, 80, 100)
     return {**truth.simulate(length=length, seed=0), "length": length}
 
 
 def test_lengths_of_texts_are_an_input_that_does_not_stand_in_the_way():
     data = library()
-    np.testing.assert_array_equal(data["x"].sum(1), data["length"])  # simulated with the model's own total
+    # simulated with the model's own total
+    np.testing.assert_array_equal(data["x"].sum(1), data["length"])
     data, z = {name: data[name] for name in ("x", "length")}, data["z"]
     model = texts(k=2, d=4)
-    assert "closed form" in str(model.explain(data)) and "on the rows" not in str(model.explain(data))
+    assert "closed form" in str(model.explain(data)) and "on the rows" not in str(
+        model.explain(data)
+    )
     fit = model.fit(data)
     assert fit.converged
     found = fit.predict(data)
@@ -584,9 +665,11 @@ def test_a_dirichlet_multinomial_is_fitted_row_by_row():
     draw, words = np.random.default_rng(7), np.array([[4.0, 1.0, 0.5], [0.5, 1.0, 4.0]])
     z = (draw.random(80) < 0.4).astype(int)
     x = np.array([draw.multinomial(20, draw.dirichlet(words[c])) for c in z])
-    fit = bursty(d=3).fit({"x": x}, probml.EM(), start={"words": np.array([[2.0, 1.0, 1.0], [1.0, 1.0, 2.0]])})
+    fit = bursty(d=3).fit({"x": x}, probml.EM(),
+                          start={"words": np.array([[2.0, 1.0, 1.0], [1.0, 1.0, 2.0]])})
     assert fit.converged and fit.history[-1] > bursty(d=3).at({"words": words}).log_joint({"x": x})
-    density = [[stats.dirichlet_multinomial(a, 20).logpmf(row) for a in fit.params["words"]] for row in x]
+    density = [[stats.dirichlet_multinomial(a, 20).logpmf(row) for a in fit.params["words"]]
+               for row in x]
     expected = special.softmax(np.array(density) + np.log([0.6, 0.4]), 1)
     np.testing.assert_allclose(fit.predict_proba({"x": x}), expected, atol=1e-10)
     assert (expected.argmax(1) == z).mean() > 0.8
@@ -602,7 +685,8 @@ def trials(n):
 def test_trials_may_differ_from_row_to_row():
     hits, n = np.array([2, 0, 5, 3]), np.array([3, 1, 9, 4])
     posterior = trials().fit({"hits": hits, "n": n}, probml.Exact()).posterior("p")
-    np.testing.assert_allclose([posterior.concentration1, posterior.concentration0], [1 + 10, 1 + 7], rtol=1e-9)
+    np.testing.assert_allclose([posterior.concentration1, posterior.concentration0],
+                               [1 + 10, 1 + 7], rtol=1e-9)
 
 
 @probml.model
@@ -615,7 +699,8 @@ def exposed(exposure):
 def test_an_exposure_scales_a_rate_row_by_row():
     x, time = np.array([2, 0, 5, 3]), np.array([0.5, 1.0, 4.0, 1.5])
     fit = exposed().fit({"x": x, "exposure": time}, probml.Exact())
-    np.testing.assert_allclose([fit.posterior("rate").concentration, fit.posterior("rate").rate], [2 + 10, 0.5 + 7], rtol=1e-9)
+    np.testing.assert_allclose([fit.posterior("rate").concentration, fit.posterior("rate").rate],
+                               [2 + 10, 0.5 + 7], rtol=1e-9)
     before, after = stats.gamma(2.0, scale=2.0), stats.gamma(12.0, scale=1 / 7.5)
     expected = stats.poisson(time * 2.0).logpmf(x).sum() + before.logpdf(2.0) - after.logpdf(2.0)
     np.testing.assert_allclose(fit.log_evidence, expected, rtol=1e-9)
@@ -664,9 +749,11 @@ BAD = {
     "a Beta above 1": ("Beta", [0.5, nan, 1.5], "between 0 and 1.*1.5.*row 2"),
     "more successes than trials": ("Binomial", [1, 6], "0 … 5.*total_count.*6.*row 1"),
     "half a success": ("Binomial", [1, 0.5], "count.*0.5.*row 1"),
-    "more successes than the trials of its cell": ("Binomials", [[1, 2], [5, 3]], "total_count.*3.*row 1.*cell 1"),
+    "more successes than the trials of its cell": ("Binomials", [[1, 2], [5, 3]],
+                                                   "total_count.*3.*row 1.*cell 1"),
     "half a word": ("Multinomial", [[1, 2, 2.5], [1, 2, 2]], "count.*2.5.*row 0.*cell 2"),
-    "a negative count of words": ("Multinomial", [[1, 2, 2], [5, 1, -1]], "count.*-1.*row 1.*cell 2"),
+    "a negative count of words": ("Multinomial", [[1, 2, 2], [5, 1, -1]],
+                                  "count.*-1.*row 1.*cell 2"),
     "a text read in part": ("Multinomial", [[1, 2, 2], [5, 1, nan]], "seen in part in row 1"),
 }
 

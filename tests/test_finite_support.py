@@ -1,4 +1,5 @@
-"""Every site with finitely many values is discrete: unseen it is summed out, in rows and outside them, and answers bear its values."""
+"""Every site with finitely many values is discrete: unseen it is summed out, in rows and outside
+them, and answers bear its values."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -74,7 +75,8 @@ def brute(model, data, values):
     out = []
     for value in values:
         z = jnp.full(len(Y), value)
-        trace = log_density(lambda: model(rows=len(Y), **inputs), (), {}, {**AT, **sites, "z": z})[1]
+        trace = log_density(lambda: model(rows=len(Y), **inputs), (), {},
+                            {**AT, **sites, "z": z})[1]
         out.append(trace["z"]["fn"].log_prob(z) + trace["y"]["fn"].log_prob(sites["y"]))
     return np.stack(out, 1)
 
@@ -83,7 +85,8 @@ def brute(model, data, values):
 def test_a_hidden_site_of_finite_support_is_summed_out_as_by_brute_force(case):
     model, data, values = HIDDEN[case]
     log = brute(model, data, values)
-    np.testing.assert_allclose(model.log_density(data, AT), logsumexp(log, 1).sum() + PRIOR, rtol=2e-5)
+    np.testing.assert_allclose(model.log_density(data, AT), logsumexp(log, 1).sum() + PRIOR,
+                               rtol=2e-5)
     fit, p = model.at(AT), np.exp(log - logsumexp(log, 1, keepdims=True))
     np.testing.assert_allclose(fit.predict_proba(data, "z"), p, atol=2e-5)
     assert fit.labels("z") == tuple(values)
@@ -102,18 +105,21 @@ def test_em_map_and_brute_force_agree_on_a_hidden_die():
     np.testing.assert_allclose(found[0].params["step"], found[1].params["step"], rtol=1e-3)
     at = {"step": jnp.asarray(found[0].params["step"])}
     here = dice().log_density({"y": Y}, at)
-    assert all(dice().log_density({"y": Y}, {"step": at["step"] * c}) <= here + 1e-5 for c in (0.97, 1.03))
+    assert all(dice().log_density({"y": Y}, {"step": at["step"] * c}) <= here + 1e-5
+               for c in (0.97, 1.03))
 
 
 def test_values_that_begin_at_one_are_data_and_answers_as_they_are():
     model, z = dice(), np.array([1, 6, 2, 3, 6])
-    want = log_density(lambda: model(rows=5), (), {}, {**AT, "y": jnp.asarray(Y), "z": jnp.asarray(z)})[0]
+    want = log_density(lambda: model(rows=5), (), {},
+                       {**AT, "y": jnp.asarray(Y), "z": jnp.asarray(z)})[0]
     np.testing.assert_allclose(model.log_density({"y": Y, "z": z}, AT), want, rtol=1e-5)
     fit = model.at(AT)
     drawn = fit.simulate(rows=400, seed=1)
     assert drawn["z"].min() == 1 and drawn["z"].max() == 6
     away = drawn["y"] - 0.8 * drawn["z"]
-    assert abs(away.mean()) < 0.2 and abs(away.std() - 1) < 0.15  # the function was given the values, and not the codes
+    # the function was given the values, and not the codes
+    assert abs(away.mean()) < 0.2 and abs(away.std() - 1) < 0.15
     given = fit.simulate(given={"z": z})
     np.testing.assert_array_equal(given["z"], z)
     for done in (fit.do({"z": 6}).simulate(rows=400), model.do({"z": 6}).at(AT).simulate(rows=400)):
@@ -138,7 +144,8 @@ def test_a_change_point_outside_rows_has_its_years_in_every_answer():
     at, model = {"rate": jnp.array([1.0, 6.0])}, change()
 
     def joint(tau):
-        return log_density(lambda: model(t=jnp.asarray(data["t"])), (), {}, {**at, "tau": jnp.asarray(tau), "c": jnp.asarray(data["c"])})[0]
+        return log_density(lambda: model(t=jnp.asarray(data["t"])), (), {},
+                           {**at, "tau": jnp.asarray(tau), "c": jnp.asarray(data["c"])})[0]
 
     logs = np.array([joint(tau) for tau in range(3, 9)])
     np.testing.assert_allclose(model.log_density(data, at), logsumexp(logs), rtol=1e-5)
@@ -146,7 +153,9 @@ def test_a_change_point_outside_rows_has_its_years_in_every_answer():
     fit = model.fit(data)
     assert fit.labels("tau") == (3, 4, 5, 6, 7, 8)
     posterior, draws = fit.posterior("tau"), fit.draws(200)["tau"]
-    assert abs(draws.mean() - posterior.mean) < 0.2 and draws.min() >= 3 and abs(float(posterior.mean) - 5) < 0.5
+    assert abs(draws.mean() - posterior.mean) < 0.2 and draws.min() >= 3 and abs(
+        float(posterior.mean) - 5
+    ) < 0.5
     np.testing.assert_allclose(posterior.log_prob(5), np.log(posterior.probs[2]), rtol=1e-5)
 
 
@@ -165,10 +174,13 @@ def test_a_total_of_each_member_bounds_its_count():
 
     data = {"y": np.array([1, 0]), "d": np.array([[4, 1, 3], [9, 0, 2]]), "c": np.array([3, 2, 1])}
     at, placed = {"p": jnp.asarray(0.3)}, {**data, "d": data["d"].T}
-    want = log_density(lambda: counts()(rows=2), (), {}, {**at, **{k: jnp.asarray(v) for k, v in placed.items()}})[0]
+    want = log_density(lambda: counts()(rows=2), (), {},
+                       {**at, **{k: jnp.asarray(v) for k, v in placed.items()}})[0]
     np.testing.assert_allclose(counts().log_density(data, at), want, rtol=1e-5)
-    without = want - dist.Binomial(trials, 0.3).log_prob(data["c"]).sum()  # what is unseen sums to one
-    np.testing.assert_allclose(counts().log_density({k: data[k] for k in ("y", "d")}, at), without, rtol=1e-5)
+    # what is unseen sums to one
+    without = want - dist.Binomial(trials, 0.3).log_prob(data["c"]).sum()
+    np.testing.assert_allclose(counts().log_density({k: data[k] for k in ("y", "d")}, at), without,
+                               rtol=1e-5)
     with pytest.raises(probml.DataError, match="'d'.*4.*row 1"):
         counts().fit({**data, "d": np.array([[4, 1, 3], [9, 0, 4]])})
 
@@ -197,7 +209,9 @@ def test_each_cell_has_its_own_bounds():
     want = PRIOR
     for j, last in enumerate((2, 4)):
         values = 0.8 * np.arange(1, last + 1)
-        want += logsumexp(-0.5 * (y[:, j, None] - values) ** 2 - 0.5 * np.log(2 * np.pi) - np.log(last), 1).sum()
+        want += logsumexp(
+            -0.5 * (y[:, j, None] - values) ** 2 - 0.5 * np.log(2 * np.pi) - np.log(last), 1
+        ).sum()
     np.testing.assert_allclose(uneven().log_density({"y": y}, AT), want, rtol=1e-5)
     with pytest.raises(probml.DataError, match="'z'.*got 3 in row 1, cell 0"):
         uneven().fit({"y": y, "z": [[1, 3], [3, 1]]})
@@ -212,6 +226,8 @@ def test_counts_outside_rows_may_have_a_total_each():
         with probml.rows():
             sample("y", dist.Categorical(p))
 
-    data, at = {"y": np.array([0, 1]), "c": np.array([[4, 6], [2, 3], [3, 0]])}, {"p": jnp.array([0.3, 0.7])}
-    want = log_density(lambda: votes()(rows=2), (), {}, {**at, **{name: jnp.asarray(value) for name, value in data.items()}})[0]
+    data, at = ({"y": np.array([0, 1]), "c": np.array([[4, 6], [2, 3], [3, 0]])},
+                {"p": jnp.array([0.3, 0.7])})
+    want = log_density(lambda: votes()(rows=2), (), {},
+                       {**at, **{name: jnp.asarray(value) for name, value in data.items()}})[0]
     np.testing.assert_allclose(votes().log_density(data, at), want, rtol=1e-5)

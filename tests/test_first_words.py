@@ -1,4 +1,5 @@
-"""What a model or its data say that cannot be: refused by name before any compile; and what used to be refused, or wrong, and works."""
+"""What a model or its data say that cannot be: refused by name before any compile; and what used to
+be refused, or wrong, and works."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -63,7 +64,8 @@ def test_a_chain_with_an_input_along_time_is_predicted():
         with plate("states", 2):
             a = sample("a", dist.Normal(0.0, 3.0))
         with probml.rows():
-            z = sample("z", probml.MarkovChain(jnp.array([0.5, 0.5]), jnp.array([[0.9, 0.1], [0.2, 0.8]])))
+            z = sample("z", probml.MarkovChain(jnp.array([0.5, 0.5]),
+                                               jnp.array([[0.9, 0.1], [0.2, 0.8]])))
             sample("y", dist.Normal(a[z] + 2.0 * x, 0.5).to_event(1))
 
     x = np.arange(12.0).reshape(3, 4)
@@ -74,10 +76,14 @@ def test_a_chain_with_an_input_along_time_is_predicted():
 @pytest.mark.parametrize(
     ("model", "data", "words"),
     [
-        (hits(), {"n": [3, 4, 5], "y": [1, 5, 2]}, "'y' .Binomial. must be at most 4 in row 1, which 'n' says, got 5"),
-        (hits(more=1), {"n": [3, 4, 5], "y": [1, 5, 7]}, "at most 6 in row 2, which 'n' says, got 7"),
-        (waits(), {"since": [0.5, 1.0], "y": [[1.0, 2.0], [1.5, 0.2]]}, "at least 1 in row 1, cell .1., which 'since' says, got 0.2"),
-        (shares(), {"y": [[0.2, 0.3, 0.5], [0.2, 0.8, 0.0]]}, "positive probabilities that sums to 1, got .0.2, 0.8, 0.0. in row 1"),
+        (hits(), {"n": [3, 4, 5], "y": [1, 5, 2]},
+         "'y' .Binomial. must be at most 4 in row 1, which 'n' says, got 5"),
+        (hits(more=1), {"n": [3, 4, 5], "y": [1, 5, 7]},
+         "at most 6 in row 2, which 'n' says, got 7"),
+        (waits(), {"since": [0.5, 1.0], "y": [[1.0, 2.0], [1.5, 0.2]]},
+         "at least 1 in row 1, cell .1., which 'since' says, got 0.2"),
+        (shares(), {"y": [[0.2, 0.3, 0.5], [0.2, 0.8, 0.0]]},
+         "positive probabilities that sums to 1, got .0.2, 0.8, 0.0. in row 1"),
     ],
     ids=["total", "computed", "truncated", "simplex"],
 )
@@ -128,7 +134,8 @@ def _list(b):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (_mask, "site 'y': obs_mask= is not needed here: leave it out, and pass the values as data with NaN"),
+        (_mask, "site 'y': obs_mask= is not needed here: leave it out, and pass the values as data "
+         "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
         (_key, "prng_key.. draws numbers beside the sites"),
         (_list, "total_count is a list, expected an array|requires ndarray"),

@@ -47,7 +47,9 @@ TABLE = pd.DataFrame(
     }
 )
 HOLES = TABLE.head(4).copy()
-HOLES.loc[0, "kind"], HOLES.loc[1, "sky"], HOLES.loc[2, "degrees"], HOLES.loc[3, "windy"] = None, None, nan, None
+HOLES.loc[0, "kind"], HOLES.loc[1, "sky"], HOLES.loc[2, "degrees"], HOLES.loc[3, "windy"] = (
+    None, None, nan, None
+)
 
 
 @functools.lru_cache
@@ -58,7 +60,8 @@ def days(engine=None):
 @functools.lru_cache
 def blobs(engine=None):
     model, data, start, _ = mixture("scale")
-    return fitted(model, data, engine or probml.EM(max_iterations=30, accelerate=False), start=start)
+    return fitted(model, data, engine or probml.EM(max_iterations=30, accelerate=False),
+                  start=start)
 
 
 # Labels
@@ -66,13 +69,17 @@ def blobs(engine=None):
 
 def test_every_answer_comes_back_in_labels():
     fit = days()
-    assert fit.labels("kind") == ("dry", "wet") and fit.labels("sky") == ("cloud", "rain", "sun") and fit.labels("windy") == ("no", "yes")
+    assert (fit.labels("kind") == ("dry", "wet") and fit.labels("sky") == ("cloud", "rain", "sun")
+            and fit.labels("windy") == ("no", "yes"))
     assert set(fit.predict(HOLES, "kind")) <= {"dry", "wet"}
     np.testing.assert_array_equal(fit.predict(HOLES, "kind")[1:], HOLES["kind"][1:])
     decoded = fit.decode(HOLES)
-    assert set(decoded) == {"kind", "sky", "windy"} and decoded["kind"][0] == "wet" and decoded["sky"][1] == "sun"
+    assert (set(decoded) == {"kind", "sky", "windy"} and decoded["kind"][0] == "wet"
+            and decoded["sky"][1] == "sun")
     filled = fit.impute(HOLES)
-    assert filled["kind"][0] == "wet" and filled["sky"][1] == "sun" and filled["windy"][3] in ("yes", "no")
+    assert filled["kind"][0] == "wet" and filled["sky"][1] == "sun" and filled["windy"][3] in (
+        "yes", "no"
+    )
     drawn = fit.simulate(20, seed=0)
     assert set(drawn["sky"]) <= {"cloud", "rain", "sun"} and set(drawn["kind"]) <= {"dry", "wet"}
 
@@ -94,7 +101,8 @@ def test_the_order_of_a_pandas_categorical_is_kept():
 
 def test_a_table_is_labelled_with_parents_in_rows():
     table = days().table("sky")
-    assert list(table.index) == ["dry", "wet"] and list(table.columns) == ["cloud", "rain", "sun"] and table.index.name == "kind"
+    assert (list(table.index) == ["dry", "wet"] and list(table.columns) == ["cloud", "rain", "sun"]
+            and table.index.name == "kind")
     np.testing.assert_allclose(table.loc["dry"], [1 / 15, 1 / 15, 13 / 15], rtol=1e-9)
     root = days().table("kind")
     np.testing.assert_allclose(root.to_numpy(), [[13 / 32, 19 / 32]], rtol=1e-9)
@@ -103,7 +111,8 @@ def test_a_table_is_labelled_with_parents_in_rows():
 def test_pandas_arrow_and_arrays_give_the_same_fit():
     arrow = pytest.importorskip("pyarrow")
     one = days()
-    for other in (weather().fit(arrow.Table.from_pandas(TABLE)), weather().fit({name: TABLE[name].to_list() for name in TABLE})):
+    for other in (weather().fit(arrow.Table.from_pandas(TABLE)),
+                  weather().fit({name: TABLE[name].to_list() for name in TABLE})):
         assert other.labels("sky") == one.labels("sky")
         for name in one.params:
             np.testing.assert_array_equal(one.params[name], other.params[name])
@@ -170,15 +179,19 @@ def test_simulating_given_data_keeps_the_seen_cells_and_draws_the_rest_from_thei
     drawn = fit.simulate(given={"x": x}, seed=1)
     np.testing.assert_array_equal(drawn["x"][:, 0], 0.0)
     q = fit.predict_proba({"x": x[:1]}, "z")[0]
-    np.testing.assert_allclose(np.bincount(drawn["z"], minlength=3) / 4000, q, atol=5 * 0.5 / np.sqrt(4000))  # five standard errors
-    np.testing.assert_allclose(drawn["x"][:, 1].mean(), q @ fit.params["mean"][:, 1], atol=5 * 2 / np.sqrt(4000))
+    # five standard errors
+    np.testing.assert_allclose(np.bincount(drawn["z"], minlength=3) / 4000, q,
+                               atol=5 * 0.5 / np.sqrt(4000))
+    np.testing.assert_allclose(drawn["x"][:, 1].mean(), q @ fit.params["mean"][:, 1],
+                               atol=5 * 2 / np.sqrt(4000))
 
 
 def test_simulated_rows_have_the_fitted_moments():
     fit = blobs()
     drawn = fit.simulate(4000, seed=2)
     assert drawn["x"].shape == (4000, 2) and drawn["z"].shape == (4000,)
-    np.testing.assert_allclose(drawn["x"].mean(0), fit.params["weights"] @ fit.params["mean"], atol=5 * 3 / np.sqrt(4000))
+    np.testing.assert_allclose(drawn["x"].mean(0), fit.params["weights"] @ fit.params["mean"],
+                               atol=5 * 3 / np.sqrt(4000))
     np.testing.assert_array_equal(drawn["x"], fit.simulate(4000, seed=2)["x"])
 
 
@@ -187,14 +200,16 @@ def test_rows_simulated_from_a_posterior_spread_like_its_predictive():
     drawn = fit.simulate(4000, seed=0)["x"]
     predictive = 9.0 + float(fit.posterior("mean").variance)
     np.testing.assert_allclose(drawn.var(), predictive, rtol=5 * np.sqrt(2 / 4000))
-    np.testing.assert_allclose(fit.simulate(4000, seed=0, plug_in=True)["x"].var(), 9.0, rtol=5 * np.sqrt(2 / 4000))
+    np.testing.assert_allclose(fit.simulate(4000, seed=0, plug_in=True)["x"].var(), 9.0,
+                               rtol=5 * np.sqrt(2 / 4000))
 
 
 def test_the_summary_has_a_row_for_every_number():
     table = days().summary()
     assert table.loc["p[1]"].iloc[0] == pytest.approx(19 / 32) and len(table) == 2 + 6 + 2 + 2
     exact = cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0]}).summary()
-    assert exact.loc["heads", "mean"] == pytest.approx(3 / 7) and exact.loc["heads", "sd"] == pytest.approx(np.sqrt(12 / (49 * 8)))
+    assert (exact.loc["heads", "mean"] == pytest.approx(3 / 7)
+            and exact.loc["heads", "sd"] == pytest.approx(np.sqrt(12 / (49 * 8))))
     assert list(blobs().summary().columns) == ["value"]
 
 
@@ -270,7 +285,8 @@ def test_fits_of_other_settings_are_other_trees():
     one = jax.tree.structure(ended(probml.EM(max_iterations=3)))
     assert one != jax.tree.structure(ended(probml.EM(max_iterations=4)))
     assert one != jax.tree.structure(ended(probml.Exact()))
-    at, labelled = (mixture("scale")[0].at(blobs().params, labels) for labels in ({}, {"z": ("a", "b", "c")}))
+    at, labelled = (mixture("scale")[0].at(blobs().params, labels)
+                    for labels in ({}, {"z": ("a", "b", "c")}))
     assert jax.tree.structure(at) != jax.tree.structure(labelled)
 
 
@@ -311,7 +327,8 @@ FITS = {
     "MAP": lambda: (blobs(probml.MAP(steps=60)), mixture("scale")[1]),
     "Exact": lambda: (days(), HOLES),
     "Exact, global": lambda: (cases.candy_bags().fit({"cherry": [1, 0, 1]}), {"cherry": [1, nan]}),
-    "EM, inputs": lambda: (regressed(), {name: value[:4] for name, value in mixture("regression")[1].items()}),
+    "EM, inputs": lambda: (regressed(),
+                           {name: value[:4] for name, value in mixture("regression")[1].items()}),
     "known": lambda: (cases.lab_test().at({}), {"positive": [1, 0]}),
 }
 
@@ -328,7 +345,8 @@ def test_a_fit_survives_saving(name, tmp_path):
     fit.save(tmp_path / "fit")
     back = probml.load(tmp_path / "fit", fit.model)
     np.testing.assert_array_equal(back.log_prob(data), fit.log_prob(data))
-    assert back.status == fit.status and back.iterations == fit.iterations and back.engine == fit.engine
+    assert (back.status == fit.status and back.iterations == fit.iterations
+            and back.engine == fit.engine)
     assert back.log_evidence == fit.log_evidence and set(back.params) == set(fit.params)
     for parameter in fit.params:
         np.testing.assert_array_equal(back.params[parameter], fit.params[parameter])
@@ -358,7 +376,9 @@ def test_a_failing_save_leaves_the_old_file_whole(tmp_path, monkeypatch):
         patch.setattr("os.replace", broken)
         with pytest.raises(OSError, match="disk full"):
             fit.save(tmp_path / "fit")
-    assert (tmp_path / "fit").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["fit"]
+    assert (tmp_path / "fit").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [
+        "fit"
+    ]
 
 
 def test_loading_with_another_model_is_refused(tmp_path):
@@ -378,7 +398,8 @@ def with_setting(setting):
 def test_a_fit_of_a_model_with_a_graph_setting_loads(tmp_path):
     fit = with_setting(nx.DiGraph([("a", "b")])).fit({"x": [1.0]})
     fit.save(tmp_path / "fit")
-    assert probml.load(tmp_path / "fit", with_setting(nx.DiGraph([("a", "b")]))).params == fit.params
+    assert probml.load(tmp_path / "fit",
+                       with_setting(nx.DiGraph([("a", "b")]))).params == fit.params
 
 
 def test_load_tells_models_apart_by_all_their_settings(tmp_path):
@@ -441,7 +462,8 @@ def test_a_file_whose_arrays_do_not_fit_the_model_is_refused(tmp_path):
         with pytest.raises(probml.ModelError):
             probml.load(path, blobs().model)
     days().save(path)
-    tampered(path, lambda meta, arrays: [arrays.pop(name) for name in list(arrays) if name.startswith("closed/0")])
+    tampered(path, lambda meta, arrays: [arrays.pop(name) for name in list(arrays)
+                                         if name.startswith("closed/0")])
     with pytest.raises(probml.ModelError):
         probml.load(path, weather())
 

@@ -1,6 +1,8 @@
-"""Every reference in float32 has the answers of double: parameters to a thousandth, likelihoods to a thousandth of a nat.
+"""Every reference in float32 has the answers of double: parameters to a thousandth, likelihoods to
+a thousandth of a nat.
 
-The data of the references, fitted by the faces' defaults; that these are right in double is asked elsewhere (test_references*.py).
+The data of the references, fitted by the faces' defaults; that these are right in double is asked
+elsewhere (test_references*.py).
 """
 
 import json
@@ -28,7 +30,8 @@ from probml.models import (
 
 SLOW = pytest.mark.slow
 CLOSE = 1e-3
-SHAPES = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag", "EII": "tied spherical"}
+SHAPES = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag",
+          "EII": "tied spherical"}
 
 
 def columns(folder, path, *names, **options):
@@ -41,7 +44,8 @@ def hidden(face, X):
     params = face.fit(X).fit_.params
     order = np.argsort(params["weights"])  # which state is which is not told by the data
     shared = {"precision"} if getattr(face, "covariance_type", "").startswith("tied") else set()
-    led = {name: v if name in shared or np.shape(v)[:1] != order.shape else np.asarray(v)[order] for name, v in params.items()}
+    led = {name: v if name in shared or np.shape(v)[:1] != order.shape else np.asarray(v)[order]
+           for name, v in params.items()}
     return {"log-likelihood": face.score_samples(X).sum(), **led}
 
 
@@ -55,7 +59,9 @@ def mixture(name, shape, k):
 
 
 def classes(name, k):
-    return lambda folder: hidden(LatentClass(k), columns(folder, f"{name}.csv").drop(columns="Class", errors="ignore"))
+    return lambda folder: hidden(
+        LatentClass(k), columns(folder, f"{name}.csv").drop(columns="Class", errors="ignore")
+    )
 
 
 def counts(k):
@@ -84,13 +90,15 @@ def labelled(face, name, target, *names):
 
 
 def hearts(folder):
-    x = columns(folder, "saheart.csv", "sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age")
+    x = columns(folder, "saheart.csv", "sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol",
+                "age")
     return x.assign(famhist=(x.famhist == "Present") * 1.0), columns(folder, "saheart.csv").chd
 
 
 def logistic(folder):
     face = GeneralizedLinearModel("bernoulli").fit(*hearts(folder))
-    return {"coefficients": face.coef_, "intercept": face.intercept_, "errors": face.standard_errors_, "deviance": face.deviance_}
+    return {"coefficients": face.coef_, "intercept": face.intercept_,
+            "errors": face.standard_errors_, "deviance": face.deviance_}
 
 
 def penalised(folder):
@@ -101,16 +109,21 @@ def penalised(folder):
 def menarche(link):
     def fit(folder):
         table = columns(folder, "menarche.csv")
-        face = GeneralizedLinearModel("binomial", link=link).fit(table[["Age"]], table.Menarche, trials=table.Total)
-        return {"coefficients": face.coef_, "intercept": face.intercept_, "errors": face.standard_errors_, "deviance": face.deviance_}
+        face = GeneralizedLinearModel("binomial", link=link).fit(table[["Age"]], table.Menarche,
+                                                                 trials=table.Total)
+        return {"coefficients": face.coef_, "intercept": face.intercept_,
+                "errors": face.standard_errors_, "deviance": face.deviance_}
 
     return fit
 
 
 def sprays(folder):
     table = columns(folder, "insectsprays.csv")
-    face = GeneralizedLinearModel("poisson").fit(np.stack([(table.spray == kind) * 1.0 for kind in "BCDEF"], 1), table["count"])
-    return {"coefficients": face.coef_, "intercept": face.intercept_, "errors": face.standard_errors_, "deviance": face.deviance_}
+    face = GeneralizedLinearModel("poisson").fit(
+        np.stack([(table.spray == kind) * 1.0 for kind in "BCDEF"], 1), table["count"]
+    )
+    return {"coefficients": face.coef_, "intercept": face.intercept_,
+            "errors": face.standard_errors_, "deviance": face.deviance_}
 
 
 def linear(name, target):
@@ -118,7 +131,8 @@ def linear(name, target):
         table = columns(folder, f"{name}.csv").select_dtypes("number")
         face = BayesianLinearRegression(1e9).fit(table.drop(columns=target), table[target])
         errors = np.sqrt(np.diag(face.sigma_))
-        return {"coefficients": face.coef_, "intercept": face.intercept_, "noise": face.alpha_**-0.5, "errors": errors}
+        return {"coefficients": face.coef_, "intercept": face.intercept_,
+                "noise": face.alpha_**-0.5, "errors": errors}
 
     return fit
 
@@ -137,13 +151,15 @@ def experts(name, x, y, gate):
     def fit(folder):
         table = columns(folder, f"{name}.csv")
         face = MixtureOfExperts(2, gate=gate).fit(table[[x]], table[y])
-        return {"log-likelihood": face.log_prob(table[[x]], table[y]).sum(), "mean": face.predict(table[[x]])}
+        return {"log-likelihood": face.log_prob(table[[x]], table[y]).sum(),
+                "mean": face.predict(table[[x]])}
 
     return fit
 
 
 QUICK = {
-    "nile VVI 2": mixture("nile", "VVI", 2),  # gains less an iteration than the rounding of its objective, long before its end
+    # gains less an iteration than the rounding of its objective, long before its end
+    "nile VVI 2": mixture("nile", "VVI", 2),
     "naive Bayes of iris": labelled(lambda: NaiveBayes(), "iris", "Species"),
     "logistic regression of hearts": logistic,
     "longley": linear("longley", "Employed"),
@@ -151,21 +167,26 @@ QUICK = {
 }
 CASES = QUICK | {
     f"{name} {shape} {k}": mixture(name, shape, k)
-    for name, shapes in (("diabetes_reaven_miller", SHAPES), ("faithful", SHAPES), ("iris", SHAPES), ("galaxies", ("VVI", "EEI")))
+    for name, shapes in (("diabetes_reaven_miller", SHAPES), ("faithful", SHAPES), ("iris", SHAPES),
+                         ("galaxies", ("VVI", "EEI")))
     for shape in shapes
     for k in (2, 3)
 }
-CASES |= {f"{name} {k}": classes(name, k) for name in ("polca_carcinoma", "polca_values", "housevotes84_missing") for k in (2, 3)}
+CASES |= {f"{name} {k}": classes(name, k)
+          for name in ("polca_carcinoma", "polca_values", "housevotes84_missing") for k in (2, 3)}
 CASES |= {f"earthquakes {k}": counts(k) for k in (2, 4)}
 CASES |= {
     "chain of earthquakes": chain("earthquakes_m7", 3, "count", emission="poisson"),
-    "stationary chain of earthquakes": chain("earthquakes_m7", 2, "count", emission="poisson", initial="stationary"),
+    "stationary chain of earthquakes": chain("earthquakes_m7", 2, "count", emission="poisson",
+                                             initial="stationary"),
     "chain of the nile": chain("nile", 2, "volume"),
     "naive Bayes of votes": labelled(lambda: NaiveBayes(), "housevotes84_missing", "Class"),
     "naive Bayes of soybeans": labelled(lambda: NaiveBayes(), "soybean_missing", "Class"),
-    "naive Bayes of penguins": labelled(lambda: NaiveBayes(), "penguins_missing", "species", "bill_length_mm", "island"),
+    "naive Bayes of penguins": labelled(lambda: NaiveBayes(), "penguins_missing", "species",
+                                        "bill_length_mm", "island"),
     "discriminant of iris": labelled(lambda: GaussianDiscriminant(), "iris", "Species"),
-    "shared discriminant of iris": labelled(lambda: GaussianDiscriminant("shared"), "iris", "Species"),
+    "shared discriminant of iris": labelled(lambda: GaussianDiscriminant("shared"), "iris",
+                                            "Species"),
     "discriminant of vowels": labelled(lambda: GaussianDiscriminant(), "esl_vowel_train", "y"),
     "penalised logistic regression of hearts": penalised,
     "menarche by logits": menarche("logit"),
@@ -182,11 +203,14 @@ CASES |= {
 
 
 def differences(one, other):
-    """By how much each answer differs: in nats, and per ten thousand of them; or relative to the largest of its kind."""
+    """By how much each answer differs: in nats, and per ten thousand of them; or relative to the
+    largest of its kind."""
     out = {}
     for name, right in one.items():
         right, found = np.asarray(right, float), np.asarray(other[name], float)
-        size = max(1.0, 1e-4 * abs(right)) if name == "log-likelihood" else max(np.abs(right).max(initial=0.0), 1e-30)
+        size = max(1.0, 1e-4 * abs(right)) if name == "log-likelihood" else max(
+            np.abs(right).max(initial=0.0), 1e-30
+        )
         out[name] = float(np.abs(found - right).max(initial=0.0) / size)
     return out
 
@@ -199,7 +223,8 @@ SHORT = {  # short of the mark of a thousandth
 
 def marked(name):
     marks = [] if name in QUICK else [SLOW]
-    return pytest.param(name, marks=[*marks, pytest.mark.xfail(reason=SHORT[name], strict=False)] if name in SHORT else marks)
+    return pytest.param(name, marks=[*marks, pytest.mark.xfail(reason=SHORT[name], strict=False)]
+                        if name in SHORT else marks)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES])

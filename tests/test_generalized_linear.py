@@ -1,4 +1,5 @@
-"""Generalized linear models and robust regression: R's glm, scikit-learn, units, posteriors, bad input."""
+"""Generalized linear models and robust regression: R's glm, scikit-learn, units, posteriors, bad
+input."""
 
 import json
 
@@ -16,7 +17,8 @@ import probml
 from probml.models import GeneralizedLinearModel, RobustRegression, generalized_linear
 
 EXACT = {"alpha": 0.0, "tol": 1e-10, "max_iter": 1000}
-PLANE = "a plane goes through every row, or has as many coefficients: t noise has no scale, and the likelihood no maximum"
+PLANE = ("a plane goes through every row, or has as many coefficients: t noise has no scale, and "
+         "the likelihood no maximum")
 EXPECTED = {
     "RobustRegression": dict.fromkeys(
         (
@@ -32,7 +34,8 @@ EXPECTED = {
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [GeneralizedLinearModel(), RobustRegression()], expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {})
+    [GeneralizedLinearModel(), RobustRegression()],
+    expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {})
 )
 def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
@@ -52,19 +55,24 @@ def reference(shared_data, name):
 
 
 def test_poisson_glm_of_insect_sprays(shared_data):
-    fit, frame = reference(shared_data, "poisson_insectsprays"), pd.read_csv(shared_data / "classic/insectsprays.csv")
+    fit, frame = (reference(shared_data, "poisson_insectsprays"),
+                  pd.read_csv(shared_data / "classic/insectsprays.csv"))
     x = np.stack([(frame.spray == kind) * 1.0 for kind in "BCDEF"], 1)
     ours = GeneralizedLinearModel("poisson").fit(x, frame["count"])
-    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()), atol=1e-9)
+    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()),
+                               atol=1e-9)
     assert ours.deviance_ == pytest.approx(fit["deviance"], abs=1e-9)
     assert ours.history_[-1] == pytest.approx(fit["loglik"], abs=1e-9)
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
 def test_binomial_glm_of_menarche(shared_data, link):
-    fit, frame = reference(shared_data, "binomial_menarche")[link], pd.read_csv(shared_data / "classic/menarche.csv")
-    ours = GeneralizedLinearModel("binomial", link=link).fit(frame[["Age"]], frame.Menarche, trials=frame.Total)
-    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()), rtol=1e-7)
+    fit, frame = (reference(shared_data, "binomial_menarche")[link],
+                  pd.read_csv(shared_data / "classic/menarche.csv"))
+    ours = GeneralizedLinearModel("binomial", link=link).fit(frame[["Age"]], frame.Menarche,
+                                                             trials=frame.Total)
+    np.testing.assert_allclose([ours.intercept_, *ours.coef_], list(fit["coefficients"].values()),
+                               rtol=1e-7)
     assert ours.deviance_ == pytest.approx(fit["deviance"], abs=1e-8)
     assert ours.history_[-1] == pytest.approx(fit["loglik"], abs=1e-8)
     if "covariance" in fit:
@@ -72,12 +80,16 @@ def test_binomial_glm_of_menarche(shared_data, link):
 
 
 def test_standard_errors_are_those_of_glm(shared_data):
-    fit, frame = reference(shared_data, "logistic_saheart"), pd.read_csv(shared_data / "classic/saheart.csv")
-    x = frame[["sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age"]].assign(famhist=(frame.famhist == "Present") * 1.0)
+    fit, frame = (reference(shared_data, "logistic_saheart"),
+                  pd.read_csv(shared_data / "classic/saheart.csv"))
+    x = frame[["sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age"]].assign(
+        famhist=(frame.famhist == "Present") * 1.0
+    )
     ours = GeneralizedLinearModel("bernoulli").fit(x, frame.chd)
     np.testing.assert_allclose(ours.standard_errors_, list(fit["std_errors"].values()), rtol=1e-6)
     np.testing.assert_allclose(ours.covariance_, fit["covariance"], rtol=1e-5, atol=1e-10)
-    assert ours.deviance_ == pytest.approx(fit["deviance"]) and ours.null_deviance_ == pytest.approx(fit["null_deviance"])
+    assert (ours.deviance_ == pytest.approx(fit["deviance"])
+            and ours.null_deviance_ == pytest.approx(fit["null_deviance"]))
     np.testing.assert_allclose(ours.predict(x)[:5], fit["fitted_first5"], atol=1e-8)
     assert ours.table().loc["age", "estimate"] == pytest.approx(fit["coefficients"]["age"])
 
@@ -88,11 +100,13 @@ def test_standard_errors_are_those_of_glm(shared_data):
 def test_poisson_and_gamma_are_those_of_scikit_learn():
     rng, x, mean = rows()
     counts, sizes = rng.poisson(mean), rng.gamma(3.0, mean / 3)
-    for family, y, peer in (("poisson", counts, PoissonRegressor(**EXACT)), ("gamma", sizes, GammaRegressor(**EXACT))):
+    for family, y, peer in (("poisson", counts, PoissonRegressor(**EXACT)),
+                            ("gamma", sizes, GammaRegressor(**EXACT))):
         ours, peer = GeneralizedLinearModel(family).fit(x, y), peer.fit(x, y)
         np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
         assert ours.score(x, y) == pytest.approx(peer.score(x, y), abs=1e-9)
-    ours, peer = GeneralizedLinearModel("poisson", penalty=3.0).fit(x, counts), PoissonRegressor(alpha=3 / 300, tol=1e-10).fit(x, counts)
+    ours, peer = (GeneralizedLinearModel("poisson", penalty=3.0).fit(x, counts),
+                  PoissonRegressor(alpha=3 / 300, tol=1e-10).fit(x, counts))
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
 
 
@@ -100,7 +114,8 @@ def test_a_normal_family_is_least_squares_with_its_standard_errors():
     rng, x, _ = rows()
     y = x @ [1.0, 2.0] + rng.normal(size=300)
     for offset in (0.0, 1e6):
-        ours, peer = GeneralizedLinearModel().fit(x + offset, y + offset), LinearRegression().fit(x, y)
+        ours, peer = GeneralizedLinearModel().fit(x + offset, y + offset), LinearRegression().fit(x,
+                                                                                                  y)
         np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-7)
     design = np.column_stack([np.ones(300), x])
     left = y - peer.predict(x)
@@ -115,7 +130,8 @@ def test_an_exposure_is_an_offset():
     ours = GeneralizedLinearModel("poisson").fit(x, y, offset=np.log(exposure))
     peer = PoissonRegressor(**EXACT).fit(x, y / exposure, sample_weight=exposure)
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-6)
-    np.testing.assert_allclose(ours.predict(x[:3], offset=np.log(exposure[:3])), peer.predict(x[:3]) * exposure[:3], rtol=1e-5)
+    np.testing.assert_allclose(ours.predict(x[:3], offset=np.log(exposure[:3])),
+                               peer.predict(x[:3]) * exposure[:3], rtol=1e-5)
 
 
 def test_overdispersed_counts_have_a_concentration():
@@ -129,8 +145,11 @@ def test_overdispersed_counts_have_a_concentration():
         return stats.nbinom.logpmf(y, c, c / (c + m)).sum()
 
     top = loglik(ours.concentration_)
-    assert ours.history_[-1] == pytest.approx(top, abs=1e-3)  # NumPyro and SciPy differ by 1e-7 a row
-    assert all(loglik(ours.concentration_ * f) < top for f in (0.99, 1.01)) and loglik(ours.concentration_, 0.01) < top
+    # NumPyro and SciPy differ by 1e-7 a row
+    assert ours.history_[-1] == pytest.approx(top, abs=1e-3)
+    assert all(loglik(ours.concentration_ * f) < top for f in (0.99, 1.01)) and loglik(
+        ours.concentration_, 0.01
+    ) < top
 
 
 def test_a_posterior_of_coefficients_is_averaged_over():
@@ -140,7 +159,8 @@ def test_a_posterior_of_coefficients_is_averaged_over():
     spread = np.std(face.fit_.draws(4000)["beta"], axis=0)
     np.testing.assert_allclose(spread, face.standard_errors_[1:], rtol=0.1)
     np.testing.assert_allclose(face.predict(x), np.exp(face.intercept_ + x @ face.coef_), rtol=0.1)
-    model = generalized_linear(family="poisson", offset=0.0, trials=1, weight_scale=1.0, bias_scale=5.0)
+    model = generalized_linear(family="poisson", offset=0.0, trials=1, weight_scale=1.0,
+                               bias_scale=5.0)
     assert model.fit({"x": x, "y": y}).converged
 
 
@@ -206,5 +226,6 @@ def test_weights_are_repetitions():
     weights = np.where(np.arange(60) < 20, 2.0, 1.0)
     twice = np.concatenate([np.arange(20), np.arange(60)])
     for face in (RobustRegression(), GeneralizedLinearModel()):
-        ours, theirs = clone(face).fit(x, y, sample_weight=weights), clone(face).fit(x[twice], y[twice])
+        ours, theirs = clone(face).fit(x, y, sample_weight=weights), clone(face).fit(x[twice],
+                                                                                     y[twice])
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)

@@ -1,7 +1,8 @@
-"""The hidden Markov models of the zoo and their face: published fits, textbooks, parameters recovered, sequences of any form, refusals.
+"""The hidden Markov models of the zoo and their face: published fits, textbooks, parameters
+recovered, sequences of any form, refusals.
 
-Likelihoods that EM climbs are reached or beaten: those of depmixS4, of R's optim and of Zucchini & MacDonald. Where hmmlearn has
-decoded known parameters, its paths and probabilities are found.
+Likelihoods that EM climbs are reached or beaten: those of depmixS4, of R's optim and of Zucchini &
+MacDonald. Where hmmlearn has decoded known parameters, its paths and probabilities are found.
 """
 
 import json
@@ -46,13 +47,15 @@ def reached(face, X, fit, lengths=None):
     if "n_free_parameters" in fit:
         assert face.n_parameters_ == fit["n_free_parameters"]
     if found < fit["loglik"] + SHORT and "aic" in fit:  # the same maximum
-        np.testing.assert_allclose([face.aic(X, lengths), face.bic(X, lengths)], [fit["aic"], fit["bic"]], atol=2 * SHORT)
+        np.testing.assert_allclose([face.aic(X, lengths), face.bic(X, lengths)],
+                                   [fit["aic"], fit["bic"]], atol=2 * SHORT)
 
 
 def same_states(face, X, order, fit, lengths=None):
     """The paths and the first posteriors of the reference, in its order of the states."""
     np.testing.assert_array_equal(order[face.predict(X, lengths)] + 1, fit["viterbi"])
-    np.testing.assert_allclose(face.predict_proba(X, lengths)[:10][:, np.argsort(order)], fit["smoothed_first10"], atol=1e-3)
+    np.testing.assert_allclose(face.predict_proba(X, lengths)[:10][:, np.argsort(order)],
+                               fit["smoothed_first10"], atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,8 @@ def test_earthquakes_with_a_stationary_start_are_those_of_zucchini_and_macdonald
     np.testing.assert_allclose(-face.score(counts), reported["published"][f"m{k}"], atol=1e-4)
     assert face.n_parameters_ == k**2
     order = np.argsort(face.lambdas_[:, 0])
-    np.testing.assert_allclose(face.lambdas_[order, 0], fit.get("rates", fit.get("rate")), rtol=1e-3)
+    np.testing.assert_allclose(face.lambdas_[order, 0], fit.get("rates", fit.get("rate")),
+                               rtol=1e-3)
     if k in (2, 3):
         np.testing.assert_allclose(face.startprob_[order], fit["stationary"], atol=1e-3)
         same_states(face, counts, np.argsort(order), fit)
@@ -83,11 +87,13 @@ def test_earthquakes_with_a_free_start_are_those_of_depmix(earthquakes, k):
     face = HiddenMarkov(k, emission="poisson", **SEARCH).fit(counts)
     reached(face, counts, fit)
     if k == 2:
-        order = np.array([np.argmin(abs(np.array(fit["rates"]) - rate)) for rate in face.lambdas_[:, 0]])
+        order = np.array([np.argmin(abs(np.array(fit["rates"]) - rate))
+                          for rate in face.lambdas_[:, 0]])
         same_states(face, counts, order, fit)
 
 
-@pytest.mark.parametrize("name", some({"K2_stationary"}, ("K2_stationary", "K2_free_initial", "K3_free_initial")))
+@pytest.mark.parametrize("name", some({"K2_stationary"},
+                                      ("K2_stationary", "K2_free_initial", "K3_free_initial")))
 @pytest.mark.parametrize("emission", some({"bernoulli"}, ("bernoulli", "categorical")))
 def test_long_and_short_eruptions_are_those_published(shared_data, name, emission):
     reported = reference(shared_data, "hmm_geyser_binary")
@@ -152,9 +158,11 @@ def test_the_federal_funds_rate_is_that_of_stata(shared_data):
     reached(face, X, reported)
     order = np.argsort(face.means_[:, 0])
     np.testing.assert_allclose(face.means_[order, 0], reported["means"], atol=1e-3)
-    np.testing.assert_allclose(face.transmat_[np.ix_(order, order)], reported["transition"], atol=1e-4)
+    np.testing.assert_allclose(face.transmat_[np.ix_(order, order)], reported["transition"],
+                               atol=1e-4)
     np.testing.assert_allclose(np.sqrt(face.covars_), reported["sd"], atol=1e-4)
-    np.testing.assert_allclose(face.predict_proba(X)[:, order[0]], reported["smoothed_state1"], atol=1e-4)
+    np.testing.assert_allclose(face.predict_proba(X)[:, order[0]], reported["smoothed_state1"],
+                               atol=1e-4)
     np.testing.assert_allclose(face.filter(X)[:, order[0]], reported["filtered_state1"], atol=1e-4)
 
 
@@ -169,15 +177,18 @@ def test_the_casino_is_decoded_as_by_hmmlearn(shared_data, rolls):
     np.testing.assert_allclose(casino.log_prob(data), expected["loglik"], rtol=1e-10)
     path = casino.decode(data, sites=["z"])["z"][0]
     assert "".join(die[0].upper() for die in path) == expected["viterbi"]
-    np.testing.assert_allclose(casino.log_prob({**data, "z": path[None]}), expected["viterbi_logprob"], rtol=1e-10)
-    np.testing.assert_allclose(casino.predict_proba(data, "z")[0, :, 0], expected["posterior_fair"], atol=1e-8)
+    np.testing.assert_allclose(casino.log_prob({**data, "z": path[None]}),
+                               expected["viterbi_logprob"], rtol=1e-10)
+    np.testing.assert_allclose(casino.predict_proba(data, "z")[0, :, 0], expected["posterior_fair"],
+                               atol=1e-8)
     true = ["loaded" if die == "L" else "fair" for die in book[f"true_die{rolls}"]]
     assert (path == true).mean() == pytest.approx(expected["viterbi_accuracy"])
 
 
 def test_em_of_the_casino_ends_where_hmmlearns_does(shared_data):
     book = reference(shared_data, "hmm_casino", "peer")
-    expected, rolls = book["em_both_sequences_from_book_parameters"], [np.array(list(book[f"rolls{i}"]), int) - 1 for i in (1, 2)]
+    expected, rolls = (book["em_both_sequences_from_book_parameters"],
+                       [np.array(list(book[f"rolls{i}"]), int) - 1 for i in (1, 2)])
     start = dishonest_casino().params
     face = HiddenMarkov(2, emission="categorical", prior=False, start=start, tol=1e-12).fit(rolls)
     np.testing.assert_allclose(face.score(rolls), expected["loglik"], atol=1e-6)
@@ -195,20 +206,24 @@ def test_known_dice_are_counted(shared_data):
     np.testing.assert_allclose(fit.posterior("initial").concentration, [2.0, 1.0])
     rolls = np.array(list(book["rolls1"]), int) - 1
     face = HiddenMarkov(2, emission="categorical", prior=False).fit(rolls, die[0].astype(int))
-    np.testing.assert_allclose(face.transmat_, book["supervised_ml_rolls1"]["transition"], atol=1e-8)
-    np.testing.assert_allclose(face.emissionprob_, book["supervised_ml_rolls1"]["emission"], atol=1e-8)
+    np.testing.assert_allclose(face.transmat_, book["supervised_ml_rolls1"]["transition"],
+                               atol=1e-8)
+    np.testing.assert_allclose(face.emissionprob_, book["supervised_ml_rolls1"]["emission"],
+                               atol=1e-8)
 
 
 def test_small_chains_are_those_of_the_textbooks(shared_data):
     for case in reference(shared_data, "hmm_small_categorical", "peer")["cases"]:
         probs = np.array(case["emission"])
         model = hidden_markov(k=2, emission="categorical", symbols=probs.shape[1])
-        fit = model.at({"initial": np.array(case["initial"]), "transition": np.array(case["transition"]), "probs": probs})
+        fit = model.at({"initial": np.array(case["initial"]),
+                        "transition": np.array(case["transition"]), "probs": probs})
         data = {"y": np.array([case["observations"]])}
         np.testing.assert_allclose(fit.log_prob(data), case["loglik_computed"], rtol=1e-10)
         for key, given in (("smoothed", {}), ("filtered", {"given": "filtered"})):
             if key in case:
-                np.testing.assert_allclose(fit.predict_proba(data, "z", **given)[0], case[key], atol=case["tol"])
+                np.testing.assert_allclose(fit.predict_proba(data, "z", **given)[0], case[key],
+                                           atol=case["tol"])
         if "viterbi" in case:
             assert fit.decode(data, sites=["z"])["z"][0].tolist() == case["viterbi"]
 
@@ -218,11 +233,14 @@ def test_small_chains_are_those_of_the_textbooks(shared_data):
 CHAIN = {"initial": np.array([1.0, 0.0]), "transition": np.array([[0.95, 0.05], [0.10, 0.90]])}
 COVARIANCE = np.array([[[1.0, 0.8], [0.8, 1.0]], [[2.0, -1.0], [-1.0, 1.0]]])
 MADE = {
-    "normal": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "scale": np.array([[1.0, 2.0], [0.5, 1.0]])},
+    "normal": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]),
+               "scale": np.array([[1.0, 2.0], [0.5, 1.0]])},
     "full": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "precision": np.linalg.inv(COVARIANCE)},
-    "tied": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "precision": np.linalg.inv(COVARIANCE[0])},
+    "tied": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]),
+             "precision": np.linalg.inv(COVARIANCE[0])},
     "spherical": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "precision": np.array([1.0, 2.0])},
-    "tied diagonal": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "precision": np.array([1.0, 2.0])},
+    "tied diagonal": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]),
+                      "precision": np.array([1.0, 2.0])},
     "tied spherical": {"mean": np.array([[0.0, 0.0], [3.0, -1.0]]), "precision": np.array(2.0)},
     "categorical": {"probs": np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])},
     "bernoulli": {"probs": np.array([[0.9, 0.2], [0.3, 0.7]])},
@@ -233,22 +251,29 @@ MADE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("emission", some({"normal", "categorical"}, MADE))
 def test_every_emission_recovers_what_made_the_data(emission):
-    model = hidden_markov(k=2, d=1 if emission == "categorical" else 2, emission=emission, symbols=3)
+    model = hidden_markov(k=2, d=1 if emission == "categorical" else 2, emission=emission,
+                          symbols=3)
     truth = {**CHAIN, **MADE[emission]}
     drawn = model.at(truth).simulate(rows=4, steps=500, seed=1)
     fit = model.fit({"y": drawn["y"]}, probml.EM(restarts=4))
     agree = (fit.predict({"y": drawn["y"]}, "z") == drawn["z"]).mean()
     order = [0, 1] if agree > 0.5 else [1, 0]
     assert max(agree, 1 - agree) > 0.85
-    np.testing.assert_allclose(fit.params["transition"][np.ix_(order, order)], truth["transition"], atol=0.05)
+    np.testing.assert_allclose(fit.params["transition"][np.ix_(order, order)], truth["transition"],
+                               atol=0.05)
     for name, value in MADE[emission].items():
-        found = fit.params[name] if value.ndim == 0 or (name == "precision" and emission.startswith("tied")) else fit.params[name][order]
-        np.testing.assert_allclose(found, value, atol=0.12 * max(1.0, np.abs(value).max()), err_msg=name)
+        found = fit.params[name] if value.ndim == 0 or (
+            name == "precision" and emission.startswith("tied")
+        ) else fit.params[name][order]
+        np.testing.assert_allclose(found, value, atol=0.12 * max(1.0, np.abs(value).max()),
+                                   err_msg=name)
 
 
 @pytest.mark.slow
 def test_counts_to_come_are_forecast_by_their_means():
-    face = HiddenMarkov(2, emission="poisson", start={"rate": [[2.0], [9.0]]}).fit([2, 1, 3, 2, 9, 8, 11, 9, 2, 1, 2, 8, 10, 9])
+    face = HiddenMarkov(2, emission="poisson", start={"rate": [[2.0], [9.0]]}).fit(
+        [2, 1, 3, 2, 9, 8, 11, 9, 2, 1, 2, 8, 10, 9]
+    )
     expected = face.filter([2, 9])[-1] @ face.transmat_ @ face.lambdas_
     np.testing.assert_allclose(face.forecast([2, 9], 2)[0], expected, rtol=1e-6)
 
@@ -272,7 +297,9 @@ def test_no_state_collapses_onto_a_step():
 def test_a_sticky_prior_keeps_the_chain_in_its_states():
     y = np.random.default_rng(0).normal(size=(1, 60, 1))
     free, sticky = (hidden_markov(k=2, sticky=a).fit({"y": y}) for a in (0.0, 100.0))
-    assert np.diag(sticky.params["transition"]).min() > max(0.6, np.diag(free.params["transition"]).min())
+    assert np.diag(sticky.params["transition"]).min() > max(
+        0.6, np.diag(free.params["transition"]).min()
+    )
 
 
 # The face
@@ -300,9 +327,11 @@ def test_lists_and_lengths_are_the_same_sequences(face, sequences):
     np.testing.assert_allclose(other.transmat_, face.transmat_, atol=1e-10)
     assert [part.shape for part in face.predict(sequences)] == [(30,), (7,), (55,), (1,)]
     for asked in ("predict", "predict_proba", "filter"):
-        np.testing.assert_allclose(getattr(face, asked)(X, lengths), np.concatenate(getattr(face, asked)(sequences)), atol=1e-10)
+        np.testing.assert_allclose(getattr(face, asked)(X, lengths),
+                                   np.concatenate(getattr(face, asked)(sequences)), atol=1e-10)
     assert face.score(sequences) == pytest.approx(face.score(X, lengths), rel=1e-12)
-    assert face.score(sequences) == pytest.approx(sum(face.score(part) for part in sequences), rel=1e-10)
+    assert face.score(sequences) == pytest.approx(sum(face.score(part) for part in sequences),
+                                                  rel=1e-10)
     assert face.predict(X).shape == (93,)  # one sequence, not four
     assert face.score(sequences[0][:, 0]) == pytest.approx(face.score(sequences[0]), rel=1e-12)
     flat = HiddenMarkov(2, random_state=0).fit([part[:, 0] for part in sequences])
@@ -316,23 +345,30 @@ def test_the_face_answers_as_hmmlearn_does(face, sequences):
     total = 0.0
     for part, z in zip(sequences, np.split(path, np.cumsum(lengths)[:-1]), strict=True):
         total += np.log(face.startprob_[z[0]]) + np.log(face.transmat_[z[:-1], z[1:]]).sum()
-        total += sum(float(given[state].log_prob(y)) for state, y in zip(z, part[:, 0], strict=True))
+        total += sum(float(given[state].log_prob(y))
+                     for state, y in zip(z, part[:, 0], strict=True))
     assert log == pytest.approx(total, rel=1e-8) and log < face.score(X, lengths)
     total, posteriors = face.score_samples(X, lengths)
     assert total == pytest.approx(face.score(X, lengths)) and posteriors.shape == (93, 2)
     np.testing.assert_allclose(posteriors.sum(1), 1.0)
     by_step = clone(face).set_params(algorithm="map")
-    by_step.__dict__.update({name: value for name, value in vars(face).items() if name.endswith("_")})
+    by_step.__dict__.update({name: value for name, value in vars(face).items()
+                             if name.endswith("_")})
     np.testing.assert_array_equal(by_step.predict(X, lengths), posteriors.argmax(1))
     assert face.n_parameters_ == 1 + 2 + 2 + 2
-    assert face.aic(X, lengths) == pytest.approx(-2 * total + 14) and face.bic(X, lengths) == pytest.approx(-2 * total + 7 * np.log(93))
-    np.testing.assert_allclose(face.filter(sequences)[0][-1], face.predict_proba(sequences)[0][-1], atol=1e-10)  # nothing comes after
+    assert (face.aic(X, lengths) == pytest.approx(-2 * total + 14)
+            and face.bic(X, lengths) == pytest.approx(-2 * total + 7 * np.log(93)))
+    # nothing comes after
+    np.testing.assert_allclose(face.filter(sequences)[0][-1], face.predict_proba(sequences)[0][-1],
+                               atol=1e-10)
     X, Z = face.sample(200, random_state=3)
     assert X.shape == (200, 1) and Z.shape == (200,) and set(Z) == {0, 1}
     assert (face.sample(5, random_state=3)[0] == face.sample(5, random_state=3)[0]).all()
     ahead = face.forecast(sequences, 3)
     assert len(ahead) == 4 and ahead[0].shape == (3, 1)
-    np.testing.assert_allclose(ahead[1][0], face.filter(sequences)[1][-1] @ face.transmat_ @ face.means_, rtol=1e-6)
+    np.testing.assert_allclose(
+        ahead[1][0], face.filter(sequences)[1][-1] @ face.transmat_ @ face.means_, rtol=1e-6
+    )
     assert face.forecast(sequences[0], 2).shape == (2, 1)
     assert (pickle.loads(pickle.dumps(face)).predict(X) == face.predict(X)).all()
     assert face.history_[-1] >= face.history_[0] and face.n_iter_ > 1 and face.converged_
@@ -346,12 +382,14 @@ def test_unseen_cells_and_steps_are_summed_out(sequences):
     np.testing.assert_allclose(np.sort(face.means_[:, 0]), [0, 5], atol=0.5)
     assert face.score([np.full((4, 1), nan)]) == pytest.approx(0.0, abs=1e-10)
     padded = np.vstack([holes[0], np.full((6, 1), nan)])
-    np.testing.assert_allclose(face.predict_proba(padded)[:30], face.predict_proba(holes[0]), atol=1e-10)
+    np.testing.assert_allclose(face.predict_proba(padded)[:30], face.predict_proba(holes[0]),
+                               atol=1e-10)
     np.testing.assert_allclose(face.score(padded), face.score(holes[0]), rtol=1e-10)
 
 
 def test_states_known_in_part_name_the_states(sequences):
-    known = [np.where(part[:, 0] > 6, 0.0, np.where(part[:, 0] < -1, 1.0, nan)) for part in sequences]
+    known = [np.where(part[:, 0] > 6, 0.0, np.where(part[:, 0] < -1, 1.0, nan))
+             for part in sequences]
     face = HiddenMarkov(2).fit(sequences, known)
     np.testing.assert_allclose(face.means_[:, 0], [5, 0], atol=0.5)
 
@@ -361,14 +399,17 @@ def test_integers_and_a_single_step_are_data():
     np.testing.assert_allclose(np.sort(face.means_[:, 0]), [0.4, 9], atol=0.5)
     one = HiddenMarkov(1, emission="poisson").fit([[3]])
     assert one.predict([[3]]).tolist() == [0] and one.transmat_.shape == (1, 1)
-    steps = [np.array([0.1]), np.array([5.2]), np.array([0.0]), np.array([4.9])]  # sequences of one step: a mixture
+    # sequences of one step: a mixture
+    steps = [np.array([0.1]), np.array([5.2]), np.array([0.0]), np.array([4.9])]
     assert [len(z) for z in HiddenMarkov(2, scale=1.0).fit(steps).predict(steps)] == [1, 1, 1, 1]
 
 
 @pytest.mark.slow
 def test_a_sequence_twice_is_one_of_weight_two(sequences):
     twice = HiddenMarkov(2, start={"mean": [[0.0], [5.0]]}).fit([*sequences, sequences[0]])
-    weighed = HiddenMarkov(2, start={"mean": [[0.0], [5.0]]}).fit(sequences, sample_weight=[2.0, 1.0, 1.0, 1.0])
+    weighed = HiddenMarkov(2, start={"mean": [[0.0], [5.0]]}).fit(
+        sequences, sample_weight=[2.0, 1.0, 1.0, 1.0]
+    )
     np.testing.assert_allclose(weighed.means_, twice.means_, atol=1e-4)
 
 
@@ -382,7 +423,8 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({}, np.zeros((5, 1)), [2.5, 2.5], ["lengths", "whole numbers"]),
         ({}, np.zeros((5, 1)), [5, 0], ["sequence 1", "empty", "drop it"]),
         ({}, [np.zeros((5, 1)), np.zeros((0, 1))], None, ["sequence 1", "empty"]),
-        ({}, [np.zeros((5, 1)), np.zeros((4, 2))], None, ["sequence 1", "2 columns", "same columns"]),
+        ({}, [np.zeros((5, 1)), np.zeros((4, 2))], None,
+         ["sequence 1", "2 columns", "same columns"]),
         ({}, [np.zeros((5, 1))], [5], ["list", "drop lengths"]),
         ({}, [["a"], ["b"]], None, ["numbers"]),
         ({}, [[1.0, 2.0], [3.0]], None, ["list of arrays"]),
@@ -394,7 +436,8 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({"emission": "gauss"}, [[0.0]], None, ["emission", "'normal'"]),
         ({"emission": "categorical"}, [[0.5], [1.0]], None, ["0.5", "symbol"]),
         ({"emission": "categorical"}, np.zeros((4, 2)), None, ["2 columns", "one"]),
-        ({"emission": "categorical", "n_symbols": 3}, [0, 1, 3, 1], None, ["3 in sequence 0, step 2", r"0 … 2", "n_symbols"]),
+        ({"emission": "categorical", "n_symbols": 3}, [0, 1, 3, 1], None,
+         ["3 in sequence 0, step 2", r"0 … 2", "n_symbols"]),
         ({"emission": "poisson"}, [[1.0], [-1.0]], None, ["-1", "count"]),
         ({"emission": "bernoulli"}, [[1.0], [2.0]], None, ["2", "0 or 1"]),
     ],

@@ -14,7 +14,9 @@ from probml.device.rows import Known
 from probml.evidence import centring, density
 from probml.plan import hierarchy
 
-EFFECT, ERROR = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])  # Rubin (1981)
+# Rubin (1981)
+EFFECT, ERROR = (np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
+                 np.array([15.0, 10, 16, 11, 9, 11, 10, 18]))
 
 
 @probml.model
@@ -31,7 +33,8 @@ SCHOOLS = {"school": np.arange(8), "error": ERROR, "y": EFFECT}
 
 
 def exact_moments():
-    """Means and standard deviations of mu, tau and theta: theta and mu by their normal laws given tau, tau on a grid."""
+    """Means and standard deviations of mu, tau and theta: theta and mu by their normal laws given
+    tau, tau on a grid."""
     taus = np.linspace(1e-4, 60.0, 6001)
     logs, mus, variances, thetas, squares = [], [], [], [], []
     for tau in taus:
@@ -39,11 +42,14 @@ def exact_moments():
         precision = (1 / total).sum() + 1 / 25
         mean = (EFFECT / total).sum() / precision
         covariance = np.diag(total) + 25.0
-        logs.append(-0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * EFFECT @ np.linalg.solve(covariance, EFFECT) - tau**2 / 200)
+        logs.append(-0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * EFFECT
+                    @ np.linalg.solve(covariance, EFFECT) - tau**2 / 200)
         share = tau**2 / total
         theta = mean + share * (EFFECT - mean)
         spread = share * ERROR**2 + (1 - share) ** 2 / precision
-        mus.append(mean), variances.append(1 / precision), thetas.append(theta), squares.append(spread + theta**2)
+        mus.append(mean), variances.append(1 / precision), thetas.append(theta), squares.append(
+            spread + theta**2
+        )
     weight = np.exp(np.array(logs) - np.max(logs))
     weight /= weight.sum()
     theta = weight @ np.array(thetas)
@@ -61,7 +67,8 @@ def test_the_default_answer_to_a_hierarchy_is_its_posterior():
     summary = fit.summary()
     truth = exact_moments()
     for name, (mean, sd) in truth.items():
-        rows = summary.loc[[row for row in summary.index if row == name or row.startswith(f"{name}[")]]
+        rows = summary.loc[[row for row in summary.index if row == name
+                            or row.startswith(f"{name}[")]]
         error = sd / np.sqrt(rows["ess_bulk"].to_numpy())
         assert np.all(np.abs(rows["mean"].to_numpy() - mean) < 4 * error), name
         np.testing.assert_allclose(rows["sd"], np.broadcast_to(sd, len(rows)), rtol=0.15)
@@ -70,16 +77,20 @@ def test_the_default_answer_to_a_hierarchy_is_its_posterior():
 def test_map_by_name_runs_and_warns_at_once():
     with pytest.warns(RuntimeWarning) as said:
         fit = schools().fit(SCHOOLS, probml.MAP())
-    assert "make a hierarchy" in str(said[0].message) and "'tau'" in str(said[0].message) and "NUTS()" in str(said[0].message)
-    assert not fit.converged and "'tau' shrinks for ever" in fit.status and "max_iterations" not in fit.status
+    assert ("make a hierarchy" in str(said[0].message) and "'tau'" in str(said[0].message)
+            and "NUTS()" in str(said[0].message))
+    assert (not fit.converged and "'tau' shrinks for ever" in fit.status
+            and "max_iterations" not in fit.status)
 
 
 def test_explain_says_which_parameters_make_the_hierarchy():
     told = schools().explain(SCHOOLS)
     roles = {row["site"]: row["role"] for row in told.sites}
-    assert roles["tau"] == "parameter of a hierarchy: the spread of theta" and roles["mu"] == "parameter"
+    assert (roles["tau"] == "parameter of a hierarchy: the spread of theta"
+            and roles["mu"] == "parameter")
     engines = {row["engine"]: row[""] for row in told.engines}
-    assert engines["EM"].startswith("refuses") and engines["MAP"].startswith("refuses") and "'tau'" in engines["MAP"]
+    assert (engines["EM"].startswith("refuses") and engines["MAP"].startswith("refuses")
+            and "'tau'" in engines["MAP"])
     assert engines["NUTS"] == "chosen"
 
 
@@ -101,7 +112,8 @@ def prior_on(kind: str):
         "walk": lambda: dist.GaussianRandomWalk(s, 3),
         "half width": lambda: dist.Uniform(-s, s).expand([3]).to_event(1),
         "rate": lambda: dist.Exponential(s).expand([3]).to_event(1),
-        "concentration": lambda: dist.Beta(jax.nn.sigmoid(a) * 20, (1 - jax.nn.sigmoid(a)) * 20).expand([3]).to_event(1),
+        "concentration": lambda: dist.Beta(jax.nn.sigmoid(a) * 20,
+                                           (1 - jax.nn.sigmoid(a)) * 20).expand([3]).to_event(1),
         "noise too": lambda: dist.Normal(a, 2 * s).expand([3]).to_event(1),
     }
     b = sample("b", priors[kind]())
@@ -126,7 +138,9 @@ def prior_on(kind: str):
 )
 def test_a_hierarchy_is_an_unseen_parameter_as_more_than_a_location(kind, ties):
     found = effects_of(prior_on(kind=kind), {"y": np.zeros((4, 3))})
-    assert {name: set(others) for name, others in found.items()} == {name: set(others) for name, others in ties.items()}
+    assert {name: set(others) for name, others in found.items()} == {
+        name: set(others) for name, others in ties.items()
+    }
 
 
 def test_a_spread_that_is_given_makes_no_hierarchy():
@@ -144,7 +158,9 @@ def effects(kind: str):
         "student": lambda: dist.StudentT(4.0, m, s).expand([3]).to_event(1),
         "half-Cauchy": lambda: dist.HalfCauchy(s).expand([3]).to_event(1),
         "exponential": lambda: dist.Exponential(s).expand([3]).to_event(1),
-        "vector": lambda: dist.MultivariateNormal(m * jnp.ones(3), scale_tril=s * jnp.tri(3) + jnp.eye(3)).expand([2]).to_event(1),
+        "vector": lambda: dist.MultivariateNormal(
+            m * jnp.ones(3), scale_tril=s * jnp.tri(3) + jnp.eye(3)
+        ).expand([2]).to_event(1),
         "walk": lambda: dist.GaussianRandomWalk(s, 4),
     }
     b = sample("b", priors[kind]())
@@ -152,26 +168,32 @@ def effects(kind: str):
         sample("y", dist.Normal(b.sum(), 1.0))
 
 
-@pytest.mark.parametrize("kind", ["normal", "log-normal", "student", "half-Cauchy", "exponential", "vector", "walk"])
+@pytest.mark.parametrize("kind", ["normal", "log-normal", "student", "half-Cauchy", "exponential",
+                                  "vector", "walk"])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_coordinates_of_effects_are_a_change_of_variables(kind, share):
     """There and back again, and the volume that of the Jacobian by automatic differentiation."""
     plan = read.read(effects(kind=kind), {"y": np.zeros(4)}).plan()
     share = round(share) if kind in ("vector", "walk") else share  # of vectors: whole
-    known = Known({}, {}, {}, centring={name: zero + share for name, zero in centring.none(plan).items()})
+    known = Known({}, {}, {},
+                  centring={name: zero + share for name, zero in centring.none(plan).items()})
     assert set(known.centring) == {"b"}
     shapes = density.shapes(plan, known)
-    u = {name: 0.3 * jnp.asarray(np.random.default_rng(3).standard_normal(spec.shape)) for name, spec in shapes.items()}
+    u = {name: 0.3 * jnp.asarray(np.random.default_rng(3).standard_normal(spec.shape))
+         for name, spec in shapes.items()}
     params, volume = density.from_free(plan, u, known)
     back = density.to_free(plan, params, known)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), back, u)
     flat, spread = ravel_pytree(u)
-    jacobian = jax.jacobian(lambda flat: ravel_pytree(density.from_free(plan, spread(flat), known)[0])[0])(flat)
+    jacobian = jax.jacobian(
+        lambda flat: ravel_pytree(density.from_free(plan, spread(flat), known)[0])[0]
+    )(flat)
     assert float(volume) == pytest.approx(float(np.linalg.slogdet(jacobian)[1]), abs=1e-9)
 
 
 def test_effects_that_the_data_tell_keep_their_own_coordinates():
-    """The share is i / (i + 1/r), i the information on ε and r the least variance of it; 0 where nothing is told, or of few."""
+    """The share is i / (i + 1/r), i the information on ε and r the least variance of it; 0 where
+    nothing is told, or of few."""
 
     @probml.model
     def many(group, n: int):
@@ -183,9 +205,11 @@ def test_effects_that_the_data_tell_keep_their_own_coordinates():
 
     def shares(told, n=60):
         plan = read.read(many(n=n), {"group": np.arange(n), "y": np.zeros(n)}).plan()
-        point, known = {"tau": np.array(1.0), "theta": np.zeros(n)}, Known({}, {}, {}, centring=centring.none(plan))
+        point, known = ({"tau": np.array(1.0), "theta": np.zeros(n)},
+                        Known({}, {}, {}, centring=centring.none(plan)))
         u = np.resize([1.0, -1.0], n) * told / (1 + told)  # the mode of ε where the data say ±1
-        return centring.balanced(plan, point, known, {"theta": u}, {"theta": np.eye(n) * (1 + told)})["theta"]
+        return centring.balanced(plan, point, known, {"theta": u},
+                                 {"theta": np.eye(n) * (1 + told)})["theta"]
 
     np.testing.assert_allclose(shares(0.0), 0.0, atol=1e-3)
     assert np.all(shares(1e4) > 0.99) and np.all(shares(1.0, n=6) < 0.05)
@@ -199,7 +223,8 @@ def items(student, item, students: int):
     with plate("students", students):
         ability = sample("ability", dist.Normal(0.0, 1.0))
     with probml.rows():
-        sample("right", dist.Bernoulli(logits=discrimination[item] * (ability[student] - difficulty[item])))
+        sample("right",
+               dist.Bernoulli(logits=discrimination[item] * (ability[student] - difficulty[item])))
 
 
 def answers(students):
@@ -214,7 +239,8 @@ def test_members_of_few_rows_beside_what_all_share_are_incidental():
     assert roles["ability"] == "parameter of a hierarchy: few rows for each member"
     assert roles["difficulty"] == roles["discrimination"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
-    assert "'ability' has 50 members, read by 'student', with 4 rows each" in engines["MAP"] and engines["NUTS"] == "chosen"
+    assert ("'ability' has 50 members, read by 'student', with 4 rows each" in engines["MAP"]
+            and engines["NUTS"] == "chosen")
 
 
 def test_members_of_many_rows_are_parameters_like_others():
@@ -227,8 +253,11 @@ def test_members_of_many_rows_are_parameters_like_others():
 
     group = np.arange(240) % 3
     assert effects_of(levels(), {"group": group, "y": group + 0.1}) == {}
-    assert effects_of(levels(), {"group": group[:60], "y": group[:60] + 0.1}) == {}  # 20 each, but only 3 members
-    assert effects_of(levels(), {"group": group[:27], "y": group[:27] + 0.1}) == {"level": ("sigma",)}
+    # 20 each, but only 3 members
+    assert effects_of(levels(), {"group": group[:60], "y": group[:60] + 0.1}) == {}
+    assert effects_of(levels(), {"group": group[:27], "y": group[:27] + 0.1}) == {
+        "level": ("sigma",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -248,8 +277,10 @@ def test_a_hierarchy_written_as_a_product_is_one(kind, ties):
     @probml.model
     def product(x, kind: str):
         m = sample("m", dist.Normal(0.0, 1.0))
-        tau = sample("tau", dist.HalfNormal(1.0).expand([3]).to_event(1) if "column" in kind else dist.HalfNormal(1.0))
-        z = sample("z", dist.Normal(0.0, 1.0) if kind == "one number" else dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        tau = sample("tau", dist.HalfNormal(1.0).expand([3]).to_event(1) if "column" in kind
+                     else dist.HalfNormal(1.0))
+        z = sample("z", dist.Normal(0.0, 1.0) if kind == "one number"
+                   else dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         with probml.rows():
             if kind == "through a link":
                 sample("y", dist.Poisson(jnp.exp(m + x @ (tau * z))))

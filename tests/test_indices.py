@@ -1,4 +1,5 @@
-"""Claims of index inputs: what indexes which axis is read off the program; codes are checked, labels kept, new members answered."""
+"""Claims of index inputs: what indexes which axis is read off the program; codes are checked,
+labels kept, new members answered."""
 
 import pickle
 
@@ -113,7 +114,8 @@ def numpy_pick(how, i, j):
             strict(c, i), strict(c[2:], j)
 
 
-# how → the length of the axis that each of two inputs indexes, and (parameter, axis, shift of its entries); None: it reads none
+# how → the length of the axis that each of two inputs indexes, and (parameter, axis, shift of its
+# entries); None: it reads none
 HOWS = {
     "index": ((5, "a", 0, 0), None),
     "take": ((7, "c", 0, 0), None),
@@ -129,13 +131,16 @@ HOWS = {
     "sliced": ((7, "c", 0, 0), (5, "c", 0, 2)),
     "called": ((5, "a", 0, 0), None),
 }
-PLACES = {"plain": lambda n: (1, 0), "from one": lambda n: (1, -1), "odd": lambda n: (2, 1), "backwards": lambda n: (-1, n - 1)}
-PLACES |= {"sum": lambda n: (1, 2), "clip": lambda n: (1, 0), "at least 0": lambda n: (1, -2), "at most": lambda n: (1, 0)}
+PLACES = {"plain": lambda n: (1, 0), "from one": lambda n: (1, -1), "odd": lambda n: (2, 1),
+          "backwards": lambda n: (-1, n - 1)}
+PLACES |= {"sum": lambda n: (1, 2), "clip": lambda n: (1, 0), "at least 0": lambda n: (1, -2),
+           "at most": lambda n: (1, 0)}
 
 
 @probml.model
 def gathered(recipe, g, pair):
-    arrays = {name: sample(name, dist.Normal(0, 1).expand(shape).to_event(len(shape))) for name, shape in SHAPES.items()}
+    arrays = {name: sample(name, dist.Normal(0, 1).expand(shape).to_event(len(shape)))
+              for name, shape in SHAPES.items()}
     with probml.rows():
 
         def row(g, pair):
@@ -143,7 +148,8 @@ def gathered(recipe, g, pair):
             for how, forms, order in recipe:
                 codes = [(g, pair[1]), (pair[1], g)][order]
                 first, second = HOWS[how]
-                i, j = (affine(f, code, at[0] if at else 1, jnp) for f, code, at in zip(forms, codes, (first, second), strict=True))
+                i, j = (affine(f, code, at[0] if at else 1, jnp)
+                        for f, code, at in zip(forms, codes, (first, second), strict=True))
                 total += jax_pick(how, arrays, i, j)
             return total
 
@@ -155,7 +161,8 @@ def recipes(count):
     for _ in range(count):
         steps = random.integers(1, 3)
         yield tuple(
-            (str(random.choice(list(HOWS))), tuple(str(f) for f in random.choice(FORMS, 2)), int(random.integers(2))) for _ in range(steps)
+            (str(random.choice(list(HOWS))), tuple(str(f) for f in random.choice(FORMS, 2)),
+             int(random.integers(2))) for _ in range(steps)
         )
 
 
@@ -165,7 +172,8 @@ def runs(recipe, codes):
         for how, forms, order in recipe:
             first, second = HOWS[how]
             own = codes if order == 0 else codes[::-1]
-            i, j = (int(affine(f, code, at[0] if at else 1, np)) for f, code, at in zip(forms, own, (first, second), strict=True))
+            i, j = (int(affine(f, code, at[0] if at else 1, np))
+                    for f, code, at in zip(forms, own, (first, second), strict=True))
             numpy_pick(how, i, j)
     except IndexError:
         return False
@@ -179,11 +187,14 @@ def test_the_codes_that_are_allowed_are_those_that_strict_bounds_allow(recipe):
     for name in ("g", "pair[1]"):
         index = structure.indexed.get(name)
         low, high = (None, None) if index is None else (index.low, index.high)
-        allowed.append([c for c in CODES if (low is None or c >= low) and (high is None or c <= high)])
+        allowed.append([c for c in CODES if (low is None or c >= low)
+                        and (high is None or c <= high)])
     assert "pair" not in structure.indexed and "pair[0]" not in structure.indexed
     for g in CODES:
         for h in CODES:
-            assert (g in allowed[0] and h in allowed[1]) == runs(recipe, (g, h)), (g, h, structure.indexed)
+            assert (g in allowed[0] and h in allowed[1]) == runs(recipe, (g, h)), (
+                g, h, structure.indexed
+            )
 
 
 @pytest.mark.parametrize("recipe", [*recipes(40)], ids=lambda r: " and ".join(how for how, *_ in r))
@@ -212,7 +223,8 @@ def test_a_matrix_of_codes_is_one_index_and_a_column_of_a_matrix_another():
             sample("y", dist.Normal(a[w].sum(-1) + a[x[:, 1].astype(int)] * x[:, 0], 1.0))
 
     found = one(words, w=((3,), "i"), x=((2,), "f"))
-    assert list(found) == ["w", "x[1]"] and (found["w"].low, found["w"].high, found["w"].length) == (0, 8, 9)
+    assert list(found) == ["w", "x[1]"] and (found["w"].low, found["w"].high,
+                                             found["w"].length) == (0, 8, 9)
     assert found["x[1]"].input == "x" and found["x[1]"].parameters == (("a", 0),)
 
 
@@ -220,7 +232,9 @@ def test_a_number_that_is_clipped_filled_or_taken_modulo_has_no_range():
     def free(g):
         a = sample("a", dist.Normal(0, 1).expand([4]).to_event(1))
         with probml.rows():
-            loc = a[jnp.clip(g, 0, 3)] + a[g % 4] + jnp.take(a, g, mode="clip") + a.at[g].get(mode="fill", fill_value=0.0)
+            loc = a[jnp.clip(g, 0, 3)] + a[g % 4] + jnp.take(a, g, mode="clip") + a.at[g].get(
+                mode="fill", fill_value=0.0
+            )
             sample("y", dist.Normal(loc + a[jnp.where(g > 3, 0, g)], 1.0))
 
     index = one(free, g=((), "i"))["g"]
@@ -232,7 +246,9 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
         a = sample("a", dist.Normal(0, 1).expand([12]).to_event(1))
         b = sample("b", dist.Normal(0, 1).expand([3]).to_event(1))
         with probml.rows():
-            loc = a[g * 3 + h] + b[g // 2] + b[h % 3] + b[jnp.where(h > 2, 0, h)] + a[jnp.array([0, 5, 11, 2, 7])[h]]
+            loc = a[g * 3 + h] + b[g // 2] + b[h % 3] + b[jnp.where(h > 2, 0, h)] + a[
+                jnp.array([0, 5, 11, 2, 7])[h]
+            ]
             sample("y", dist.Normal(loc, 1.0))
 
     known = probml.model(crossed)().at({"a": np.zeros(12), "b": np.zeros(3)})
@@ -245,7 +261,8 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
                 found = False
                 assert "in row 1" in str(error)
             assert found == fine, (g, h)
-    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 in row 0 make the index 12 of a \(axis 0\); expected 0 … 11"):
+    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 in row 0 make the index 12 of a "
+                       r"\(axis 0\); expected 0 … 11"):
         reading.read(known.model, {"g": [3], "h": [3]})
 
 
@@ -256,14 +273,16 @@ def test_an_index_into_a_row_of_indices_checks_both():
             sample("y", dist.Normal(a[jnp.take_along_axis(region, county[:, None], 1)[:, 0]], 1.0))
 
     found = one(nested, region=((3,), "i"), county=((), "i"))
-    assert (found["county"].high, found["region"].high) == (2, 4) and found["region"].parameters == (("a", 0),)
+    assert (found["county"].high,
+            found["region"].high) == (2, 4) and found["region"].parameters == (("a", 0),)
 
 
 def test_an_index_within_a_loop_of_known_length_is_found():
     def looped(w):
         a = sample("a", dist.Normal(0, 1).expand([5]).to_event(1))
         with probml.rows():
-            total = jax.vmap(lambda own: jax.lax.scan(lambda total, k: (total + a[k - 1], a[k]), 0.0, own)[0])(w)
+            total = jax.vmap(lambda own: jax.lax.scan(lambda total, k: (total + a[k - 1], a[k]),
+                                                      0.0, own)[0])(w)
             sample("y", dist.Normal(total, 1.0))
 
     index = one(looped, w=((3,), "i"))["w"]
@@ -307,7 +326,8 @@ def refused(words, group, model=FOUR, error=DataError):
 
 
 def test_codes_out_of_range_are_refused_by_row_and_code():
-    refused(["'group' has 4 in row 3; its axis has 4 entries, 0 … 3; codes from 1? subtract 1", "alpha (axis 0)"], [1, 2, 3, 4] * 2)
+    refused(["'group' has 4 in row 3; its axis has 4 entries, 0 … 3; codes from 1? subtract 1",
+             "alpha (axis 0)"], [1, 2, 3, 4] * 2)
     refused(["'group' has -1 in row 7; its axis has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
     refused(["'group' has 10 in row 0", "as text or as a pandas Categorical"], [10, 20, 30, 40] * 2)
     with pytest.raises(DataError) as caught:
@@ -324,19 +344,22 @@ def test_every_question_checks_codes():
         lambda g: FOUR.simulate(1, group=g),
         lambda g: FOUR.log_density({"group": g, "y": [0.0]}, {"alpha": np.zeros(4)}),
     ):
-        with pytest.raises(DataError, match="'group' has 4 in row 0; its axis has 4 entries, 0 … 3"):
+        with pytest.raises(DataError,
+                           match="'group' has 4 in row 0; its axis has 4 entries, 0 … 3"):
             ask([4])
     assert known.predict({"group": [3]}).tolist() == [3.0]
 
 
 def test_whole_numbers_may_be_floats_and_others_are_refused():
-    assert np.array_equal(fit([0.0, 1.0, 2.0, 3.0] * 2).params["alpha"], fit([0, 1, 2, 3] * 2).params["alpha"])
+    assert np.array_equal(fit([0.0, 1.0, 2.0, 3.0] * 2).params["alpha"],
+                          fit([0, 1, 2, 3] * 2).params["alpha"])
     refused(["'group' has 2.5 in row 3", "expected whole numbers"], [0, 1, 2, 2.5] * 2)
     refused(["'group' has inf in row 3"], [0, 1, 2, np.inf] * 2)
 
 
 @pytest.mark.parametrize(
-    "group", [[0, 1, None, 3] * 2, [0, 1, np.nan, 3] * 2, pd.array([0, 1, None, 3] * 2, dtype="Int64"), ["a", "b", None, "c"] * 2]
+    "group", [[0, 1, None, 3] * 2, [0, 1, np.nan, 3] * 2,
+              pd.array([0, 1, None, 3] * 2, dtype="Int64"), ["a", "b", None, "c"] * 2]
 )
 def test_an_unseen_group_is_refused_by_name(group):
     refused(["'group' is unseen in row 2", "a group cannot be unseen"], group)
@@ -362,7 +385,8 @@ def test_text_that_is_no_index_is_refused_by_name():
         with probml.rows():
             sample("y", dist.Normal(b * x, 1.0))
 
-    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Text can only be an index"):
+    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Text "
+                       r"can only be an index"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
 
 
@@ -373,11 +397,14 @@ def test_an_index_along_the_steps_of_a_chain_is_checked_and_padding_is_not():
             z = sample("z", probml.MarkovChain(jnp.full(2, 0.5), jnp.full((2, 2), 0.5)))
             sample("x", dist.Normal(a[group - 1] + z, 1.0).to_event(1))
 
-    known = probml.model(steps)().at({"a": np.array([0.0, 9.0])}, labels={"group": ("day", "night")})
+    known = probml.model(steps)().at({"a": np.array([0.0, 9.0])},
+                                     labels={"group": ("day", "night")})
     x = [np.zeros(3), np.zeros(2)]
-    read = reading.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]}, known.names)
+    read = reading.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]},
+                        known.names)
     assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 1]]
-    with pytest.raises(DataError, match="'group' has 3 in row 1, cell 1; its axis has 2 entries, 1 … 2"):
+    with pytest.raises(DataError,
+                       match="'group' has 3 in row 1, cell 1; its axis has 2 entries, 1 … 2"):
         reading.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})
 
 
@@ -389,12 +416,15 @@ def test_text_becomes_codes_that_the_fit_remembers():
     assert text.labels("group") == ("a", "b", "c", "d") and codes.labels("group") == (0, 1, 2, 3)
     assert np.array_equal(text.params["alpha"], codes.params["alpha"])
     assert text.predict({"group": ["d", "a"]}).tolist() == text.params["alpha"][[3, 0]].tolist()
-    assert text.predict(pd.DataFrame({"group": pd.Categorical(["d", "a"])})).tolist() == text.params["alpha"][[3, 0]].tolist()
+    assert text.predict(
+        pd.DataFrame({"group": pd.Categorical(["d", "a"])})
+    ).tolist() == text.params["alpha"][[3, 0]].tolist()
 
 
 def test_categories_keep_their_order_and_an_unused_level():
     group = pd.Categorical(list("xy") * 4, categories=["y", "q", "x"])
-    for data in ({"group": group, "y": Y}, {"group": pd.Series(group), "y": Y}, pd.DataFrame({"group": group, "y": Y})):
+    for data in ({"group": group, "y": Y}, {"group": pd.Series(group), "y": Y},
+                 pd.DataFrame({"group": group, "y": Y})):
         found = FOUR.fit(data, probml.Exact())
         assert found.labels("group") == ("y", "q", "x", "state 3")
         assert found.params["alpha"][1] == found.params["alpha"][3] == pytest.approx(1.5)
@@ -418,7 +448,8 @@ def test_other_kinds_of_groups_become_codes(group, labels):
 
 
 def test_more_labels_than_entries_are_refused_naming_both():
-    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), has 4 entries"], list("abcdeabc"))
+    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), has 4 entries"],
+            list("abcdeabc"))
 
 
 def test_text_beside_numbers_is_refused():
@@ -429,7 +460,9 @@ def test_labels_stand_in_summary_and_arviz():
     found = fit(list("abcc") * 2)
     assert list(found.summary().index) == ["alpha[a]", "alpha[b]", "alpha[c]", "alpha[state 3]"]
     posterior = found.to_arviz({"y": Y, "group": list("abcc") * 2}).posterior["alpha"]
-    assert posterior.dims[-1] == "groups" and posterior.coords["groups"].values.tolist() == ["a", "b", "c", "state 3"]
+    assert posterior.dims[-1] == "groups" and posterior.coords["groups"].values.tolist() == [
+        "a", "b", "c", "state 3"
+    ]
 
 
 @probml.model
@@ -441,7 +474,8 @@ def shifted(n: int, group):
 
 
 def test_labels_stand_at_the_entries_that_their_codes_pick():
-    found = shifted(3).at({"alpha": np.array([30.0, 20.0, 10.0])}, labels={"group": ("a", "b", "c")})
+    found = shifted(3).at({"alpha": np.array([30.0, 20.0, 10.0])},
+                          labels={"group": ("a", "b", "c")})
     assert found.predict({"group": ["a", "c", "b"]}).tolist() == [10.0, 30.0, 20.0]
     assert list(found.summary().index) == ["alpha[c]", "alpha[b]", "alpha[a]"]
 
@@ -457,7 +491,9 @@ def test_inputs_that_index_one_axis_share_their_labels():
     data = {"home": ["rome", "oslo"], "away": ["oslo", "bern"], "win": [1, 0]}
     read = reading.read(matches(3), data)
     assert read.labels["home"] == read.labels["away"] == ("bern", "oslo", "rome")
-    assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [1, 0]
+    assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [
+        1, 0
+    ]
     with pytest.raises(DataError, match="'home' holds labels and 'away' codes"):
         reading.read(matches(3), {**data, "away": [0, 1]})
 
@@ -465,7 +501,8 @@ def test_inputs_that_index_one_axis_share_their_labels():
 def test_labels_outlive_saving_intervening_and_pickling(tmp_path):
     found = fit(list("bacd") * 2)
     found.save(tmp_path / "fit")
-    for other in (probml.load(tmp_path / "fit", FOUR), pickle.loads(pickle.dumps(found)), found.do({"y": 1.0})):
+    for other in (probml.load(tmp_path / "fit", FOUR), pickle.loads(pickle.dumps(found)),
+                  found.do({"y": 1.0})):
         assert other.labels("group") == ("a", "b", "c", "d")
     again = jax.tree.map(lambda leaf: leaf, found)
     assert again.predict({"group": ["d"]}).tolist() == found.params["alpha"][[3]].tolist()
@@ -477,12 +514,15 @@ def test_labels_of_a_fit_at_known_parameters_are_each_listed_once():
     with pytest.raises(probml.ModelError, match="'group' has the label 'n' twice"):
         FOUR.at({"alpha": np.arange(4.0)}, labels={"group": ("n", "s", "n")})
     with pytest.raises(probml.ModelError, match="expected different labels, at most one an entry"):
-        FOUR.at({"alpha": np.arange(4.0)}, labels={"group": tuple("abcde")}).predict({"group": ["a"]})
+        FOUR.at({"alpha": np.arange(4.0)}, labels={"group": tuple("abcde")}).predict(
+            {"group": ["a"]}
+        )
 
 
 def test_explain_names_what_an_input_indexes():
     (line,) = FOUR.explain({"y": Y, "group": list("abcd") * 2}).indices
-    assert line == {"input": "group", "index of": "alpha (axis 0, 4 entries)", "codes": "0 … 3", "labels": "a, b, c, d"}
+    assert line == {"input": "group", "index of": "alpha (axis 0, 4 entries)", "codes": "0 … 3",
+                    "labels": "a, b, c, d"}
 
 
 # New members
@@ -490,9 +530,11 @@ def test_explain_names_what_an_input_indexes():
 
 def test_an_unknown_label_is_refused_by_name():
     found = fit(list("abcd") * 2)
-    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is none of its labels, 'a', 'b', 'c', 'd'"):
+    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is none of its labels, "
+                       "'a', 'b', 'c', 'd'"):
         found.predict({"group": ["a", "z"]})
-    with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', not a code, got 0 in row 0"):
+    with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', "
+                       "not a code, got 0 in row 0"):
         found.predict({"group": [0]})
     with pytest.raises(probml.ModelError, match="unknown='maybe': expected 'refuse' or 'new'"):
         found.predict({"group": ["a"]}, unknown="maybe")
@@ -506,10 +548,13 @@ def test_a_new_member_has_the_prior_predictive_and_others_keep_theirs():
     y = [1.0, 2.0, 3.0, -1.0]
     log = found.log_prob({"group": group, "y": y}, unknown="new")
     assert log[[0, 2]] == pytest.approx(found.log_prob({"group": ["a", "d"], "y": [1.0, 3.0]}))
-    assert log[[1, 3]] == pytest.approx(np.asarray(dist.Normal(1.5, 5**0.5).log_prob(np.array([2.0, -1.0]))), abs=0.04)
+    assert log[[1, 3]] == pytest.approx(
+        np.asarray(dist.Normal(1.5, 5**0.5).log_prob(np.array([2.0, -1.0]))), abs=0.04
+    )
     assert found.score({"group": group, "y": y}, unknown="new") == pytest.approx(log.mean())
     drawn = found.simulate(group=["z"] * 1000 + ["a"], unknown="new")["y"][:1000]
-    assert drawn.mean() == pytest.approx(1.5, abs=4 * 5**0.5 / 1000**0.5) and drawn.var() == pytest.approx(5, abs=4 * 5 * (2 / 1000) ** 0.5)
+    assert (drawn.mean() == pytest.approx(1.5, abs=4 * 5**0.5 / 1000**0.5)
+            and drawn.var() == pytest.approx(5, abs=4 * 5 * (2 / 1000) ** 0.5))
     assert found.predict({"group": ["z"]}, plug_in=True, unknown="new").tolist() == [1.5]
 
 
@@ -525,7 +570,8 @@ def hierarchy(n: int, group):
 
 def test_a_new_member_is_drawn_given_each_draw_of_the_parameters_above_it():
     random = np.random.default_rng(0)
-    values = {"mu": random.normal(3.0, 1.0, (1, 400)), "tau": random.uniform(0.5, 2.0, (1, 400)), "z": random.normal(5.0, 1.0, (1, 400, 3))}
+    values = {"mu": random.normal(3.0, 1.0, (1, 400)), "tau": random.uniform(0.5, 2.0, (1, 400)),
+              "z": random.normal(5.0, 1.0, (1, 400, 3))}
     point = {"mu": np.array(3.0), "tau": np.array(1.0), "z": np.zeros(3)}
     found = Fit(hierarchy(3), point, {"group": ((), "i")}, drawn=Draws(values, None, {}))
     mean = found.predict({"group": [9, 1]}, unknown="new")  # a code that no member has
@@ -542,7 +588,8 @@ def test_a_new_member_is_drawn_given_each_draw_of_the_parameters_above_it():
 
 
 def test_new_teams_meet_each_other_and_known_ones():
-    known = matches(3).at({"strength": np.array([-1.0, 0.0, 2.0])}, labels={"home": tuple("xyz"), "away": tuple("xyz")})
+    known = matches(3).at({"strength": np.array([-1.0, 0.0, 2.0])},
+                          labels={"home": tuple("xyz"), "away": tuple("xyz")})
     data = {"home": ["z", "new", "new", "new", "x"], "away": ["y", "z", "new", "other", "new"]}
     p = known.predict_proba(data, "win", unknown="new")[:, 1]
     assert p == pytest.approx(1 / (1 + np.exp(-np.array([2.0, -2.0, 0.0, 0.0, -1.0]))), rel=1e-6)

@@ -1,4 +1,5 @@
-"""Kernel densities and Parzen windows: brute force, scikit-learn and scipy, bandwidths, unseen cells, speed, bad input."""
+"""Kernel densities and Parzen windows: brute force, scikit-learn and scipy, bandwidths, unseen
+cells, speed, bad input."""
 
 import pickle
 import time
@@ -29,20 +30,23 @@ X = RNG.normal(size=(60, 3)) * [1.0, 2.0, 0.5] + RNG.integers(0, 2, (60, 1)) * 3
 HOLES = np.where(RNG.random(X.shape) < 0.3, nan, X + 0.1)
 HOLES[0] = nan
 PICKLE = "check_estimators_pickle"
-REASON = "it puts NaN into rows to fit, since cells may be unseen in rows that are asked about; a kernel needs a centre"
+REASON = ("it puts NaN into rows to fit, since cells may be unseen in rows that are asked about; a "
+          "kernel needs a centre")
 
 
 @SLOW
 @parametrize_with_checks(
     [KernelDensity(), ParzenClassifier()],
-    expected_failed_checks=lambda face: {PICKLE: REASON} if isinstance(face, ParzenClassifier) else {},
+    expected_failed_checks=lambda face: {PICKLE: REASON} if isinstance(face, ParzenClassifier)
+    else {},
 )
 def test_the_faces_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
 def kernels(rows, centres, bandwidth):
-    """log N of the seen cells under every kernel, (rows, kernels, d), 0 where unseen: brute force."""
+    """log N of the seen cells under every kernel, (rows, kernels, d), 0 where unseen: brute
+    force."""
     away = (rows[:, None] - centres) / bandwidth
     return np.where(np.isnan(away), 0.0, -0.5 * away**2 - np.log(bandwidth * np.sqrt(2 * np.pi)))
 
@@ -57,10 +61,12 @@ def density():
 
 def test_the_density_is_the_mean_of_the_kernels_and_unseen_cells_drop_out(density):
     logs = kernels(HOLES, X, density.bandwidth_).sum(-1)
-    np.testing.assert_allclose(density.score_samples(HOLES), log_sum(logs, (1,)) - np.log(60), atol=1e-10)
+    np.testing.assert_allclose(density.score_samples(HOLES), log_sum(logs, (1,)) - np.log(60),
+                               atol=1e-10)
     assert density.score_samples(HOLES)[0] == pytest.approx(0.0, abs=1e-12)
     share = np.exp(logs - log_sum(logs, (1,))[:, None])
-    np.testing.assert_allclose(density.impute(HOLES), np.where(np.isnan(HOLES), share @ X, HOLES), atol=1e-9)
+    np.testing.assert_allclose(density.impute(HOLES), np.where(np.isnan(HOLES), share @ X, HOLES),
+                               atol=1e-9)
 
 
 def test_tails_are_exact_where_the_density_underflows(density):
@@ -73,12 +79,14 @@ def test_tails_are_exact_where_the_density_underflows(density):
 def test_the_density_is_scikit_learns():
     inside = X + 0.1
     peer = Peer(bandwidth=0.7, rtol=1e-13).fit(X)
-    np.testing.assert_allclose(KernelDensity(0.7).fit(X).score_samples(inside), peer.score_samples(inside), atol=1e-10)
+    np.testing.assert_allclose(KernelDensity(0.7).fit(X).score_samples(inside),
+                               peer.score_samples(inside), atol=1e-10)
     weights = RNG.gamma(2.0, size=60)
     peer = Peer(bandwidth=0.7, rtol=1e-13).fit(X, sample_weight=weights)
     ours = KernelDensity(0.7).fit(X, sample_weight=weights)
     np.testing.assert_allclose(ours.score_samples(inside), peer.score_samples(inside), atol=1e-10)
-    np.testing.assert_allclose(ours.score(inside), peer.score(inside) / 60, atol=1e-10)  # scikit-learn's is the sum
+    # scikit-learn's is the sum
+    np.testing.assert_allclose(ours.score(inside), peer.score(inside) / 60, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", ["scott", "silverman"])
@@ -86,7 +94,8 @@ def test_the_rules_of_bandwidths_are_scipys(rule):
     ours, peer = KernelDensity(rule).fit(X[:, :1]), gaussian_kde(X[:, 0], rule)
     np.testing.assert_allclose(ours.bandwidth_**2, peer.covariance[0], rtol=1e-12)
     np.testing.assert_allclose(ours.score_samples(X[:, :1]), peer.logpdf(X[:, 0]), atol=1e-10)
-    np.testing.assert_allclose(KernelDensity(rule).fit(X).bandwidth_, gaussian_kde(X.T, rule).factor * X.std(0, ddof=1), rtol=1e-12)
+    np.testing.assert_allclose(KernelDensity(rule).fit(X).bandwidth_,
+                               gaussian_kde(X.T, rule).factor * X.std(0, ddof=1), rtol=1e-12)
 
 
 def test_the_leave_one_out_likelihood_is_at_its_maximum():
@@ -97,15 +106,20 @@ def test_the_leave_one_out_likelihood_is_at_its_maximum():
 
     face = KernelDensity("likelihood").fit(X)
     best = likelihood(face.bandwidth_)
-    assert all(likelihood(face.bandwidth_ * factor) < best for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
+    assert all(likelihood(face.bandwidth_ * factor) < best
+               for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0))
     np.testing.assert_allclose(face.bandwidth_ / face.bandwidth_[0], X.std(0) / X.std(0)[0])
-    twice = KernelDensity("likelihood").fit(np.r_[X[:50], X[:50]])  # rows that repeat do not drive it to 0
-    np.testing.assert_allclose(KernelDensity("likelihood").fit(X[:50], sample_weight=np.full(50, 2)).bandwidth_, twice.bandwidth_)
+    # rows that repeat do not drive it to 0
+    twice = KernelDensity("likelihood").fit(np.r_[X[:50], X[:50]])
+    np.testing.assert_allclose(KernelDensity(
+        "likelihood"
+    ).fit(X[:50], sample_weight=np.full(50, 2)).bandwidth_, twice.bandwidth_)
 
 
 def test_by_default_kernels_do_not_blur_clusters_that_are_far_apart():
     rows = np.random.default_rng(2).normal(size=(120, 2)) + 8.0 * (np.arange(120) % 2)[:, None]
-    first, scott = (face.fit(rows[:80]).score(rows[80:]) for face in (KernelDensity(), KernelDensity("scott")))
+    first, scott = (face.fit(rows[:80]).score(rows[80:])
+                    for face in (KernelDensity(), KernelDensity("scott")))
     assert first > scott + 0.2
 
 
@@ -113,13 +127,16 @@ def test_by_default_kernels_do_not_blur_clusters_that_are_far_apart():
 def test_the_bandwidth_of_a_part_of_many_rows_is_near_that_of_all():
     rows = np.random.default_rng(1).normal(size=(8000, 2))
     found = left_out(rows, np.ones(8000), 0)
-    score = [GridSearchCV(Peer(), {"bandwidth": [h * found for h in (0.7, 1.0, 1.4)]}, cv=3).fit(rows).best_params_["bandwidth"] / found]
+    score = [GridSearchCV(Peer(), {"bandwidth": [h * found for h in (0.7, 1.0, 1.4)]},
+                          cv=3).fit(rows).best_params_["bandwidth"] / found]
     assert score == [1.0]
 
 
 def test_offsets_and_weights_do_not_matter(density):
     shifted = KernelDensity([0.5, 1.0, 0.2]).fit(X + 1e6)
-    np.testing.assert_allclose(shifted.score_samples(HOLES + 1e6), density.score_samples(HOLES), atol=1e-6)  # the digits of the data
+    # the digits of the data
+    np.testing.assert_allclose(shifted.score_samples(HOLES + 1e6), density.score_samples(HOLES),
+                               atol=1e-6)
     doubled = KernelDensity().fit(X, sample_weight=np.r_[np.full(30, 2), np.zeros(30)])
     twice = KernelDensity().fit(np.r_[X[:30], X[:30]])
     np.testing.assert_allclose(doubled.bandwidth_, twice.bandwidth_)
@@ -152,7 +169,8 @@ def test_a_hundred_million_pairs_take_no_longer_than_with_scikit_learn():
 
 def test_kernels_may_be_more_than_a_site_of_several_cells_has_states():
     rows = np.linspace(-3, 3, 70_000)[:, None]
-    np.testing.assert_allclose(KernelDensity(0.1).fit(rows).score_samples([[0.5], [-1.0]]), -np.log(6), atol=1e-4)
+    np.testing.assert_allclose(KernelDensity(0.1).fit(rows).score_samples([[0.5], [-1.0]]),
+                               -np.log(6), atol=1e-4)
 
 
 # The classifier
@@ -165,24 +183,30 @@ def test_the_classifier_is_bayes_rule_over_densities_of_the_classes():
     asked = np.where(RNG.random(IRIS.shape) < 0.3, nan, IRIS)
     parts = [KernelDensity().fit(IRIS[labels == c]) for c in face.classes_]
     np.testing.assert_allclose(face.bandwidth_, [part.bandwidth_ for part in parts])
-    joint = np.stack([part.score_samples(asked) for part in parts], 1) + np.log(np.array([49, 50, 50]) / 149)
-    np.testing.assert_allclose(face.predict_proba(asked), np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-9)
+    joint = np.stack([part.score_samples(asked) for part in parts],
+                     1) + np.log(np.array([49, 50, 50]) / 149)
+    np.testing.assert_allclose(face.predict_proba(asked),
+                               np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-9)
     np.testing.assert_allclose(face.score_samples(asked), log_sum(joint, (1,)), atol=1e-9)
     assert face.score(IRIS, np.array(["setosa", "versicolor", "virginica"])[Y]) > 0.97
     tilted = ParzenClassifier(priors=[0.8, 0.1, 0.1]).fit(IRIS, labels)
     joint += np.log([0.8, 0.1, 0.1]) - np.log(np.array([49, 50, 50]) / 149)
-    np.testing.assert_allclose(tilted.predict_proba(asked), np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-9)
+    np.testing.assert_allclose(tilted.predict_proba(asked),
+                               np.exp(joint - log_sum(joint, (1,))[:, None]), atol=1e-9)
 
 
 @SLOW
 def test_faces_work_in_pipelines_and_searches():
-    assert cross_val_score(make_pipeline(StandardScaler(), ParzenClassifier("likelihood")), IRIS, Y, cv=5).mean() > 0.93
+    assert cross_val_score(make_pipeline(StandardScaler(), ParzenClassifier("likelihood")), IRIS, Y,
+                           cv=5).mean() > 0.93
     best = (
-        GridSearchCV(KernelDensity(), {"bandwidth": [0.01, 0.3, 10.0]}, cv=3).fit(IRIS[::-1][np.argsort(np.arange(150) % 50)]).best_params_
+        GridSearchCV(KernelDensity(), {"bandwidth": [0.01, 0.3, 10.0]},
+                     cv=3).fit(IRIS[::-1][np.argsort(np.arange(150) % 50)]).best_params_
     )  # folds of all classes
     assert best == {"bandwidth": 0.3}
     weights = np.r_[np.full(75, 2.0), np.zeros(75)]
-    ours, twice = ParzenClassifier().fit(IRIS, Y, weights), ParzenClassifier().fit(np.r_[IRIS[:75], IRIS[:75]], np.r_[Y[:75], Y[:75]])
+    ours, twice = (ParzenClassifier().fit(IRIS, Y, weights),
+                   ParzenClassifier().fit(np.r_[IRIS[:75], IRIS[:75]], np.r_[Y[:75], Y[:75]]))
     np.testing.assert_allclose(ours.predict_proba(IRIS), twice.predict_proba(IRIS), atol=1e-9)
 
 
@@ -203,7 +227,8 @@ def constant(column):
         (KernelDensity([1.0, 2.0]), X, "expected one number or 3, one a column, got 2"),
         (KernelDensity(kernel="tophat"), X, "kernel='tophat'.*'gaussian'"),
         (KernelDensity(), X[:1], "n_samples=1"),
-        (KernelDensity("likelihood"), np.r_[X[:1], X[:1]], "every column.*is constant.*bandwidth=number"),
+        (KernelDensity("likelihood"), np.r_[X[:1], X[:1]],
+         "every column.*is constant.*bandwidth=number"),
         (KernelDensity(), constant(1), "column 1 is constant.*bandwidth=number"),
         (KernelDensity(), HOLES, "column 0 is missing in row 0.*a kernel needs a centre"),
         (KernelDensity(), np.full((3, 2), nan), "every cell of X is missing"),
@@ -218,8 +243,11 @@ def test_bad_input_is_refused_by_name(face, x, words):
 
 
 def test_one_row_and_constant_columns_do_with_a_bandwidth_of_their_own():
-    np.testing.assert_allclose(KernelDensity(2.0).fit(X[:1]).score_samples(X[:1]), -3 * np.log(2 * np.sqrt(2 * np.pi)), atol=1e-12)
-    assert np.isfinite(ParzenClassifier(0.5).fit(constant(1), np.arange(60) % 2).predict_proba(X)).all()
+    np.testing.assert_allclose(KernelDensity(2.0).fit(X[:1]).score_samples(X[:1]),
+                               -3 * np.log(2 * np.sqrt(2 * np.pi)), atol=1e-12)
+    assert np.isfinite(
+        ParzenClassifier(0.5).fit(constant(1), np.arange(60) % 2).predict_proba(X)
+    ).all()
     lone = ParzenClassifier().fit(X, np.arange(60) == 0)  # a class of one row has the spread of all
     assert np.isfinite(lone.predict_proba(X)).all() and (lone.bandwidth_ > 0).all()
     with pytest.raises(ValueError, match="one class, 1"):

@@ -1,4 +1,5 @@
-"""One rule for the kinds of columns: what is guessed, what is shown, how it is overruled, what is refused or doubted."""
+"""One rule for the kinds of columns: what is guessed, what is shown, how it is overruled, what is
+refused or doubted."""
 
 import contextlib
 import datetime
@@ -70,18 +71,22 @@ def test_a_column_that_repeats_few_values_is_doubted_as_a_normal():
 def test_the_kinds_that_were_guessed_are_shown_and_overruled_one_by_one(passengers):
     face = MixedMixture(2, kinds={"Survived": "bernoulli"}).fit(passengers)
     assert dict(zip(face.columns_.names, face.columns_.kinds, strict=True)) == {
-        "Survived": "bernoulli", "Pclass": "categorical", "Age": "normal", "Fare": "normal", "Sex": "categorical", "Alone": "categorical",
+        "Survived": "bernoulli", "Pclass": "categorical", "Age": "normal", "Fare": "normal",
+        "Sex": "categorical", "Alone": "categorical",
     }  # fmt: skip
-    assert "Pclass: categorical (1.0, 2.0), guessed" in str(face.columns_) and "'Pclass'" in face.status and "'Survived'" not in face.status
+    assert ("Pclass: categorical (1.0, 2.0), guessed" in str(face.columns_)
+            and "'Pclass'" in face.status and "'Survived'" not in face.status)
     assert face.columns_.labels[1] == (1.0, 2.0)
-    with pytest.warns(UserWarning, match="column 'Pclass' has 2 distinct values.*kinds={'Pclass': 'categorical'}"):
+    with pytest.warns(UserWarning, match="column 'Pclass' has 2 distinct values.*kinds={'Pclass': "
+                      "'categorical'}"):
         MixedMixture(1, kinds="normal").fit(passengers[["Pclass", "Fare"]])
 
 
 def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
     face = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
     new = pd.DataFrame({"Pclass": [3.0], "Fare": [10.0]})
-    with pytest.warns(UserWarning, match="column 'Pclass' has 3.0 in row 0.*count as unseen.*kinds="):
+    with pytest.warns(UserWarning,
+                      match="column 'Pclass' has 3.0 in row 0.*count as unseen.*kinds="):
         found = face.predict_proba(new)
     np.testing.assert_allclose(found, face.predict_proba(new.assign(Pclass=np.nan)))
 
@@ -103,13 +108,19 @@ def test_structure_takes_whole_floats_as_categories_unless_told(passengers):
 
 
 def test_structure_takes_whole_numbers_of_many_values_as_numbers_and_says_so(passengers):
-    data = passengers[["Survived", "Pclass", "Sex"]].fillna(3.0).assign(Age=passengers["Age"].fillna(30).round().astype(int))
+    data = passengers[["Survived", "Pclass", "Sex"]].fillna(3.0).assign(
+        Age=passengers["Age"].fillna(30).round().astype(int)
+    )
     dag = learn_structure(data, "bic", restarts=0)
-    assert dict(dag.nodes(data="states")) == {"Survived": (0, 1), "Pclass": (1.0, 2.0, 3.0), "Sex": ("female", "male"), "Age": float}
-    assert "categories: 'Survived', 'Pclass';" in dag.graph["status"] and "taken as numbers: 'Age'" in dag.graph["status"]
+    assert dict(dag.nodes(data="states")) == {"Survived": (0, 1), "Pclass": (1.0, 2.0, 3.0),
+                                              "Sex": ("female", "male"), "Age": float}
+    assert ("categories: 'Survived', 'Pclass';" in dag.graph["status"]
+            and "taken as numbers: 'Age'" in dag.graph["status"])
     told = learn_structure(data, "bic", restarts=0, kinds={"Age": "categorical"})
-    assert told.nodes["Age"]["states"] == tuple(sorted(set(data["Age"]))) and "'Age'" not in told.graph["status"]
-    with pytest.raises(probml.DataError, match="'Age' is continuous and score='bdeu'.*kinds={'Age': 'categorical'}"):
+    assert (told.nodes["Age"]["states"] == tuple(sorted(set(data["Age"])))
+            and "'Age'" not in told.graph["status"])
+    with pytest.raises(probml.DataError,
+                       match="'Age' is continuous and score='bdeu'.*kinds={'Age': 'categorical'}"):
         learn_structure(data)
 
 
@@ -122,9 +133,11 @@ def test_a_network_reads_its_states_from_the_data_unseen_cells_and_all(passenger
     }  # fmt: skip
     rates = fit.table("Survived")
     assert rates.loc[(1.0, "male"), 1] > 0.55 > 0.45 > rates.loc[(2.0, "male"), 1]
-    told = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=table, kinds={"Survived": "normal"})
+    told = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=table,
+                            kinds={"Survived": "normal"})
     assert dict(node[::2][:2] for node in told.bound["nodes"])["Survived"] is float
-    rare = table.assign(Pclass=table["Pclass"].where(table.index != 5, 3.0))  # a class that no complete row showed
+    # a class that no complete row showed
+    rare = table.assign(Pclass=table["Pclass"].where(table.index != 5, 3.0))
     wider = bayesian_network(learn_structure(table.dropna(), "bic", restarts=0), data=rare)
     assert dict(node[::2][:2] for node in wider.bound["nodes"])["Pclass"] == (1.0, 2.0, 3.0)
 
@@ -135,10 +148,13 @@ def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
         ({}, "'Pclass' has no states.*data=..."),
         ({"kinds": {"Fare": "normal"}}, "give data as well"),
         ({"data": table, "kinds": {"fare": "normal"}}, "kinds names 'fare', which is no node"),
-        ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}}, "'Fare' is in states and in kinds"),
-        ({"data": table, "kinds": {"Fare": "poisson"}}, "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
+        ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}},
+         "'Fare' is in states and in kinds"),
+        ({"data": table, "kinds": {"Fare": "poisson"}},
+         "'Fare' is 'poisson': expected 'categorical' or 'normal'"),
         ({"data": table[["Fare"]]}, "'Pclass' is no column of the data"),
-        ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))}, "'Fare' holds dates"),
+        ({"data": table.assign(Fare=[datetime.date(2020, 1, 1)] * len(table))},
+         "'Fare' holds dates"),
     ):
         with pytest.raises((probml.ModelError, probml.DataError), match=words):
             bayesian_network(dag, **given)
@@ -150,8 +166,10 @@ def test_passengers_fall_into_few_groups_of_which_none_collapses(passengers):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         face = MixedMixture(range(1, 5)).fit(table)
-    assert face.n_components_ in (2, 3) and face.weights_.min() > 0.05 and "collapsed" not in face.status
-    assert face.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical", "categorical", "categorical")
+    assert (face.n_components_ in (2, 3) and face.weights_.min() > 0.05
+            and "collapsed" not in face.status)
+    assert face.columns_.kinds == ("categorical", "categorical", "normal", "normal", "categorical",
+                                   "categorical", "categorical")
     gains = np.diff(face.table_["loglik"])
     assert gains[0] > 20 and (gains[face.n_components_ :] < 60).all()
 
@@ -163,8 +181,11 @@ def test_a_discrete_column_of_a_gaussian_mixture_and_a_best_size_at_the_end_are_
     with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*MixedMixture"):
         GaussianMixture(1).fit(x)
     with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*emission='categorical'"):
-        HiddenMarkov(2, n_init=2).fit(x)  # as many starts as states: an initial table that is square is no transition
-    with pytest.warns(UserWarning, match="column 1 has 2 distinct values.*NaiveBayes"), contextlib.suppress(probml.ModelError):
+        # as many starts as states: an initial table that is square is no transition
+        HiddenMarkov(2, n_init=2).fit(x)
+    with pytest.warns(
+        UserWarning, match="column 1 has 2 distinct values.*NaiveBayes"
+    ), contextlib.suppress(probml.ModelError):
         MixtureDiscriminant(2, covariance="diag").fit(x, np.arange(80) % 2)
     apart = random.normal(size=(90, 1)) + 20 * np.repeat([0, 1, 2], 30)[:, None]
     with pytest.warns(UserWarning, match="the best n_components by bic is 2, the largest"):
@@ -190,9 +211,12 @@ def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_wher
         return model(scale=2.0).at({})
 
     x = np.array([0.0, 1.0])
-    np.testing.assert_allclose(waits(lambda scale: dist.Exponential(1 / scale)).log_prob({"x": x}), np.log(0.5) - x / 2, rtol=1e-6)
-    for refused in (lambda scale: dist.Gamma(2.0, scale), lambda scale: dist.LogNormal(0.0, scale), lambda scale: dist.Weibull(scale, 1.5)):
-        with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. (Gamma|LogNormal|Weibull) has no dens.*half"):
+    np.testing.assert_allclose(waits(lambda scale: dist.Exponential(1 / scale)).log_prob({"x": x}),
+                               np.log(0.5) - x / 2, rtol=1e-6)
+    for refused in (lambda scale: dist.Gamma(2.0, scale), lambda scale: dist.LogNormal(0.0, scale),
+                    lambda scale: dist.Weibull(scale, 1.5)):
+        with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. "
+                           "(Gamma|LogNormal|Weibull) has no dens.*half"):
             waits(refused).log_prob({"x": x})
         with pytest.raises(probml.DataError, match="got -1.0 in row 1. An unseen cell is NaN"):
             waits(refused).log_prob({"x": np.array([1.0, -1.0])})

@@ -1,4 +1,5 @@
-"""The language: settings that freeze, models that hash and pickle, the plain function inside NumPyro's handlers."""
+"""The language: settings that freeze, models that hash and pickle, the plain function inside
+NumPyro's handlers."""
 
 import multiprocessing
 import pickle
@@ -198,7 +199,8 @@ def test_simulate_repeats_with_its_seed():
 
 def test_simulated_rows_share_one_draw_of_the_parameters():
     x = vector(2).simulate(4000, seed=3)["x"]
-    np.testing.assert_allclose(x.std(0), 1.0, atol=5 / np.sqrt(2 * 4000))  # of the noise alone, five standard errors
+    # of the noise alone, five standard errors
+    np.testing.assert_allclose(x.std(0), 1.0, atol=5 / np.sqrt(2 * 4000))
     assert np.abs(x.mean(0)).max() > 0.1  # and not about the prior mean
 
 
@@ -223,7 +225,8 @@ def test_engines_are_frozen_values():
         probml.EM().restarts = 4
 
 
-@pytest.mark.parametrize("call", ["EM(max_iterations=0)", "EM(tolerance=-1)", "EM(restarts=1.5)", "MAP(steps=-3)", "EM(restarts=True)"])
+@pytest.mark.parametrize("call", ["EM(max_iterations=0)", "EM(tolerance=-1)", "EM(restarts=1.5)",
+                                  "MAP(steps=-3)", "EM(restarts=True)"])
 def test_settings_of_engines_out_of_range_are_refused(call):
     with pytest.raises(probml.ModelError, match=call.split("(")[1].split("=")[0]):
         eval(f"probml.{call}", {"probml": probml})

@@ -1,4 +1,5 @@
-"""Learning structure: scores equal bnlearn's and the formulas written out, searches reach the optimum, every refusal names its cause."""
+"""Learning structure: scores equal bnlearn's and the formulas written out, searches reach the
+optimum, every refusal names its cause."""
 
 import itertools
 import json
@@ -19,7 +20,8 @@ from probml.models.bayesian_networks.variables import read
 
 DISCRETE = ["asia", "learning.test", "lizards", "alarm", "hailfinder"]
 GAUSSIAN = ["gaussian.test", "clgaussian.test"]
-WET = nx.DiGraph([("cloudy", "sprinkler"), ("cloudy", "rain"), ("sprinkler", "wet"), ("rain", "wet")])
+WET = nx.DiGraph([("cloudy", "sprinkler"), ("cloudy", "rain"), ("sprinkler", "wet"),
+                  ("rain", "wet")])
 
 
 def reference(folder, name):
@@ -76,7 +78,8 @@ def dags(names, allowed=lambda parent, child: True):
     """All directed acyclic graphs over a few names."""
     pairs = list(itertools.combinations(names, 2))
     for choice in itertools.product((None, 0, 1), repeat=len(pairs)):
-        arcs = [pair[::-1] if turn else pair for pair, turn in zip(pairs, choice, strict=True) if turn is not None]
+        arcs = [pair[::-1] if turn else pair for pair, turn in zip(pairs, choice, strict=True)
+                if turn is not None]
         dag = nx.DiGraph(arcs)
         dag.add_nodes_from(names)
         if all(allowed(*arc) for arc in arcs) and nx.is_directed_acyclic_graph(dag):
@@ -105,7 +108,8 @@ def test_scores_of_the_reference_graphs_are_bnlearns_node_by_node(shared_data, n
         assert list(got.index) == list(data.columns)
         np.testing.assert_allclose(got.sum(), expected["total"], rtol=1e-11)
         for node, value in expected["by_node"].items():
-            np.testing.assert_allclose(got[node], value, rtol=1e-9, atol=1e-8, err_msg=f"{key} {node}")
+            np.testing.assert_allclose(got[node], value, rtol=1e-9, atol=1e-8,
+                                       err_msg=f"{key} {node}")
         seen += 1
     assert seen == (3 if name in GAUSSIAN else 7)
 
@@ -129,7 +133,9 @@ def direct(data, states, node, parents, score, strength):
         counts = np.array([(part[node] == k).sum() for k in range(r)])
         if score in ("bdeu", "k2"):
             cell = strength / (r * q) if score == "bdeu" else 1.0
-            total += gammaln(r * cell) - gammaln(r * cell + len(part)) + (gammaln(cell + counts) - gammaln(cell)).sum()
+            total += gammaln(r * cell) - gammaln(r * cell + len(part)) + (
+                gammaln(cell + counts) - gammaln(cell)
+            ).sum()
         else:
             total += sum(n * np.log(n / len(part)) for n in counts if n)
     return total - weight * (r - 1) * q
@@ -141,23 +147,30 @@ def test_discrete_scores_equal_the_formulas_cell_by_cell_with_states_that_never_
     states = {"a": 2, "b": 5, "c": 2, "d": 4}
     for dag in itertools.islice(dags("abcd"), 0, None, 60):
         got = structure_score(data, dag, score, strength=3.0, states={"b": 5})
-        expected = [direct(data, states, node, list(dag.predecessors(node)), score, 3.0) for node in "abcd"]
+        expected = [direct(data, states, node, list(dag.predecessors(node)), score, 3.0)
+                    for node in "abcd"]
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-10)
 
 
 def test_gaussian_scores_equal_least_squares_in_every_configuration():
     data = mixed()
-    dag = nx.DiGraph([("k", "y"), ("x", "y"), ("m", "z"), ("k", "z"), ("y", "z"), ("x", "z"), ("k", "m")])
+    dag = nx.DiGraph([("k", "y"), ("x", "y"), ("m", "z"), ("k", "z"), ("y", "z"), ("x", "z"),
+                      ("k", "m")])
     got = structure_score(data, dag, "bic")
-    for node, discrete, continuous in (("x", [], []), ("y", ["k"], ["x"]), ("z", ["k", "m"], ["x", "y"])):
+    for node, discrete, continuous in (("x", [], []), ("y", ["k"], ["x"]),
+                                       ("z", ["k", "m"], ["x", "y"])):
         expected = 0.0
         for _, part in data.groupby(discrete) if discrete else [((), data)]:
             design = np.column_stack([np.ones(len(part)), part[continuous]])
             residual = part[node] - design @ np.linalg.lstsq(design, part[node])[0]
             variance = (residual**2).sum() / (len(part) - design.shape[1])
-            expected -= 0.5 * (len(part) * np.log(2 * np.pi * variance) + (residual**2).sum() / variance)
+            expected -= 0.5 * (
+                len(part) * np.log(2 * np.pi * variance) + (residual**2).sum() / variance
+            )
         q = int(np.prod([data[name].nunique() for name in discrete]))
-        np.testing.assert_allclose(got[node], expected - 0.5 * np.log(len(data)) * (len(continuous) + 2) * q, rtol=1e-10)
+        np.testing.assert_allclose(
+            got[node], expected - 0.5 * np.log(len(data)) * (len(continuous) + 2) * q, rtol=1e-10
+        )
 
 
 def test_gaussian_scores_survive_units_far_from_one():
@@ -171,7 +184,8 @@ def test_gaussian_scores_survive_units_far_from_one():
         np.testing.assert_allclose(moved["z"], plain["z"], rtol=1e-7)
 
 
-@pytest.mark.parametrize("score, strength", [("bdeu", 1.0), ("bdeu", 7.0), ("bic", 1.0), ("aic", 1.0), ("loglik", 1.0)])
+@pytest.mark.parametrize("score, strength", [("bdeu", 1.0), ("bdeu", 7.0), ("bic", 1.0),
+                                             ("aic", 1.0), ("loglik", 1.0)])
 def test_equivalent_graphs_score_the_same(score, strength):
     data = small()
     classes = {}
@@ -182,7 +196,8 @@ def test_equivalent_graphs_score_the_same(score, strength):
             for pair in itertools.combinations(dag.predecessors(child), 2)
             if not dag.has_edge(*pair) and not dag.has_edge(*pair[::-1])
         )
-        classes.setdefault((frozenset(skeleton(dag)), colliders), []).append(dag)  # Verma & Pearl 1990
+        # Verma & Pearl 1990
+        classes.setdefault((frozenset(skeleton(dag)), colliders), []).append(dag)
     assert len(classes) == 185
     scores = Scores(read(data), score, strength)
     for members in classes.values():
@@ -195,7 +210,8 @@ def test_a_family_is_counted_once_and_none_compiles_anew():
     first = scores.families([0, 1, 2], [0b10, 0b1, 0b11])
     assert scores.counted == 4  # {0, 1}, {0}, {1} and {0, 1, 2}
     with counted() as programs:
-        np.testing.assert_array_equal(scores.families([0, 1, 2, 0], [0b10, 0b1, 0b11, 0b0])[:3], first)
+        np.testing.assert_array_equal(scores.families([0, 1, 2, 0], [0b10, 0b1, 0b11, 0b0])[:3],
+                                      first)
         assert scores.counted == 5  # the empty set
         scores.families([3, 3, 2], [0b111, 0b100, 0b1001])
         learn_structure(sprinkler(1), "k2")
@@ -206,7 +222,8 @@ def test_a_family_is_counted_once_and_none_compiles_anew():
 @pytest.mark.parametrize("score", ["bdeu", "k2", "bic"])
 def test_tables_larger_than_the_rows_are_counted_the_same(score, monkeypatch):
     data = pd.DataFrame(np.random.default_rng(0).integers(0, 3, (500, 6)), columns=list("abcdef"))
-    dag = nx.DiGraph([(parent, child) for i, child in enumerate("abcdef") for parent in "abcdef"[:i]])
+    dag = nx.DiGraph([(parent, child) for i, child in enumerate("abcdef")
+                      for parent in "abcdef"[:i]])
     dense = structure_score(data, dag, score)
     monkeypatch.setattr(scoring, "LARGEST", 10)
     np.testing.assert_allclose(structure_score(data, dag, score), dense, rtol=1e-12)
@@ -242,11 +259,13 @@ def test_alarm_is_learnt_beyond_bnlearns_score_and_the_truths_in_seconds(shared_
     assert time.perf_counter() - start < 20
     assert dag.graph["score"] >= ref["hc_bic"]["bic"]
     assert dag.graph["score"] >= ref["scores"]["bic"]["total"]
-    np.testing.assert_allclose(structure_score(data, dag, "bic").sum(), dag.graph["score"], rtol=1e-12)
+    np.testing.assert_allclose(structure_score(data, dag, "bic").sum(), dag.graph["score"],
+                               rtol=1e-12)
 
 
 def found_sprinklers(seeds, **options):
-    return sum(skeleton(learn_structure(sprinkler(seed), **options)) == skeleton(WET) for seed in seeds)
+    return sum(skeleton(learn_structure(sprinkler(seed), **options)) == skeleton(WET)
+               for seed in seeds)
 
 
 def test_the_sprinkler_is_found_in_all_of_20_samples_where_greedy_climbing_often_fails():
@@ -255,7 +274,8 @@ def test_the_sprinkler_is_found_in_all_of_20_samples_where_greedy_climbing_often
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"restarts": 0}, {"method": "exact"}, {"score": "bic"}, {"score": "k2"}])
+@pytest.mark.parametrize("options", [{}, {"restarts": 0}, {"method": "exact"}, {"score": "bic"},
+                                     {"score": "k2"}])
 def test_the_sprinkler_is_found_in_all_of_60_samples(options):
     assert found_sprinklers(range(60), **options) == 60
 
@@ -272,7 +292,8 @@ def test_the_exact_search_finds_the_best_of_all_543_graphs(score, seed):
     np.testing.assert_allclose(all_totals[::30], totals, rtol=1e-12)
     rules = {
         "none": ({}, lambda dag: True),
-        "arcs": ({"whitelist": [("d", "a")], "blacklist": [["d", "b"]]}, lambda dag: dag.has_edge("d", "a") and not dag.has_edge("d", "b")),
+        "arcs": ({"whitelist": [("d", "a")], "blacklist": [["d", "b"]]},
+                 lambda dag: dag.has_edge("d", "a") and not dag.has_edge("d", "b")),
         "parents": ({"max_parents": 1}, lambda dag: max(dict(dag.in_degree).values()) <= 1),
     }
     for options, holds in rules.values():
@@ -280,7 +301,8 @@ def test_the_exact_search_finds_the_best_of_all_543_graphs(score, seed):
         for method in ("exact", "hill_climb"):
             dag = learn_structure(data, score, method, **options)
             assert holds(dag)
-            np.testing.assert_allclose(dag.graph["score"], best, rtol=1e-10, err_msg=f"{method} {options}")
+            np.testing.assert_allclose(dag.graph["score"], best, rtol=1e-10,
+                                       err_msg=f"{method} {options}")
         assert len(learn_structure(data, score, "exact", **options).graph["trace"]) == 2
 
 
@@ -301,7 +323,8 @@ def test_fifteen_columns_are_solved_exactly_within_a_minute(shared_data):
     start = time.perf_counter()
     exact = learn_structure(data, "bdeu", "exact")
     assert time.perf_counter() - start < 60
-    np.testing.assert_allclose(learn_structure(data, "bdeu").graph["score"], exact.graph["score"], rtol=1e-9)
+    np.testing.assert_allclose(learn_structure(data, "bdeu").graph["score"], exact.graph["score"],
+                               rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
@@ -310,7 +333,8 @@ def test_the_best_tree_is_bnlearns(shared_data, name):
     expected = {frozenset(edge.split(" -- ")) for edge in ref["chow_liu_edges"]}
     tree = learn_structure(data, "loglik", "chow_liu")
     assert nx.is_arborescence(tree) and tree.in_degree(data.columns[0]) == 0
-    if name == "hailfinder":  # columns that determine each other: several trees are best, and all have the same weight
+    # columns that determine each other: several trees are best, and all have the same weight
+    if name == "hailfinder":
         likelihoods = []
         for edges in (expected, skeleton(tree)):
             turned = nx.bfs_tree(nx.Graph(map(tuple, edges)), data.columns[0])
@@ -320,7 +344,8 @@ def test_the_best_tree_is_bnlearns(shared_data, name):
         assert skeleton(tree) == expected
     root = data.columns[-1]
     turned = learn_structure(data, "loglik", "chow_liu", root=root)
-    assert turned.in_degree(root) == 0 and nx.is_arborescence(turned) and skeleton(turned) == skeleton(tree)
+    assert (turned.in_degree(root) == 0 and nx.is_arborescence(turned)
+            and skeleton(turned) == skeleton(tree))
     np.testing.assert_allclose(turned.graph["score"], tree.graph["score"], rtol=1e-10)
 
 
@@ -328,7 +353,8 @@ def test_the_best_tree_of_continuous_columns_follows_their_correlations(shared_d
     data, _ = reference(shared_data, "gaussian.test")
     weights = nx.Graph()
     correlations = data.corr()
-    weights.add_weighted_edges_from((a, b, -np.log(1 - correlations.loc[a, b] ** 2)) for a, b in itertools.combinations(data.columns, 2))
+    weights.add_weighted_edges_from((a, b, -np.log(1 - correlations.loc[a, b] ** 2))
+                                    for a, b in itertools.combinations(data.columns, 2))
     expected = {frozenset(edge) for edge in nx.maximum_spanning_tree(weights).edges}
     assert skeleton(learn_structure(data, "bic", "chow_liu")) == expected
 
@@ -343,7 +369,8 @@ def test_lists_and_the_limit_of_parents_are_obeyed(method):
         arcs = [tuple(rng.permutation(list("abcdef"))[:2].tolist()) for _ in range(12)]
         white = [(a, b) for a, b in arcs[:3] if a < b]
         black = [arc for arc in arcs[3:] if arc not in white]
-        dag = learn_structure(data, "aic", method, whitelist=white, blacklist=black, max_parents=3, restarts=2, seed=seed)
+        dag = learn_structure(data, "aic", method, whitelist=white, blacklist=black, max_parents=3,
+                              restarts=2, seed=seed)
         assert set(white) <= set(dag.edges) and not set(black) & set(dag.edges)
         assert max(dict(dag.in_degree).values()) <= 3 and nx.is_directed_acyclic_graph(dag)
     assert learn_structure(data, "bdeu", method, max_parents=0).number_of_edges() == 0
@@ -353,8 +380,11 @@ def test_the_result_says_how_it_came_about():
     data = sprinkler(3)
     dag = learn_structure(data, "bic")
     trace = dag.graph["trace"]
-    assert list(dag) == list(data.columns) and np.all(np.diff(trace) >= 0) and trace[-1] == dag.graph["score"]
-    np.testing.assert_allclose(trace[0], structure_score(data, nx.empty_graph(data.columns, nx.DiGraph), "bic").sum(), rtol=1e-12)
+    assert (list(dag) == list(data.columns) and np.all(np.diff(trace) >= 0)
+            and trace[-1] == dag.graph["score"])
+    np.testing.assert_allclose(trace[
+        0
+    ], structure_score(data, nx.empty_graph(data.columns, nx.DiGraph), "bic").sum(), rtol=1e-12)
     np.testing.assert_allclose(trace[-1], structure_score(data, dag, "bic").sum(), rtol=1e-12)
     again = learn_structure(data, "bic")
     assert list(again.edges) == list(dag.edges) and again.graph == dag.graph
@@ -379,12 +409,15 @@ def test_labels_may_be_of_any_kind_and_data_of_any_container():
         "objects": data.astype(object),
         "mapping": {name: data[name].tolist() for name in data},
         "arrays": {name: data[name].to_numpy() for name in data},
-        "series": {name: column.sample(frac=1, random_state=0).sort_index() for name, column in data.items()},
+        "series": {name: column.sample(frac=1, random_state=0).sort_index()
+                   for name, column in data.items()},
         "index": data.set_index(np.arange(200) % 7),
     }
     for kind, table in tables.items():
         dag = learn_structure(table)
-        assert list(dag.edges) == list(plain.edges) and dag.graph["trace"] == plain.graph["trace"], kind
+        assert list(dag.edges) == list(plain.edges) and dag.graph["trace"] == plain.graph[
+            "trace"
+        ], kind
 
 
 def test_arrow_tables_are_read():
@@ -399,9 +432,13 @@ def test_codes_follow_the_declared_or_sorted_order():
     def labels(column, **options):
         return read({"a": column}, **options).labels[0]
 
-    assert labels(["b", "a", "b"]) == ("a", "b") and labels(pd.Categorical(["b"], ["c", "b"])) == ("c", "b")
+    assert labels(["b", "a", "b"]) == ("a", "b") and labels(pd.Categorical(["b"], ["c", "b"])) == (
+        "c", "b"
+    )
     assert labels([True, False]) == (False, True) and labels([3, "x", 1, "10"]) == (1, 3, "10", "x")
-    assert labels([10, 9], kinds={"a": "categorical"}) == labels([10, 9] * 5) == (9, 10) and labels([10, 9]) is None
+    assert labels([10, 9], kinds={"a": "categorical"}) == labels([10, 9] * 5) == (9, 10) and labels(
+        [10, 9]
+    ) is None
     assert labels([1.0, 2.0]) is None and labels(np.array([1.0, 2], object)) is None
     assert labels([1.0, 2.0], states={"a": [2.0, 1.0]}) == (2.0, 1.0)
     assert read({"a": ["b", "c"]}, {"a": ["c", "b", "d"]}).columns[0].tolist() == [1, 0]
@@ -413,7 +450,8 @@ def test_codes_follow_the_declared_or_sorted_order():
 
 @pytest.mark.parametrize("method", ["hill_climb", "exact", "chow_liu"])
 def test_one_row_one_column_and_constant_columns_give_no_arcs(method):
-    one = learn_structure(small().head(1), method=method, **({} if method == "chow_liu" else {"score": "bic"}))
+    one = learn_structure(small().head(1), method=method,
+                          **({} if method == "chow_liu" else {"score": "bic"}))
     assert list(one) == list("abcd")
     if method != "chow_liu":  # a tree always spans all columns
         assert one.number_of_edges() == 0
@@ -430,10 +468,13 @@ def test_collinear_columns_are_joined_and_no_score_is_nan(method):
     data = pd.DataFrame({"x": x, "y": y, "sum": x + y, "twice": 2 * x, "w": w})
     dag = learn_structure(data, "bic", method)
     assert np.isfinite(dag.graph["trace"]).all() and dag.degree("w") == 0
-    assert nx.has_path(dag.to_undirected(), "x", "twice") and nx.has_path(dag.to_undirected(), "y", "sum")
+    assert nx.has_path(dag.to_undirected(), "x", "twice") and nx.has_path(dag.to_undirected(), "y",
+                                                                          "sum")
     both = nx.DiGraph([("x", "w"), ("twice", "w"), ("sum", "w"), ("y", "w")])
     assert np.isfinite(structure_score(data, both, "loglik")).all()
-    assert structure_score(data, both, "bic")["w"] < structure_score(data, nx.empty_graph(data.columns, nx.DiGraph), "bic")["w"]
+    assert structure_score(data, both, "bic")["w"] < structure_score(
+        data, nx.empty_graph(data.columns, nx.DiGraph), "bic"
+    )["w"]
 
 
 @pytest.mark.parametrize("method", ["hill_climb", "exact"])
@@ -501,16 +542,20 @@ def test_settings_that_cannot_be_met_are_refused_with_what_is_known():
         refused([name, "'a'", "itself"], data, error=error, **{name: [("a", "a")]})
         refused([name, "pairs"], data, error=error, **{name: "ab"})
         refused([name, "pairs"], data, error=error, **{name: [("a", "b", "c")]})
-    refused(["whitelist", "cycle", "'a' → 'b' → 'c' → 'a'"], data, error=error, whitelist=[("a", "b"), ("b", "c"), ("c", "a")])
-    refused(["'a' → 'b'", "both"], data, error=error, whitelist=[("a", "b")], blacklist=[("a", "b")])
-    refused(["'c'", "2 parents", "1"], data, error=error, whitelist=[("a", "c"), ("b", "c")], max_parents=1)
+    refused(["whitelist", "cycle", "'a' → 'b' → 'c' → 'a'"], data, error=error,
+            whitelist=[("a", "b"), ("b", "c"), ("c", "a")])
+    refused(["'a' → 'b'", "both"], data, error=error, whitelist=[("a", "b")],
+            blacklist=[("a", "b")])
+    refused(["'c'", "2 parents", "1"], data, error=error, whitelist=[("a", "c"), ("b", "c")],
+            max_parents=1)
     refused(["'x' → 'k'", "continuous"], mixed(), "bic", error=error, whitelist=[("x", "k")])
     refused(["chow_liu", "whitelist"], data, method="chow_liu", error=error, whitelist=[("a", "b")])
     refused(["'z'", "'a'"], data, method="chow_liu", error=error, root="z")
     refused(["root", "chow_liu"], data, error=error, root="a")
     refused(["'x'", "'k'", "one kind"], mixed(), "bic", "chow_liu", error=error)
     wide = pd.DataFrame(np.zeros((3, 25), int)).add_prefix("x")
-    refused(["25 columns", "33,554,432 subsets", "4.7 GiB", "hill_climb"], wide, method="exact", error=error)
+    refused(["25 columns", "33,554,432 subsets", "4.7 GiB", "hill_climb"], wide, method="exact",
+            error=error)
 
 
 def test_graphs_that_do_not_fit_the_data_are_refused():
@@ -525,4 +570,5 @@ def test_graphs_that_do_not_fit_the_data_are_refused():
     refuses(nx.compose(complete, nx.DiGraph([("a", "b"), ("b", "a")])), "cycle", "'a' → 'b' → 'a'")
     refuses(complete.to_undirected(), "DiGraph")
     refuses(complete, "'bge'", "'bdeu'", score="bge")
-    refuses(nx.compose(nx.empty_graph(list("kmxyz"), nx.DiGraph), nx.DiGraph([("x", "k")])), "'x'", "'k'", data=mixed(), score="bic")
+    refuses(nx.compose(nx.empty_graph(list("kmxyz"), nx.DiGraph), nx.DiGraph([("x", "k")])), "'x'",
+            "'k'", data=mixed(), score="bic")

@@ -1,4 +1,5 @@
-"""Least squares by QR where the products of columns have no digits left: NIST's filip, a polynomial of degree 10 in raw powers."""
+"""Least squares by QR where the products of columns have no digits left: NIST's filip, a polynomial
+of degree 10 in raw powers."""
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +28,16 @@ FILIP = """
 0.8963 -4.811352704, 0.9074 -4.098269308, 0.9119 -3.66174277, 0.9228 -3.2644011
 """
 CERTIFIED = [
-    -1467.48961422980, -2772.17959193342, -2316.37108160893, -1127.97394098372, -354.478233703349, -75.1242017393757,
-    -10.8753180355343, -1.06221498588947, -0.670191154593408e-01, -0.246781078275479e-02, -0.402962525080404e-04,
+    -1467.48961422980, -2772.17959193342, -2316.37108160893, -1127.97394098372, -354.478233703349,
+    -75.1242017393757,
+    -10.8753180355343, -1.06221498588947, -0.670191154593408e-01, -0.246781078275479e-02,
+    -0.402962525080404e-04,
 ]  # fmt: skip
 ERRORS = [
-    298.084530995537, 559.779865474950, 466.477572127796, 227.204274477751, 71.6478660875927, 15.2897178747400,
-    2.23691159816033, 0.221624321934227, 0.142363763154724e-01, 0.535617408889821e-03, 0.896632837373868e-05,
+    298.084530995537, 559.779865474950, 466.477572127796, 227.204274477751, 71.6478660875927,
+    15.2897178747400,
+    2.23691159816033, 0.221624321934227, 0.142363763154724e-01, 0.535617408889821e-03,
+    0.896632837373868e-05,
 ]  # fmt: skip
 NOISE = 0.334801051324544e-02
 
@@ -82,5 +87,6 @@ def test_in_float32_filip_is_fitted_in_double_by_itself_noise_and_all():
         fit = polynomial().fit(filip(), probml.Exact())
         assert "in double, since in float32" in fit.status
         np.testing.assert_allclose(fit.params["beta"], CERTIFIED, rtol=1e-7)
-        shape = 2e-3 + 82  # the noise of 82 rows, of which the prior of the weights, in units of it, takes none
+        # the noise of 82 rows, of which the prior of the weights, in units of it, takes none
+        shape = 2e-3 + 82
         np.testing.assert_allclose(fit.params["variance"], 71 * NOISE**2 / (shape - 2), rtol=1e-4)

@@ -1,4 +1,5 @@
-"""Classes parted by planes: agreement with scikit-learn, R's glm and multinom, theory, units, bad input."""
+"""Classes parted by planes: agreement with scikit-learn, R's glm and multinom, theory, units, bad
+input."""
 
 import json
 import warnings
@@ -33,17 +34,20 @@ X, Y = datasets.load_iris(return_X_y=True)
 EXACT = {"tol": 1e-12, "max_iter": 50_000}
 
 
-DEGENERATE = "some column is constant in every class, or collinear: without a prior there is no maximum of the likelihood"
+DEGENERATE = ("some column is constant in every class, or collinear: without a prior there is no "
+              "maximum of the likelihood")
 EXPECTED = {
     "FisherDiscriminant": dict.fromkeys(
-        ("check_sample_weights_shape", "check_sample_weights_not_overwritten", "check_sample_weight_equivalence_on_dense_data"), DEGENERATE
+        ("check_sample_weights_shape", "check_sample_weights_not_overwritten",
+         "check_sample_weight_equivalence_on_dense_data"), DEGENERATE
     )
 }
 
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [LogisticRegression(), LinearSVM(), LinearSVM(loss="hinge"), LeastSquaresClassifier(), FisherDiscriminant()],
+    [LogisticRegression(), LinearSVM(), LinearSVM(loss="hinge"), LeastSquaresClassifier(),
+     FisherDiscriminant()],
     expected_failed_checks=lambda face: EXPECTED.get(type(face).__name__, {}),
 )
 def test_every_linear_face_keeps_the_contract_of_scikit_learn(estimator, check):
@@ -56,7 +60,8 @@ def test_every_linear_face_keeps_the_contract_of_scikit_learn(estimator, check):
 @pytest.mark.parametrize("c", [0.01, 1.0, 100.0])
 def test_logistic_coefficients_are_those_of_scikit_learn(c):
     ours = LogisticRegression(C=c).fit(UNITS, CANCER)
-    peer = linear_model.LogisticRegression(C=c, solver="newton-cholesky", **EXACT).fit(UNITS, CANCER)
+    peer = linear_model.LogisticRegression(C=c, solver="newton-cholesky", **EXACT).fit(UNITS,
+                                                                                       CANCER)
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-5)
     np.testing.assert_allclose(ours.predict_proba(UNITS), peer.predict_proba(UNITS), atol=1e-6)
 
@@ -71,7 +76,8 @@ def test_softmax_coefficients_are_those_of_scikit_learn_at_any_offset():
 
 def test_columns_in_any_units_are_climbed_to_the_top():
     ours = LogisticRegression(C=0.5).fit(RAW, CANCER)
-    peer = linear_model.LogisticRegression(C=0.5, solver="newton-cholesky", **EXACT).fit(RAW, CANCER)
+    peer = linear_model.LogisticRegression(C=0.5, solver="newton-cholesky", **EXACT).fit(RAW,
+                                                                                         CANCER)
     assert ours.converged_
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-8)
 
@@ -80,16 +86,20 @@ def test_row_and_class_weights_count_as_they_do_there():
     weights = np.random.default_rng(0).uniform(0, 2, len(CANCER))
     for mode in (None, "balanced", {0: 3.0, 1: 0.5}):
         ours = LogisticRegression(class_weight=mode).fit(UNITS, CANCER, weights)
-        peer = linear_model.LogisticRegression(class_weight=mode, **EXACT).fit(UNITS, CANCER, weights)
+        peer = linear_model.LogisticRegression(class_weight=mode, **EXACT).fit(UNITS, CANCER,
+                                                                               weights)
         np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-5)
 
 
 def test_squared_hinge_and_hinge_are_those_of_scikit_learn():
     ours = LinearSVM(C=0.1).fit(UNITS, CANCER)
     peer = svm.LinearSVC(C=0.1, tol=1e-12, max_iter=10**6, intercept_scaling=1e4).fit(UNITS, CANCER)
-    np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS), atol=1e-3)
-    ours, peer = LinearSVM(C=0.1, loss="hinge").fit(UNITS, CANCER), svm.SVC(C=0.1, kernel="linear", tol=1e-9).fit(UNITS, CANCER)
-    np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS), atol=1e-3)
+    np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS),
+                               atol=1e-3)
+    ours, peer = (LinearSVM(C=0.1, loss="hinge").fit(UNITS, CANCER),
+                  svm.SVC(C=0.1, kernel="linear", tol=1e-9).fit(UNITS, CANCER))
+    np.testing.assert_allclose(ours.decision_function(UNITS), peer.decision_function(UNITS),
+                               atol=1e-3)
     np.testing.assert_array_equal(ours.support_, np.sort(peer.support_))
 
 
@@ -104,16 +114,19 @@ def test_the_fit_of_a_linear_machine_decides_as_its_face_does(loss):
 
 def test_least_squares_of_classes_is_ridge_classification():
     for x, y in ((UNITS, CANCER), (X, Y)):
-        ours, peer = LeastSquaresClassifier(alpha=2.0).fit(x, y), linear_model.RidgeClassifier(alpha=2.0).fit(x, y)
+        ours, peer = (LeastSquaresClassifier(alpha=2.0).fit(x, y),
+                      linear_model.RidgeClassifier(alpha=2.0).fit(x, y))
         np.testing.assert_allclose(ours.coef_, np.atleast_2d(peer.coef_), atol=1e-8)
         np.testing.assert_array_equal(ours.predict(x), peer.predict(x))
 
 
 def test_fishers_directions_are_those_of_scikit_learn():
-    ours, peer = FisherDiscriminant().fit(X, Y), discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen").fit(X, Y)
+    ours, peer = (FisherDiscriminant().fit(X, Y),
+                  discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen").fit(X, Y))
     sign = np.sign((ours.scalings_ * peer.scalings_[:, :2]).sum(0))
     np.testing.assert_allclose(ours.scalings_ * sign, peer.scalings_[:, :2], atol=1e-8)
-    np.testing.assert_allclose(ours.explained_variance_ratio_, peer.explained_variance_ratio_, atol=1e-10)
+    np.testing.assert_allclose(ours.explained_variance_ratio_, peer.explained_variance_ratio_,
+                               atol=1e-10)
     np.testing.assert_array_equal(ours.predict(X), peer.predict(X))
     spread = ours.transform(X) - ours.transform(ours.means_)[Y]
     np.testing.assert_allclose(spread.T @ spread / len(X), np.eye(2), atol=1e-8)
@@ -122,13 +135,17 @@ def test_fishers_directions_are_those_of_scikit_learn():
 def test_another_penalty_compiles_nothing():
     LogisticRegression(C=1.0).fit(UNITS, CANCER)
     with compilations.counted() as found:
-        GridSearchCV(LogisticRegression(), {"C": [0.03, 0.3]}, cv=[(np.arange(569), np.arange(50))]).fit(UNITS, CANCER)
+        GridSearchCV(LogisticRegression(), {"C": [0.03, 0.3]},
+                     cv=[(np.arange(569), np.arange(50))]).fit(UNITS, CANCER)
     assert len(found) == 0
 
 
 def test_it_stands_in_pipelines_and_searches():
-    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression__C": [1e-6, 1.0]}, cv=3)
-    assert search.fit(RAW, np.array(["bad", "good"])[CANCER]).best_params_ == {"logisticregression__C": 1.0}
+    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()),
+                          {"logisticregression__C": [1e-6, 1.0]}, cv=3)
+    assert search.fit(RAW, np.array(["bad", "good"])[CANCER]).best_params_ == {
+        "logisticregression__C": 1.0
+    }
     assert set(search.predict(RAW[:20])) <= {"bad", "good"}
     assert clone(LogisticRegression(C=3.0)).C == 3.0
 
@@ -146,14 +163,16 @@ def test_logistic_regression_and_normal_classes_of_one_covariance_meet_as_rows_g
         x = rng.normal(size=(n, 2)) @ root.T + y[:, None] * np.array([1.0, -1.0])
         logistic = LogisticRegression(C=np.inf).fit(x, y)
         normal = FisherDiscriminant().fit(x, y)
-        away.append(max(np.abs(logistic.coef_ - normal.coef_).max(), np.abs(logistic.intercept_ - normal.intercept_).max()))
+        away.append(max(np.abs(logistic.coef_ - normal.coef_).max(),
+                        np.abs(logistic.intercept_ - normal.intercept_).max()))
         np.testing.assert_allclose(logistic.coef_[0], truth, atol=10 / np.sqrt(n))
     assert away[1] < 0.02 and away[1] < 0.4 * away[0]
 
 
 def test_averaging_over_a_posterior_softens_probabilities():
     face = LogisticRegression(engine=probml.Laplace()).fit(UNITS[:80, :5], CANCER[:80])
-    averaged, plug = face.predict_proba(UNITS[:, :5]), face.fit_.predict_proba(face.as_data(UNITS[:, :5]), "y", plug_in=True)
+    averaged, plug = (face.predict_proba(UNITS[:, :5]),
+                      face.fit_.predict_proba(face.as_data(UNITS[:, :5]), "y", plug_in=True))
     assert (np.abs(averaged - 0.5) <= np.abs(plug - 0.5) + 5e-3).mean() > 0.9
     assert np.abs(averaged - plug).max() > 0.01
 
@@ -164,7 +183,8 @@ def test_float32_agrees_with_float64():
     face = LogisticRegression().fit(RAW + 1e5, CANCER)
     with jax.enable_x64(False):
         single = LogisticRegression().fit(RAW + 1e5, CANCER)
-    np.testing.assert_allclose(single.predict_proba(RAW + 1e5), face.predict_proba(RAW + 1e5), atol=2e-3)
+    np.testing.assert_allclose(single.predict_proba(RAW + 1e5), face.predict_proba(RAW + 1e5),
+                               atol=2e-3)
 
 
 # Fits of R on real data
@@ -175,15 +195,20 @@ def reference(shared_data, name):
 
 
 def loglik(face, x, y):
-    return float(np.log(face.predict_proba(x)[np.arange(len(y)), np.searchsorted(face.classes_, y)]).sum())
+    return float(
+        np.log(face.predict_proba(x)[np.arange(len(y)), np.searchsorted(face.classes_, y)]).sum()
+    )
 
 
 def test_glm_of_south_african_hearts(shared_data):
     fit = reference(shared_data, "logistic_saheart")
     frame = pd.read_csv(shared_data / "classic/saheart.csv")
-    x = frame[["sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age"]].assign(famhist=(frame.famhist == "Present") * 1.0)
+    x = frame[["sbp", "tobacco", "ldl", "famhist", "obesity", "alcohol", "age"]].assign(
+        famhist=(frame.famhist == "Present") * 1.0
+    )
     ours = LogisticRegression(C=np.inf).fit(x, frame.chd)
-    np.testing.assert_allclose([*ours.intercept_, *ours.coef_[0]], list(fit["coefficients"].values()), atol=1e-7)
+    np.testing.assert_allclose([*ours.intercept_, *ours.coef_[0]],
+                               list(fit["coefficients"].values()), atol=1e-7)
     assert loglik(ours, x, frame.chd) == pytest.approx(fit["loglik"], abs=1e-8)
 
 
@@ -191,7 +216,8 @@ def test_glm_of_the_mixture_of_esl(shared_data):
     fit = reference(shared_data, "logistic_esl_mixture_train")
     frame = pd.read_csv(shared_data / "classic/esl_mixture_train.csv")
     ours = LogisticRegression(C=np.inf).fit(frame[["x1", "x2"]], frame.y)
-    np.testing.assert_allclose([*ours.intercept_, *ours.coef_[0]], list(fit["coefficients"].values()), atol=1e-7)
+    np.testing.assert_allclose([*ours.intercept_, *ours.coef_[0]],
+                               list(fit["coefficients"].values()), atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +225,8 @@ def test_glm_of_the_mixture_of_esl(shared_data):
     [
         ("softmax_iris", "iris", "Species", None),
         ("softmax_diabetes_reaven_miller", "diabetes_reaven_miller", "class", None),
-        ("softmax_penguins_missing", "penguins_missing", "species", ["bill_length_mm", "flipper_length_mm"]),
+        ("softmax_penguins_missing", "penguins_missing", "species",
+         ["bill_length_mm", "flipper_length_mm"]),
     ],
 )
 def test_multinom_of_r_is_reached(shared_data, name, path, label, columns):
@@ -207,34 +234,42 @@ def test_multinom_of_r_is_reached(shared_data, name, path, label, columns):
     frame = pd.read_csv(shared_data / f"classic/{path}.csv").dropna()
     x, y = frame[columns] if columns else frame.drop(columns=label), frame[label].to_numpy(str)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "MAP of model.*diverge", RuntimeWarning)  # iris: one class is separated
+        # iris: one class is separated
+        warnings.filterwarnings("ignore", "MAP of model.*diverge", RuntimeWarning)
         ours = LogisticRegression(C=np.inf).fit(x, y)
     assert loglik(ours, x, y) >= fit["loglik"] - 1e-5
     assert ours.score(x, y) == pytest.approx(fit["training_accuracy"], abs=1e-9)
-    if name == "softmax_penguins_missing":  # of the others some classes are separated, and their weights have no maximum
+    # of the others some classes are separated, and their weights have no maximum
+    if name == "softmax_penguins_missing":
         rows = np.column_stack([ours.intercept_, ours.coef_])
         first = list(ours.classes_).index(fit["reference_class"])
         others = [i for i in range(len(ours.classes_)) if i != first]
-        np.testing.assert_allclose((rows - rows[first])[others], fit["coefficients_rows_are_other_classes"], rtol=2e-2, atol=0.2)
+        np.testing.assert_allclose((rows - rows[first])[others],
+                                   fit["coefficients_rows_are_other_classes"], rtol=2e-2, atol=0.2)
 
 
 def test_error_rates_on_vowels_are_the_published_ones(shared_data):
     fit = reference(shared_data, "classify_esl_vowel")
-    train, test = (pd.read_csv(shared_data / f"classic/esl_vowel_{part}.csv") for part in ("train", "test"))
+    train, test = (pd.read_csv(shared_data / f"classic/esl_vowel_{part}.csv")
+                   for part in ("train", "test"))
     columns = [name for name in train if name.startswith("x.")]
     softmax = LogisticRegression(C=np.inf).fit(train[columns], train.y)
     assert loglik(softmax, train[columns], train.y) >= fit["softmax"]["loglik_train"] - 1e-4
-    faces = {"softmax": softmax, "lda": FisherDiscriminant(), "qda": GaussianDiscriminant(prior=False)}
+    faces = {"softmax": softmax, "lda": FisherDiscriminant(),
+             "qda": GaussianDiscriminant(prior=False)}
     for name, face in faces.items():
         face.fit(train[columns], train.y)
         for part, frame in (("train", train), ("test", test)):
-            assert 1 - face.score(frame[columns], frame.y) == pytest.approx(fit[name][f"{part}_error"], abs=1e-9), (name, part)
+            assert 1 - face.score(
+                frame[columns], frame.y
+            ) == pytest.approx(fit[name][f"{part}_error"], abs=1e-9), (name, part)
 
 
 # Bad input
 
 
-@pytest.mark.parametrize("face", [LogisticRegression(), LinearSVM(), LeastSquaresClassifier(), FisherDiscriminant()])
+@pytest.mark.parametrize("face", [LogisticRegression(), LinearSVM(), LeastSquaresClassifier(),
+                                  FisherDiscriminant()])
 def test_one_class_and_labels_that_are_floats_are_refused(face):
     with pytest.raises(ValueError, match="class"):
         clone(face).fit(UNITS, np.zeros(len(UNITS)))
@@ -272,21 +307,25 @@ def test_cells_that_are_missing_are_named_by_column_and_row():
     holes[7, 2] = np.nan
     with pytest.raises(probml.DataError, match="column 2.*row 7"):
         LogisticRegression().fit(holes, Y)
-    face = FisherDiscriminant().fit(holes, Y)  # says how X is distributed: the cell is integrated out
+    # says how X is distributed: the cell is integrated out
+    face = FisherDiscriminant().fit(holes, Y)
     assert face.score(X, Y) > 0.95
 
 
 def test_constant_and_collinear_columns_and_few_rows_do_no_harm():
     wide = np.column_stack([UNITS[:, :3], UNITS[:, 0], np.full(len(UNITS), 5.0)])
     face = LogisticRegression().fit(wide, CANCER)
-    assert face.converged_ and np.isfinite(face.coef_).all() and face.coef_[0, -1] == pytest.approx(0, abs=1e-8)
+    assert face.converged_ and np.isfinite(face.coef_).all() and face.coef_[0, -1] == pytest.approx(
+        0, abs=1e-8
+    )
     face = LogisticRegression().fit(UNITS[[0, 20]], CANCER[[0, 20]])  # one row of each
     assert face.predict(UNITS[[0, 20]]).tolist() == CANCER[[0, 20]].tolist()
 
 
 def test_a_users_own_functions_say_what_their_priors_penalise():
     told = logistic_regression(weight_scale=2.0).explain({"x": X[:, :2], "y": (Y > 0).astype(int)})
-    assert "C = 4" in next(record["equals"] for record in told.penalties if record["parameter"] == "beta")
+    assert "C = 4" in next(record["equals"] for record in told.penalties
+                           if record["parameter"] == "beta")
     fit = softmax_regression(states=3).fit({"x": X, "y": Y})
     assert fit.converged and (fit.predict({"x": X}, "y") == Y).mean() > 0.95
 
@@ -295,8 +334,10 @@ def test_three_classes_have_a_posterior_though_their_intercepts_are_flat():
     random = np.random.default_rng(0)
     y = np.arange(60) % 3
     x = random.normal(size=(60, 2)) + 2 * y[:, None] * np.array([1.0, -0.5])
-    mode, posterior = LogisticRegression().fit(x, y), LogisticRegression(engine=probml.Laplace()).fit(x, y)
+    mode, posterior = (LogisticRegression().fit(x, y),
+                       LogisticRegression(engine=probml.Laplace()).fit(x, y))
     np.testing.assert_allclose(posterior.coef_, mode.coef_, atol=1e-2)
     np.testing.assert_allclose(posterior.predict_proba(x), mode.predict_proba(x), atol=0.1)
-    with pytest.raises(probml.Refusal, match=r"LogisticRegression\(C=inf, engine=Laplace.*finite C"):
+    with pytest.raises(probml.Refusal,
+                       match=r"LogisticRegression\(C=inf, engine=Laplace.*finite C"):
         LogisticRegression(C=np.inf, engine=probml.Laplace()).fit(x, y)

@@ -1,4 +1,5 @@
-"""Linear regression: brute force, quadrature, NIST's certified digits, scales by evidence against scikit-learn, its face."""
+"""Linear regression: brute force, quadrature, NIST's certified digits, scales by evidence against
+scikit-learn, its face."""
 
 import functools
 import json
@@ -62,18 +63,23 @@ def design(x):
 
 def test_with_known_noise_the_evidence_is_a_normals():
     x, y = table()
-    fit = linear_regression(weight_scale=[1.0, 2.0, 3.0], bias_scale=5.0, noise=0.4).fit({"x": x, "y": y})
+    fit = linear_regression(weight_scale=[1.0, 2.0, 3.0], bias_scale=5.0,
+                            noise=0.4).fit({"x": x, "y": y})
     h = design(x)
-    whole = stats.multivariate_normal(np.zeros(30), h @ np.diag([1.0, 4.0, 9.0, 25.0]) @ h.T + 0.16 * np.eye(30))
+    whole = stats.multivariate_normal(np.zeros(30),
+                                      h @ np.diag([1.0, 4.0, 9.0, 25.0]) @ h.T + 0.16 * np.eye(30))
     close(fit.log_evidence, whole.logpdf(y))
     assert fit.engine == "Exact()"
 
 
 def test_with_unknown_noise_the_evidence_is_a_student_ts():
     x, y = table()
-    fit = linear_regression(weight_scale=2.0, bias_scale=5.0, shape=3.0, rate=2.0).fit({"x": x, "y": y})
+    fit = linear_regression(weight_scale=2.0, bias_scale=5.0, shape=3.0,
+                            rate=2.0).fit({"x": x, "y": y})
     h = design(x)
-    whole = stats.multivariate_t(np.zeros(30), 2 / 3 * (np.eye(30) + h @ np.diag([4.0, 4.0, 4.0, 25.0]) @ h.T), 6.0)
+    whole = stats.multivariate_t(
+        np.zeros(30), 2 / 3 * (np.eye(30) + h @ np.diag([4.0, 4.0, 4.0, 25.0]) @ h.T), 6.0
+    )
     close(fit.log_evidence, whole.logpdf(y))
 
 
@@ -89,11 +95,13 @@ def test_the_product_of_one_step_predictives_is_the_evidence():
 
 def test_the_evidence_is_the_integral_over_weight_and_noise():
     x, y = table()[0][:6, :1], table()[1][:6]
-    fit = linear_regression(weight_scale=2.0, bias_scale=0, shape=3.0, rate=2.0).fit({"x": x, "y": y})
+    fit = linear_regression(weight_scale=2.0, bias_scale=0, shape=3.0,
+                            rate=2.0).fit({"x": x, "y": y})
 
     log_variance, beta = np.linspace(-4, 8, 401), np.linspace(-40, 40, 4001)
     sd = np.exp(0.5 * log_variance)[:, None]
-    log = stats.norm.logpdf(beta, 0, 2 * sd) + stats.invgamma.logpdf(sd**2, 3.0, scale=2.0) + 2 * np.log(sd)
+    log = stats.norm.logpdf(beta, 0,
+                            2 * sd) + stats.invgamma.logpdf(sd**2, 3.0, scale=2.0) + 2 * np.log(sd)
     for row in range(6):
         log += stats.norm.logpdf(y[row], x[row] * beta, sd)
     whole = np.exp(log).sum() * (beta[1] - beta[0]) * (log_variance[1] - log_variance[0])
@@ -106,7 +114,8 @@ def test_outputs_with_noises_of_their_own_are_regressions_of_their_own():
     model, alone = linear_regression(outputs=2), linear_regression()
     fit, parts = model.fit({"x": x, "y": y}), [alone.fit({"x": x, "y": y[:, i]}) for i in range(2)]
     close(fit.log_evidence, sum(part.log_evidence for part in parts))
-    close(fit.log_prob({"x": x, "y": y}), sum(part.log_prob({"x": x, "y": y[:, i]}) for i, part in enumerate(parts)))
+    close(fit.log_prob({"x": x, "y": y}),
+          sum(part.log_prob({"x": x, "y": y[:, i]}) for i, part in enumerate(parts)))
     torn = np.where([[False, True]], nan, y)
     close(fit.log_prob({"x": x, "y": torn}), parts[0].log_prob({"x": x, "y": y[:, 0]}))
 
@@ -124,25 +133,30 @@ def two_views(x):
 def test_outputs_that_share_weights_are_predicted_together():
     x, y = table()[0], outputs()
     fit = two_views().fit({"x": x, "y": y}, probml.Exact())
-    h, both = np.concatenate([x[:, :2], np.column_stack([0 * x[:, 0], x[:, 0]])]), np.concatenate([y[:, 0], y[:, 1]])
+    h, both = (np.concatenate([x[:, :2], np.column_stack([0 * x[:, 0], x[:, 0]])]),
+               np.concatenate([y[:, 0], y[:, 1]]))
     precision = h.T @ h + np.eye(2) / 4
     mean, a = np.linalg.solve(precision, h.T @ both), 2 + 30
     b = 1 + 0.5 * (both @ both - mean @ precision @ mean)
     row = np.array([x[3, :2], [0.0, x[3, 0]]])
     spread = np.eye(2) + row @ np.linalg.solve(precision, row.T)
-    close(fit.log_prob({"x": x, "y": y})[3], stats.multivariate_t(row @ mean, b / a * spread, 2 * a).logpdf(y[3]))
+    close(fit.log_prob({"x": x, "y": y})[3],
+          stats.multivariate_t(row @ mean, b / a * spread, 2 * a).logpdf(y[3]))
 
 
 @probml.model
 def correlated(x):
     precision = sample("precision", dist.Wishart(5.0, rate_matrix=jnp.eye(2)))
-    beta = sample("beta", dist.MultivariateNormal(jnp.zeros(2), precision_matrix=precision / 4).expand([3]).to_event(1))
+    beta = sample("beta", dist.MultivariateNormal(
+        jnp.zeros(2), precision_matrix=precision / 4
+    ).expand([3]).to_event(1))
     with probml.rows():
         sample("y", dist.MultivariateNormal(x @ beta, precision_matrix=precision))
 
 
 def test_outputs_of_unknown_covariance_are_refused_by_name():
-    with pytest.raises(probml.Refusal, match=r"'beta'.*'precision', their covariance.*Normal\(\.\.\.\)\.to_event\(1\), or try EM"):
+    with pytest.raises(probml.Refusal, match=r"'beta'.*'precision', their "
+                       r"covariance.*Normal\(\.\.\.\)\.to_event\(1\), or try EM"):
         correlated().fit({"x": table()[0], "y": outputs()}, probml.Exact())
 
 
@@ -150,14 +164,18 @@ def test_outputs_of_unknown_covariance_are_refused_by_name():
 def test_outputs_of_unknown_covariance_have_the_ridge_weights_by_em():
     x, y = table()[0], outputs()
     fit = correlated().fit({"x": x, "y": y}, probml.EM(tolerance=1e-12))
-    np.testing.assert_allclose(fit.params["beta"], np.linalg.solve(x.T @ x + np.eye(3) / 4, x.T @ y), atol=1e-5)
+    np.testing.assert_allclose(fit.params["beta"],
+                               np.linalg.solve(x.T @ x + np.eye(3) / 4, x.T @ y), atol=1e-5)
 
 
 def test_a_polynomial_is_a_regression_on_powers_and_a_value():
     x, y = table()[0][:, :1], table()[1]
     fit = linear_regression(basis=polynomial(3)).fit({"x": x, "y": y})
-    close(fit.log_evidence, linear_regression().fit({"x": np.column_stack([x, x**2, x**3]), "y": y}).log_evidence)
-    assert pickle.loads(pickle.dumps(fit.model)) == linear_regression(basis=polynomial(3)) != linear_regression(basis=polynomial(2))
+    close(fit.log_evidence,
+          linear_regression().fit({"x": np.column_stack([x, x**2, x**3]), "y": y}).log_evidence)
+    assert pickle.loads(
+        pickle.dumps(fit.model)
+    ) == linear_regression(basis=polynomial(3)) != linear_regression(basis=polynomial(2))
     with pytest.raises(ValueError, match="degree=0.*at least 1"):
         polynomial(0)
 
@@ -193,7 +211,8 @@ def test_noise_that_varies_with_the_covariates_has_its_mode_found():
         prior += stats.norm.logpdf(gamma).sum() + stats.norm.logpdf(level, 0, 10)
         return -prior - stats.norm.logpdf(y, x @ beta + bias, np.exp(x @ gamma + level)).sum()
 
-    found = np.concatenate([fit.params["beta"], [fit.params["bias"]], fit.params["gamma"], [fit.params["level"]]])
+    found = np.concatenate([fit.params["beta"], [fit.params["bias"]], fit.params["gamma"],
+                            [fit.params["level"]]])
     best = minimize(loss, found + 0.01, method="BFGS", options={"gtol": 1e-7})
     np.testing.assert_allclose(found, best.x, atol=1e-4)
     assert fit.params["gamma"][0] > 0.4
@@ -212,18 +231,23 @@ def test_unknown_words_and_unseen_covariates_are_refused_by_name():
 def test_a_direction_that_nothing_holds_is_refused_by_name():
     x, y = table()
     flat = linear_regression(weight_scale=1e9, bias_scale=1e9, noise=0.4)
-    with pytest.raises(probml.Refusal, match=r"'beta'\[0\], 'beta'\[1\], 'beta'\[2\] undetermined.*collinear"):
+    with pytest.raises(probml.Refusal,
+                       match=r"'beta'\[0\], 'beta'\[1\], 'beta'\[2\] undetermined.*collinear"):
         flat.fit({"x": np.column_stack([x[:, :2], x[:, 0] + x[:, 1]]), "y": y}, probml.Exact())
-    with pytest.raises(probml.Refusal, match=r"'beta'\[2\], 'bias' undetermined.*constant beside an intercept"):
+    with pytest.raises(probml.Refusal,
+                       match=r"'beta'\[2\], 'bias' undetermined.*constant beside an intercept"):
         flat.fit({"x": np.column_stack([x[:, :2], np.ones(30)]), "y": y}, probml.Exact())
 
 
 @pytest.mark.slow
 def test_with_a_model_of_the_covariates_their_unseen_cells_are_integrated_out():
-    """y | x of a joint normal is a regression; a row without x₂ is predicted by the regression on x₁ that the joint implies."""
+    """y | x of a joint normal is a regression; a row without x₂ is predicted by the regression on
+    x₁ that the joint implies."""
     x, y = table()
     joint = np.column_stack([x[:, :2], y])
-    fit = gaussian_mixture(k=1, d=3).fit({"x": np.where(np.arange(90).reshape(30, 3) % 11 == 0, nan, joint)}, probml.EM(prior=False))
+    fit = gaussian_mixture(k=1, d=3).fit(
+        {"x": np.where(np.arange(90).reshape(30, 3) % 11 == 0, nan, joint)}, probml.EM(prior=False)
+    )
     mean, covariance = fit.params["mean"][0], np.linalg.inv(fit.params["precision"][0])
     slope = covariance[2, 0] / covariance[0, 0]
     close(fit.impute({"x": [[1.0, nan, nan]]})["x"][0, 2], mean[2] + slope * (1.0 - mean[0]), 1e-8)
@@ -254,7 +278,9 @@ def certified(shared_data, name):
 def digits(got, expected):
     """The fewest certified digits that agree."""
     expected = np.asarray(expected)
-    return -np.log10(np.max(np.abs(got - expected) / np.where(expected == 0, 1, np.abs(expected))) + 1e-16)
+    return -np.log10(
+        np.max(np.abs(got - expected) / np.where(expected == 0, 1, np.abs(expected))) + 1e-16
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -276,7 +302,8 @@ def test_exact_has_nists_digits_by_refinement(shared_data, name):
     x, y, reference = certified(shared_data, name)
     weights, errors = SETS[name]
     noise = reference["residual_sd"] or 1.0
-    model = linear_regression(weight_scale=1e12 * noise / np.abs(x).max(0), bias_scale=0, noise=noise)
+    model = linear_regression(weight_scale=1e12 * noise / np.abs(x).max(0), bias_scale=0,
+                              noise=noise)
     fit = model.fit({"x": x, "y": y}, probml.Exact())
     assert digits(fit.params["beta"], reference["coefficients"]) > weights
     if errors:
@@ -286,7 +313,8 @@ def test_exact_has_nists_digits_by_refinement(shared_data, name):
 
 @pytest.mark.parametrize("name", ["longley", "swiss", "prostate"])
 def test_a_flat_prior_is_least_squares_with_its_standard_errors(shared_data, name):
-    """R's lm: noise and all; the noise by evidence is then the residual sum of squares over n − d − 1."""
+    """R's lm: noise and all; the noise by evidence is then the residual sum of squares over n − d −
+    1."""
     reference = json.loads((shared_data / "fits" / f"lm_{name}.json").read_text())
     data = pd.read_csv(shared_data / "classic" / f"{name}.csv")
     if name == "prostate":
@@ -299,7 +327,8 @@ def test_a_flat_prior_is_least_squares_with_its_standard_errors(shared_data, nam
     np.testing.assert_allclose(face.coef_, expected, rtol=1e-8)
     np.testing.assert_allclose(face.intercept_, reference["coefficients"]["(Intercept)"], rtol=1e-8)
     np.testing.assert_allclose(face.alpha_**-0.5, reference["residual_sd"], rtol=1e-6)
-    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)), [reference["std_errors"][column] for column in x], rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(face.sigma_)),
+                               [reference["std_errors"][column] for column in x], rtol=1e-6)
     for penalised in reference.get("ridge", []):
         scale = penalised["lambda"] ** -0.5
         # ESL's ridge penalises columns about their means in the training rows
@@ -318,7 +347,8 @@ def brute(x, y, ratio, variance, centred):
     one = np.ones(len(y))
     inside = one @ np.linalg.solve(covariance, one)
     centre = one @ np.linalg.solve(covariance, y) / inside
-    return stats.multivariate_normal(centre * one, covariance).logpdf(y) + 0.5 * np.log(2 * np.pi / inside)
+    return stats.multivariate_normal(centre * one,
+                                     covariance).logpdf(y) + 0.5 * np.log(2 * np.pi / inside)
 
 
 @pytest.mark.parametrize("centred", [True, False])
@@ -333,7 +363,8 @@ def test_the_evidence_from_moments_is_that_of_the_rows(centred):
     close(scales.effective, [shares[0], shares[1:].sum()])
 
 
-@pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0], [1], [2]], [[0, 1], [2]]], ids=["one", "each", "some"])
+@pytest.mark.parametrize("groups", [[[0, 1, 2]], [[0], [1], [2]], [[0, 1], [2]]],
+                         ids=["one", "each", "some"])
 @pytest.mark.parametrize("variance", [None, 0.5])
 def test_the_chosen_scales_have_the_highest_evidence(groups, variance):
     x, y = table()
@@ -344,7 +375,8 @@ def test_the_chosen_scales_have_the_highest_evidence(groups, variance):
     def loss(logs):
         return -evidence.evaluate(given, np.exp(logs)[of], groups, variance=variance).log_evidence
 
-    best = minimize(loss, np.zeros(len(groups)), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000})
+    best = minimize(loss, np.zeros(len(groups)), method="Nelder-Mead",
+                    options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000})
     close(found.log_evidence, -best.fun, 1e-9)
     np.testing.assert_allclose(np.log(found.ratio), best.x[of], atol=1e-4)
 
@@ -360,12 +392,14 @@ def test_a_column_that_does_not_help_is_left_out():
 def test_one_scale_is_mackays_and_scikit_learns():
     x, y = table()
     tiny = dict.fromkeys(("alpha_1", "alpha_2", "lambda_1", "lambda_2"), 1e-14)
-    peer = BayesianRidge(fit_intercept=False, tol=1e-12, max_iter=10000, compute_score=True, **tiny).fit(x, y)
+    peer = BayesianRidge(fit_intercept=False, tol=1e-12, max_iter=10000, compute_score=True,
+                         **tiny).fit(x, y)
     ours = BayesianLinearRegression(fit_intercept=False).fit(x, y)
     close([ours.alpha_, ours.lambda_], [peer.alpha_, peer.lambda_], 1e-6)
     close(ours.coef_, peer.coef_, 1e-7)
     close(ours.sigma_, peer.sigma_, 1e-6)
-    for got, expected in zip(ours.predict(x, return_std=True), peer.predict(x, return_std=True), strict=True):
+    for got, expected in zip(ours.predict(x, return_std=True), peer.predict(x, return_std=True),
+                             strict=True):
         close(got, expected, 1e-6)
 
 
@@ -373,7 +407,8 @@ def test_the_evidence_of_diabetes_is_not_below_scikit_learns(shared_data):
     reference = json.loads((shared_data / "fits" / "bayesridge_diabetes.json").read_text())
     x, y = load_diabetes(return_X_y=True)
     x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
-    face, peer = BayesianLinearRegression(fit_intercept=False).fit(x, y), reference["bayesian_ridge"]
+    face, peer = (BayesianLinearRegression(fit_intercept=False).fit(x, y),
+                  reference["bayesian_ridge"])
     assert face.log_evidence_ >= peer["score_last"] - 1e-6
     np.testing.assert_allclose([face.alpha_, face.lambda_], [peer["alpha"], peer["lam"]], rtol=1e-4)
     np.testing.assert_allclose(face.coef_, peer["coef"], atol=1e-4)
@@ -381,7 +416,8 @@ def test_the_evidence_of_diabetes_is_not_below_scikit_learns(shared_data):
     given = evidence.problem(face.moments_, 0, 10, centred=False)
     for fixed in reference["log_evidence_fixed"]:
         noise = fixed["noise_precision"]
-        found = evidence.evaluate(given, np.full(10, noise / fixed["weight_precision"]), [np.arange(10)], variance=1 / noise)
+        found = evidence.evaluate(given, np.full(10, noise / fixed["weight_precision"]),
+                                  [np.arange(10)], variance=1 / noise)
         np.testing.assert_allclose(found.log_evidence, fixed["log_evidence"], rtol=1e-9)
 
 
@@ -389,10 +425,12 @@ def test_a_scale_for_each_weight_has_no_lower_evidence_than_scikit_learns():
     x, y = load_diabetes(return_X_y=True)
     x, y = (x - x.mean(0)) / x.std(0), y - y.mean()
     tiny = dict.fromkeys(("alpha_1", "alpha_2", "lambda_1", "lambda_2"), 1e-12)
-    peer = ARDRegression(fit_intercept=False, tol=1e-10, max_iter=5000, threshold_lambda=1e12, **tiny).fit(x, y)
+    peer = ARDRegression(fit_intercept=False, tol=1e-10, max_iter=5000, threshold_lambda=1e12,
+                         **tiny).fit(x, y)
     ours = BayesianLinearRegression("each", fit_intercept=False).fit(x, y)
     given = evidence.problem(ours.moments_, 0, 10, centred=False)
-    theirs = evidence.evaluate(given, peer.alpha_ / peer.lambda_, [np.arange(10)], variance=1 / peer.alpha_)
+    theirs = evidence.evaluate(given, peer.alpha_ / peer.lambda_, [np.arange(10)],
+                               variance=1 / peer.alpha_)
     assert ours.log_evidence_ >= theirs.log_evidence
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-2)
 
@@ -402,13 +440,15 @@ def test_a_scale_for_each_weight_has_no_lower_evidence_than_scikit_learns():
 
 def test_parts_and_few_rows_have_the_moments_of_all(monkeypatch):
     rng = np.random.default_rng(5)
-    rows, weights = 1e6 + rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)), rng.integers(0, 3, 500).astype(float)
+    rows, weights = (1e6 + rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)),
+                     rng.integers(0, 3, 500).astype(float))
     whole = evidence.moments(np.repeat(rows, weights.astype(int), axis=0))
     monkeypatch.setattr(evidence, "CELLS", 100)  # many pieces
     few, counts = evidence.few_rows(whole)
     for found in (
         evidence.moments(rows, None, weights),
-        evidence.together(evidence.moments(rows[:200], None, weights[:200]), evidence.moments(rows[200:], None, weights[200:])),
+        evidence.together(evidence.moments(rows[:200], None, weights[:200]),
+                          evidence.moments(rows[200:], None, weights[200:])),
         evidence.moments(few, None, counts),
     ):
         close(found.rows, whole.rows, 1e-12)
@@ -443,7 +483,8 @@ def test_several_outputs_are_faces_of_their_own():
         close(face.coef_[i], one.coef_)
         close(mean[:, i], one.predict(x))
         close(std[:, i], one.predict(x, return_std=True)[1])
-        close([face.alpha_[i], face.lambda_[i], face.intercept_[i]], [one.alpha_, one.lambda_, one.intercept_])
+        close([face.alpha_[i], face.lambda_[i], face.intercept_[i]],
+              [one.alpha_, one.lambda_, one.intercept_])
     close(face.fit_.log_prob(face.as_data(x, y)), stats.norm(mean, std).logpdf(y).sum(1))
 
 
@@ -451,7 +492,8 @@ def test_units_and_offsets_do_not_matter_where_every_weight_has_its_scale():
     x, y = table()
     one = BayesianLinearRegression("each").fit(x, y)
     other = BayesianLinearRegression("each").fit(1e6 + x * [1e-3, 1.0, 1e4], 1e6 + 10 * y)
-    np.testing.assert_allclose(other.predict(1e6 + x * [1e-3, 1.0, 1e4]), 1e6 + 10 * one.predict(x), rtol=1e-10)
+    np.testing.assert_allclose(other.predict(1e6 + x * [1e-3, 1.0, 1e4]), 1e6 + 10 * one.predict(x),
+                               rtol=1e-10)
 
 
 def test_collinear_and_constant_columns_and_few_rows_have_a_posterior():
@@ -460,7 +502,9 @@ def test_collinear_and_constant_columns_and_few_rows_have_a_posterior():
     face = BayesianLinearRegression().fit(wide, y)
     assert np.isfinite(face.coef_).all() and abs(face.coef_[4]) < 1e-12
     short = BayesianLinearRegression().fit(np.random.default_rng(2).normal(size=(5, 12)), y[:5])
-    assert np.isfinite(short.coef_).all() and np.isfinite(short.predict(np.zeros((1, 12)), return_std=True)[1]).all()
+    assert np.isfinite(short.coef_).all() and np.isfinite(
+        short.predict(np.zeros((1, 12)), return_std=True)[1]
+    ).all()
     exact = BayesianLinearRegression().fit(x, x @ [1.0, 2.0, 3.0])  # no noise at all
     np.testing.assert_allclose(exact.coef_, [1, 2, 3], rtol=1e-9)
 
@@ -472,10 +516,12 @@ def test_float32_agrees_with_float64_at_a_large_offset():
         "import numpy as np, jax\n"
         "from probml.models import BayesianLinearRegression\n"
         "assert not jax.config.jax_enable_x64\n"
-        "rng = np.random.default_rng(0); x = 1e6 + rng.normal(size=(30, 3)); y = x @ [1.0, -2.0, 0.5] + 0.4 * rng.normal(size=30)\n"
+        "rng = np.random.default_rng(0); x = 1e6 + rng.normal(size=(30, 3)); y = x @ [1.0, -2.0, "
+        "0.5] + 0.4 * rng.normal(size=30)\n"
         "face = BayesianLinearRegression().fit(x, y)\n"
         "assert 0.3 < face.alpha_ ** -0.5 < 0.5\n"
-        "found = face.fit_.params['beta'], face.coef_, np.asarray(face.fit_.posterior('beta').covariance_matrix), face.sigma_\n"
+        "found = face.fit_.params['beta'], face.coef_, "
+        "np.asarray(face.fit_.posterior('beta').covariance_matrix), face.sigma_\n"
         "np.testing.assert_allclose(found[0], found[1], rtol=1e-3)\n"
         "np.testing.assert_allclose(found[2], found[3], rtol=1e-3, atol=1e-3 * found[3].max())\n"
         "print('agrees')"
@@ -487,11 +533,13 @@ def test_float32_agrees_with_float64_at_a_large_offset():
 @pytest.mark.parametrize(
     ("face", "change", "words"),
     [
-        (BayesianLinearRegression("both"), {}, "weight_scale='both'.*'shared', 'each' or numbers above 0"),
+        (BayesianLinearRegression("both"), {},
+         "weight_scale='both'.*'shared', 'each' or numbers above 0"),
         (BayesianLinearRegression(-1.0), {}, "weight_scale=-1.0.*above 0"),
         (BayesianLinearRegression([1.0, 2.0]), {}, "weight_scale.*one number or 3, got 2"),
         (BayesianLinearRegression(noise=0.0), {}, "noise=0.0.*above 0"),
-        (BayesianLinearRegression(), {"x": [4, 1, nan]}, "NaN: column 1 is missing in row 4.*gaussian_mixture"),
+        (BayesianLinearRegression(), {"x": [4, 1, nan]},
+         "NaN: column 1 is missing in row 4.*gaussian_mixture"),
         (BayesianLinearRegression(), {"x": [4, 1, np.inf]}, "inf"),
         (BayesianLinearRegression(), {"y": [3, nan]}, "y contains NaN"),
         (BayesianLinearRegression(), {"rows": 1}, "n_samples=1.*noise"),
@@ -518,6 +566,7 @@ def test_weight_scales_may_be_an_array():
     random = np.random.default_rng(0)
     x = random.normal(size=(30, 3))
     y = x @ [1.0, 2.0, 3.0] + 0.1 * random.normal(size=30)
-    listed, array = (BayesianLinearRegression(weight_scale=scale).fit(x, y) for scale in ([1.0, 2.0, 1e-6], np.array([1.0, 2.0, 1e-6])))
+    listed, array = (BayesianLinearRegression(weight_scale=scale).fit(x, y)
+                     for scale in ([1.0, 2.0, 1e-6], np.array([1.0, 2.0, 1e-6])))
     np.testing.assert_array_equal(array.coef_, listed.coef_)
     assert abs(array.coef_[2]) < 1e-3 and array.lambda_.shape == (3,)

@@ -1,4 +1,5 @@
-"""MAP: the log posterior climbed by L-BFGS or an optax optimiser, in each parameter's own coordinate."""
+"""MAP: the log posterior climbed by L-BFGS or an optax optimiser, in each parameter's own
+coordinate."""
 
 import functools
 
@@ -16,7 +17,8 @@ from cases import fitted, mixture, nan
 
 
 def close(got, expected, tolerance=1e-6):
-    """L-BFGS stops where the objective has no digits left: half of sixteen, less a condition number."""
+    """L-BFGS stops where the objective has no digits left: half of sixteen, less a condition
+    number."""
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -27,9 +29,11 @@ def test_map_has_no_jacobian_of_a_transform():
     x = np.array([0.5, -1.0, 2.0, 0.3])
     total = ((x - 1.0) ** 2).sum()
     fit = noise("variance").fit({"x": x}, probml.MAP())
-    close(fit.params["variance"], (1.5 + total / 2) / (2.0 + 1.0 + 2.0))  # mode in the variance: (b + S/2) / (a + 1 + n/2)
+    # mode in the variance: (b + S/2) / (a + 1 + n/2)
+    close(fit.params["variance"], (1.5 + total / 2) / (2.0 + 1.0 + 2.0))
     fit = noise("precision").fit({"x": x}, probml.MAP())
-    close(fit.params["precision"], (2.0 - 1.0 + 2.0) / (1.5 + total / 2))  # mode in the precision, not one over the former
+    # mode in the precision, not one over the former
+    close(fit.params["precision"], (2.0 - 1.0 + 2.0) / (1.5 + total / 2))
 
 
 @probml.model
@@ -45,14 +49,17 @@ def noise(scale_is: str):
 def test_a_concentration_below_one_is_maximised_in_the_softmax_or_logit_coordinate():
     fit = cases.dice(a=(0.5, 0.5, 0.25)).fit({"face": [0, 0, 0, 1]}, probml.MAP())
     close(fit.params["theta"], np.array([3.5, 1.5, 0.25]) / 5.25, 1e-5)
-    close(cases.coin(a=0.5, b=0.5).fit({"toss": [1, 1, 1]}, probml.MAP()).params["heads"], 3.5 / 4.0, 1e-5)
+    close(cases.coin(a=0.5, b=0.5).fit({"toss": [1, 1, 1]}, probml.MAP()).params["heads"],
+          3.5 / 4.0, 1e-5)
 
 
 def test_em_and_map_agree_where_a_count_is_zero():
     model, data = cases.dice(a=(2.0, 3.0, 4.0)), {"face": [0, 0, 1, 0]}
-    close(model.fit(data, probml.MAP()).params["theta"], model.fit(data, probml.EM()).params["theta"], 1e-5)
+    close(model.fit(data, probml.MAP()).params["theta"],
+          model.fit(data, probml.EM()).params["theta"], 1e-5)
     ml = fitted(model, data, probml.MAP(prior=False))
-    np.testing.assert_allclose(ml.params["theta"], [0.75, 0.25, 0.0], atol=1e-4)  # the maximum lies at infinity of the softmax
+    # the maximum lies at infinity of the softmax
+    np.testing.assert_allclose(ml.params["theta"], [0.75, 0.25, 0.0], atol=1e-4)
 
 
 # The objective
@@ -73,7 +80,8 @@ def test_missing_cells_and_a_discrete_site_outside_rows_are_summed_out():
     mass = np.array([0.7, 0.3]) * p**4 * (1 - p) ** 2
     q = mass / mass.sum()
     close(p, (2 + 4 * q) / (3 + 6 * q), 1e-5)
-    close(fit.history[-1], np.log(mass.sum()) + np.asarray(dist.Beta(3.0, 2.0).log_prob(p)).sum(), 1e-9)
+    close(fit.history[-1], np.log(mass.sum()) + np.asarray(dist.Beta(3.0, 2.0).log_prob(p)).sum(),
+          1e-9)
 
 
 @probml.model
@@ -127,15 +135,18 @@ def test_map_of_logistic_regression_equals_scipy():
     fit = logistic(d=2).fit(votes())
     assert "MAP" in fit.engine and fit.converged
     close(fit.params["beta"], penalised(), 1e-5)
-    close(fit.predict_proba({"x": votes()["x"]}, "y")[:, 1], special.expit(votes()["x"] @ penalised()), 1e-5)
+    close(fit.predict_proba({"x": votes()["x"]}, "y")[:, 1],
+          special.expit(votes()["x"] @ penalised()), 1e-5)
     assert (np.diff(fit.history) >= -1e-9).all()
 
 
 @pytest.mark.filterwarnings("ignore:Desired error not necessarily achieved")
 def test_mini_batches_of_an_optax_optimiser_find_the_same():
-    engine = probml.MAP(optimizer=optax.adam(optax.exponential_decay(0.1, 300, 0.5)), steps=2000, batch_rows=50)
+    engine = probml.MAP(optimizer=optax.adam(optax.exponential_decay(0.1, 300, 0.5)), steps=2000,
+                        batch_rows=50)
     fit = fitted(logistic(d=2), votes(), engine, seed=1)
-    np.testing.assert_allclose(fit.params["beta"], penalised(), atol=0.05)  # the noise of batches, a small fraction of the posterior sd 0.2
+    # the noise of batches, a small fraction of the posterior sd 0.2
+    np.testing.assert_allclose(fit.params["beta"], penalised(), atol=0.05)
     again = fitted(logistic(d=2), votes(), engine, seed=1)
     np.testing.assert_array_equal(fit.params["beta"], again.params["beta"])
 
@@ -160,7 +171,8 @@ def test_map_of_a_poisson_regression_equals_scipy():
     n = rng.poisson(np.exp(0.5 + 0.8 * x))
     fit = counts().fit({"x": x, "n": n})
     loss = lambda b: b @ b / 8 - stats.poisson(np.exp(b[0] + b[1] * x)).logpmf(n).sum()  # noqa: E731
-    found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000}).x
+    found = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead",
+                              options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 5000}).x
     close([fit.params["b"], fit.params["slope"]], found, 1e-5)
 
 
@@ -183,7 +195,8 @@ def flat_logistic(x):
 
 
 def score(data, params):
-    """The gradient of the log likelihood in standard errors of each coefficient: units do not matter."""
+    """The gradient of the log likelihood in standard errors of each coefficient: units do not
+    matter."""
     design = np.column_stack([data["x"] - data["x"].mean(0), np.ones(len(data["y"]))])
     p = special.expit(data["x"] @ params["beta"] + params["bias"])
     information = (design * (p * (1 - p))[:, None]).T @ design
@@ -211,7 +224,8 @@ def test_weights_count_in_the_sample_of_many_rows_as_they_do_in_all():
     data = big()
     weights = np.where(np.arange(len(data["y"])) % 2, 3.0, 0.0)
     half = {name: value[1::2] for name, value in data.items()}
-    ours, theirs = flat_logistic().fit(data, probml.MAP(), weights=weights), flat_logistic().fit(half, probml.MAP())
+    ours, theirs = (flat_logistic().fit(data, probml.MAP(), weights=weights),
+                    flat_logistic().fit(half, probml.MAP()))
     np.testing.assert_allclose(ours.params["beta"], theirs.params["beta"], rtol=1e-5, atol=1e-8)
 
 
@@ -222,19 +236,23 @@ def test_held_out_rows_stop_the_training_and_their_best_point_is_kept(tmp_path):
     rng = np.random.default_rng(6)
     x = rng.normal(size=(60, 40))
     data = {"x": x, "y": (x[:, 0] + rng.normal(size=60) > 0).astype(int)}
-    engine = probml.MAP(optimizer=optax.adam(0.05), steps=20_000, batch_rows=10, prior=False, held_out=0.3, patience=3)
+    engine = probml.MAP(optimizer=optax.adam(0.05), steps=20_000, batch_rows=10, prior=False,
+                        held_out=0.3, patience=3)
     fit = flat_logistic().fit(data, engine, seed=2)
     assert fit.converged and "early" in fit.status and fit.iterations < 20_000
     assert len(fit.held_out) == len(fit.history)
-    assert len(fit.history) == int(np.argmax(fit.held_out)) + 1 + engine.patience and fit.history[-1] > fit.history[0]
+    assert (len(fit.history) == int(np.argmax(fit.held_out)) + 1 + engine.patience
+            and fit.history[-1] > fit.history[0])
     fit.save(tmp_path / "fit")
-    np.testing.assert_array_equal(probml.load(tmp_path / "fit", flat_logistic()).held_out, fit.held_out)
+    np.testing.assert_array_equal(probml.load(tmp_path / "fit", flat_logistic()).held_out,
+                                  fit.held_out)
 
 
 def test_the_rows_held_out_are_not_learnt_from():
     x = np.concatenate([np.full(50, 1.0), np.full(50, -1.0)])[:, None]
     engine = probml.MAP(optimizer=optax.sgd(0.0), steps=1, held_out=0.5)
-    fit = fitted(logistic(d=1), {"x": x, "y": np.repeat([1, 0], 50)}, engine, start={"beta": np.zeros(1)})
+    fit = fitted(logistic(d=1), {"x": x, "y": np.repeat([1, 0], 50)}, engine,
+                 start={"beta": np.zeros(1)})
     np.testing.assert_allclose(fit.held_out, np.log(0.5))  # at weights of 0
     np.testing.assert_allclose(fit.history, 50 * np.log(0.5) - 0.5 * np.log(2 * np.pi))
 
@@ -243,13 +261,15 @@ def test_an_epoch_passes_every_row_once():
     rows = np.arange(12)
     x = np.eye(12)[rows]
     engine = probml.MAP(optimizer=optax.sgd(1.0), steps=4, batch_rows=3, prior=False)
-    fit = fitted(logistic(d=12), {"x": x, "y": np.ones(12, int)}, engine, start={"beta": np.zeros(12)})
+    fit = fitted(logistic(d=12), {"x": x, "y": np.ones(12, int)}, engine,
+                 start={"beta": np.zeros(12)})
     np.testing.assert_allclose(fit.params["beta"], 2.0, rtol=1e-6)  # one step of (n/batch) · ½ each
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"held_out": 0.1}, {"held_out": 1.0, "optimizer": optax.sgd(1.0)}, {"patience": 2, "optimizer": optax.sgd(1.0)}, {"batch_rows": 5}],
+    [{"held_out": 0.1}, {"held_out": 1.0, "optimizer": optax.sgd(1.0)},
+     {"patience": 2, "optimizer": optax.sgd(1.0)}, {"batch_rows": 5}],
 )
 def test_settings_of_training_that_make_no_sense_are_refused(settings):
     with pytest.raises(probml.ModelError, match=next(iter(settings))):
@@ -266,7 +286,8 @@ def network(x, hidden=6):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [probml.MAP(), probml.MAP(optimizer=optax.adam(0.05), steps=400)])
+@pytest.mark.parametrize("engine",
+                         [probml.MAP(), probml.MAP(optimizer=optax.adam(0.05), steps=400)])
 def test_hidden_units_that_are_alike_are_told_apart(engine):
     x = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 10)
     data = {"x": x, "y": (x[:, 0] != x[:, 1]).astype(int)}

@@ -1,4 +1,5 @@
-"""Statistics of parts of the data add up to those of the whole, whatever their order, centre, weights and unseen cells."""
+"""Statistics of parts of the data add up to those of the whole, whatever their order, centre,
+weights and unseen cells."""
 
 import warnings
 
@@ -32,7 +33,8 @@ CASES = {
     "full": (gaussian_mixture(3, 3), {"x": X, "z": LABELS}),
     "tied": (gaussian_mixture(3, 3, "tied"), {"x": X, "z": LABELS}),
     "diagonal with unseen cells": (gaussian_mixture(3, 3, "diagonal"), {"x": HOLES, "z": LABELS}),
-    "columns of several kinds": (BAYES, {"x": HOLES, "colour": COLOURS, "n": RANDOM.poisson(LABELS + 1.0), "class": LABELS}),
+    "columns of several kinds": (BAYES, {"x": HOLES, "colour": COLOURS,
+                                         "n": RANDOM.poisson(LABELS + 1.0), "class": LABELS}),
 }
 
 
@@ -40,11 +42,13 @@ PAIRS = [(case, engine) for case in CASES for engine in (probml.Exact(), probml.
 PAIRS.append(("diagonal with unseen cells", probml.MAP()))
 
 
-@pytest.mark.parametrize("case, engine", PAIRS, ids=lambda value: value if isinstance(value, str) else type(value).__name__)
+@pytest.mark.parametrize("case, engine", PAIRS, ids=lambda value: value if isinstance(value, str)
+                         else type(value).__name__)
 def test_parts_and_further_rows_equal_one_batch(case, engine):
     model, data = CASES[case]
     whole = model.fit(data, engine)
-    parts = [model.fit({name: value[rows] for name, value in data.items()}, engine) for rows in PARTS]
+    parts = [model.fit({name: value[rows] for name, value in data.items()}, engine)
+             for rows in PARTS]
     merged = parts[3]
     for part in parts[:3]:
         merged = merged.merge(part)
@@ -63,13 +67,16 @@ def test_a_part_of_rows_all_alike_is_added_without_being_fitted_alone():
     model, data = CASES["full"]
     with pytest.raises(probml.Refusal, match="collapsed"):
         model.fit({"x": X[:1], "z": LABELS[:1]}, probml.EM(prior=False))
-    fit = model.fit({"x": X[1:], "z": LABELS[1:]}, probml.EM(prior=False)).update({"x": X[:1], "z": LABELS[:1]})
+    fit = model.fit({"x": X[1:], "z": LABELS[1:]},
+                    probml.EM(prior=False)).update({"x": X[:1], "z": LABELS[:1]})
     equal(fit, model.fit(data, probml.EM(prior=False)))
 
 
 def test_weights_and_columns_missing_from_a_part_add_up():
     weights = RANDOM.random(200) * 3
-    whole = gaussian_mixture(3, 3, "diagonal").fit({"x": np.where(np.arange(200)[:, None] < 50, np.nan, X), "z": LABELS}, weights=weights)
+    whole = gaussian_mixture(3, 3, "diagonal").fit(
+        {"x": np.where(np.arange(200)[:, None] < 50, np.nan, X), "z": LABELS}, weights=weights
+    )
     first = gaussian_mixture(3, 3, "diagonal").fit({"z": LABELS[:50]}, weights=weights[:50])
     equal(first.update({"x": X[50:], "z": LABELS[50:]}, weights=weights[50:]), whole)
 
@@ -103,7 +110,8 @@ def test_statistics_without_closed_form_add_up_too():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = shape_and_rate().fit(data, probml.MAP())
-        half = shape_and_rate().fit({name: value[:150] for name, value in data.items()}, probml.MAP())
+        half = shape_and_rate().fit({name: value[:150] for name, value in data.items()},
+                                    probml.MAP())
         both = half.update({name: value[150:] for name, value in data.items()})
     np.testing.assert_allclose(both.history[-1], whole.history[-1], rtol=1e-8)
 

@@ -1,4 +1,5 @@
-"""Tables and regressions are learnt as counts, sums of squares and enumeration say: complete, in part, or not seen at all."""
+"""Tables and regressions are learnt as counts, sums of squares and enumeration say: complete, in
+part, or not seen at all."""
 
 import itertools
 
@@ -35,7 +36,8 @@ def shares(table):
 def holed(codes, labels, share, seed):
     """Labels, of which a share is unseen."""
     rng = np.random.default_rng([seed, 3])
-    return {node: np.where(rng.random(len(c)) < share, None, np.array(labels[node], object)[c]) for node, c in codes.items()}
+    return {node: np.where(rng.random(len(c)) < share, None, np.array(labels[node], object)[c])
+            for node, c in codes.items()}
 
 
 # Complete data
@@ -43,7 +45,8 @@ def holed(codes, labels, share, seed):
 
 @pytest.mark.parametrize("strength", [pytest.param(7.5, marks=pytest.mark.slow), None])
 def test_complete_data_give_the_dirichlet_means_and_the_bdeu_score(strength):
-    truth = Net({"a": 2, "b": 3, "c": 4, "d": 2}, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], seed=1, zeros=0.4)
+    truth = Net({"a": 2, "b": 3, "c": 4, "d": 2}, [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")],
+                seed=1, zeros=0.4)
     codes = truth.sample(40, seed=2)  # some configurations never occur
     model = bayesian_network(truth.dag, states=truth.labels, strength=strength)
     fit = model.fit({node: np.array(truth.labels[node])[c] for node, c in codes.items()})
@@ -52,14 +55,18 @@ def test_complete_data_give_the_dirichlet_means_and_the_bdeu_score(strength):
     for node, parents in truth.parents.items():
         n = counts(codes, truth.sizes, (*parents, node))
         a = 1.0 if strength is None else strength / n.size
-        np.testing.assert_allclose(fit.table(node).to_numpy(), shares(n + a).reshape(-1, n.shape[-1]), atol=1e-12)
+        np.testing.assert_allclose(fit.table(node).to_numpy(),
+                                   shares(n + a).reshape(-1, n.shape[-1]), atol=1e-12)
         np.testing.assert_allclose(fit.params[f"{node}.table"], shares(n + a), atol=1e-12)
-        score += (gammaln(a + n) - gammaln(a)).sum() + (gammaln(a * n.shape[-1]) - gammaln((a + n).sum(-1))).sum()
+        score += (gammaln(a + n) - gammaln(a)).sum() + (
+            gammaln(a * n.shape[-1]) - gammaln((a + n).sum(-1))
+        ).sum()
     np.testing.assert_allclose(fit.log_evidence, score, rtol=1e-12)
     n = counts(codes, truth.sizes, ("a", "b"))
     posterior = fit.posterior("b.table")
     posterior = getattr(posterior, "base_dist", posterior)
-    np.testing.assert_allclose(posterior.concentration, n + (1.0 if strength is None else strength / 6), atol=1e-10)
+    np.testing.assert_allclose(posterior.concentration,
+                               n + (1.0 if strength is None else strength / 6), atol=1e-10)
 
 
 @pytest.mark.slow
@@ -67,7 +74,8 @@ def test_equivalent_graphs_have_the_same_evidence_under_an_equivalent_sample_siz
     truth = Net({"a": 2, "b": 3, "c": 2}, [("a", "b"), ("b", "c")], seed=3)
     data = truth.fit.simulate(rows=200, seed=1)
     chains = [[("a", "b"), ("b", "c")], [("c", "b"), ("b", "a")]]
-    found = [bayesian_network(nx.DiGraph(arcs), states=truth.labels, strength=3.0).fit(data).log_evidence for arcs in chains]
+    found = [bayesian_network(nx.DiGraph(arcs), states=truth.labels,
+                              strength=3.0).fit(data).log_evidence for arcs in chains]
     np.testing.assert_allclose(found, found[0], rtol=1e-12)
 
 
@@ -75,7 +83,8 @@ def test_weights_count_rows():
     truth = Net(SMALL, V, seed=4)
     data = pd.DataFrame(holed(truth.sample(100, seed=1), truth.labels, 0.0, 1))
     weights = np.repeat([0, 1, 2], [30, 40, 30])  # 100 rows again
-    weighted, repeated = truth.model.fit(data, weights=weights), truth.model.fit(data.loc[data.index.repeat(weights)])
+    weighted, repeated = (truth.model.fit(data, weights=weights),
+                          truth.model.fit(data.loc[data.index.repeat(weights)]))
     np.testing.assert_allclose(weighted.log_evidence, repeated.log_evidence, rtol=1e-12)
     np.testing.assert_allclose(weighted.table("c"), repeated.table("c"), atol=1e-12)
 
@@ -85,7 +94,8 @@ def test_an_exact_fit_answers_by_its_mean_tables():
     fit = truth.model.fit(holed(truth.sample(100, seed=1), truth.labels, 0.0, 1))
     at, (data, _) = truth.model.at(fit.params), truth.evidence(seed=2)
     np.testing.assert_allclose(fit.log_prob(data), at.log_prob(data), atol=1e-10)
-    np.testing.assert_allclose(fit.predict_proba(data, "b"), at.predict_proba(data, "b"), atol=1e-10)
+    np.testing.assert_allclose(fit.predict_proba(data, "b"), at.predict_proba(data, "b"),
+                               atol=1e-10)
 
 
 @pytest.mark.parametrize("strength", [pytest.param(2.0, marks=pytest.mark.slow), 60.0])
@@ -93,30 +103,38 @@ def test_em_with_the_prior_maximises_it_in_the_coordinate_where_there_is_a_maxim
     truth = Net(SMALL, V, seed=6, zeros=0, flat=5.0)
     codes = truth.sample(100, seed=1)
     model = bayesian_network(truth.dag, states=truth.labels, strength=strength)
-    fit = model.fit({node: np.array(truth.labels[node])[c] for node, c in codes.items()}, probml.EM())
+    fit = model.fit({node: np.array(truth.labels[node])[c] for node, c in codes.items()},
+                    probml.EM())
     for node, parents in truth.parents.items():
         n = counts(codes, SMALL, (*parents, node))
         a = strength / n.size
-        np.testing.assert_allclose(fit.params[f"{node}.table"], shares(n + a - (a >= 1)), atol=1e-8)  # below 1 no corner is a maximum
+        # below 1 no corner is a maximum
+        np.testing.assert_allclose(fit.params[f"{node}.table"], shares(n + a - (a >= 1)), atol=1e-8)
 
 
-@pytest.mark.parametrize("engine", [ML, pytest.param(probml.MAP(prior=False), marks=pytest.mark.slow)], ids=["EM", "MAP"])
+@pytest.mark.parametrize(
+    "engine", [ML, pytest.param(probml.MAP(prior=False), marks=pytest.mark.slow)], ids=["EM", "MAP"]
+)
 def test_without_a_prior_tables_are_the_shares(engine):
     truth = Net(SMALL, V, seed=7, zeros=0, flat=5.0)
     codes = truth.sample(100, seed=1)
-    fit = truth.model.fit({node: np.array(truth.labels[node])[c] for node, c in codes.items()}, engine)
+    fit = truth.model.fit({node: np.array(truth.labels[node])[c] for node, c in codes.items()},
+                          engine)
     for node, parents in truth.parents.items():
         expected = shares(counts(codes, SMALL, (*parents, node)))
-        np.testing.assert_allclose(fit.params[f"{node}.table"], expected, atol=1e-12 if engine is ML else 1e-3)
+        np.testing.assert_allclose(fit.params[f"{node}.table"], expected,
+                                   atol=1e-12 if engine is ML else 1e-3)
 
 
 # Cells unseen
 
 
 def brute_em(truth, evidence, tables, iterations):
-    """EM by enumeration: the tables after so many M-steps, and the log likelihood before each and after the last.
+    """EM by enumeration: the tables after so many M-steps, and the log likelihood before each and
+    after the last.
 
-    An unseen cell without children counts nowhere: it is not part of what is completed, and the likelihood is the same.
+    An unseen cell without children counts nowhere: it is not part of what is completed, and the
+    likelihood is the same.
     """
     history, weights = [], {}
     for node in truth.sizes:
@@ -127,7 +145,8 @@ def brute_em(truth, evidence, tables, iterations):
         joint = truth.joint(evidence)
         history.append(oracles.evidence(joint).sum())
         if step < iterations:
-            q = {node: oracles.posterior(joint, truth.sizes, (*parents, node)) for node, parents in truth.parents.items()}
+            q = {node: oracles.posterior(joint, truth.sizes, (*parents, node))
+                 for node, parents in truth.parents.items()}
             tables = {node: shares(np.tensordot(weights[node], q[node], 1)) for node in truth.sizes}
     return tables, history
 
@@ -164,9 +183,11 @@ def test_em_never_falls_and_ends_where_enumeration_ends(seed):
     truth, data, evidence, start = unseen_cells(seed)
     fit = truth.model.fit(data, ML, start={f"{node}.table": table for node, table in start.items()})
     assert fit.converged and (np.diff(fit.history) >= -1e-9).all()
-    np.testing.assert_allclose(fit.history[-1], brute_em(truth, evidence, start, 1000)[1][-1], atol=1e-6)
+    np.testing.assert_allclose(fit.history[-1], brute_em(truth, evidence, start, 1000)[1][-1],
+                               atol=1e-6)
     np.testing.assert_allclose(fit.log_prob(data).sum(), fit.history[-1], rtol=1e-10)
-    again, _ = brute_em(truth, evidence, {node: fit.params[f"{node}.table"] for node in SMALL}, 1)  # a step more stays there
+    # a step more stays there
+    again, _ = brute_em(truth, evidence, {node: fit.params[f"{node}.table"] for node in SMALL}, 1)
     for node, table in again.items():
         np.testing.assert_allclose(fit.params[f"{node}.table"], table, atol=1e-6)
 
@@ -180,22 +201,31 @@ def test_rows_in_which_nothing_is_seen_change_nothing():
     np.testing.assert_allclose(one.table("c"), other.table("c"), atol=1e-5)
 
 
-CANDY = {  # Russell & Norvig, "Artificial Intelligence: a modern approach": 1000 candies from two bags
-    ("cherry", "red", 1): 273, ("cherry", "red", 0): 93, ("cherry", "green", 1): 104, ("cherry", "green", 0): 90,
-    ("lime", "red", 1): 79, ("lime", "red", 0): 100, ("lime", "green", 1): 94, ("lime", "green", 0): 167,
+# Russell & Norvig, "Artificial Intelligence: a modern approach": 1000 candies from two bags
+CANDY = {
+    ("cherry", "red", 1): 273, ("cherry", "red", 0): 93, ("cherry", "green", 1): 104,
+    ("cherry", "green", 0): 90,
+    ("lime", "red", 1): 79, ("lime", "red", 0): 100, ("lime", "green", 1): 94,
+    ("lime", "green", 0): 167,
 }  # fmt: skip
 
 
 def test_one_step_on_a_thousand_candies_gives_the_printed_numbers():
     dag = nx.DiGraph([("bag", "flavour"), ("bag", "wrapper"), ("bag", "hole")])
-    model = bayesian_network(dag, {"bag": [1, 2], "flavour": ["cherry", "lime"], "wrapper": ["red", "green"], "hole": [1, 0]})
-    data = dict(zip(("flavour", "wrapper", "hole"), map(list, zip(*CANDY, strict=True)), strict=True))
-    start = {"bag.table": [0.6, 0.4], **{f"{node}.table": [[0.6, 0.4], [0.4, 0.6]] for node in data}}
+    model = bayesian_network(dag, {"bag": [1, 2], "flavour": ["cherry", "lime"],
+                                   "wrapper": ["red", "green"], "hole": [1, 0]})
+    data = dict(zip(("flavour", "wrapper", "hole"), map(list, zip(*CANDY, strict=True)),
+                    strict=True))
+    start = {"bag.table": [0.6, 0.4],
+             **{f"{node}.table": [[0.6, 0.4], [0.4, 0.6]] for node in data}}
     with pytest.warns(RuntimeWarning):  # one step is not convergence
-        fit = model.fit(data, probml.EM(prior=False, max_iterations=1, accelerate=False), weights=list(CANDY.values()), start=start)
+        fit = model.fit(data, probml.EM(prior=False, max_iterations=1, accelerate=False),
+                        weights=list(CANDY.values()), start=start)
     firsts = {"flavour": "cherry", "wrapper": "red", "hole": 1}
-    found = [fit.table("bag").loc[0, 1]] + [fit.table(node).loc[bag, first] for bag in (1, 2) for node, first in firsts.items()]
-    np.testing.assert_allclose(found, [0.6124, 0.6684, 0.6483, 0.6558, 0.3887, 0.3817, 0.3827], atol=5e-5)
+    found = [fit.table("bag").loc[0, 1]] + [fit.table(node).loc[bag, first] for bag in (1, 2)
+                                            for node, first in firsts.items()]
+    np.testing.assert_allclose(found, [0.6124, 0.6684, 0.6483, 0.6558, 0.3887, 0.3817, 0.3827],
+                               atol=5e-5)
     np.testing.assert_allclose(fit.history[0], -2044, atol=0.5)  # the book's figure of the start
     assert fit.history[1] > -2022  # and of the first step: about −2021
 
@@ -226,7 +256,8 @@ def test_a_few_labels_name_the_states_of_a_node():
     z = rows["z"]
     labelled = {**rows, "z": np.where(np.arange(len(z)) % 30 == 0, z.astype(object), None)}
     fit = truth.model.fit(labelled, ML)
-    assert (fit.predict({name: column for name, column in rows.items() if name != "z"}, "z") == z).mean() > 0.9
+    assert (fit.predict({name: column for name, column in rows.items() if name != "z"},
+                        "z") == z).mean() > 0.9
     np.testing.assert_allclose(fit.params["x0.table"], truth.tables["x0"], atol=0.08)
 
 
@@ -240,16 +271,19 @@ def divergence(truth, fit):
 
 
 def test_the_divergence_from_the_truth_shrinks_with_the_rows_also_where_cells_are_unseen():
-    truth = Net({"a": 2, "b": 3, "c": 2, "d": 2}, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], seed=30, zeros=0, flat=5.0)
+    truth = Net({"a": 2, "b": 3, "c": 2, "d": 2}, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")],
+                seed=30, zeros=0, flat=5.0)
     free = sum(table.size - table.size // table.shape[-1] for table in truth.tables.values())
     codes, sizes = truth.sample(10_000, seed=1), (100, 1_000, 10_000)
     complete, holes = (holed(codes, truth.labels, share, 2) for share in (0.0, 0.2))
     gaps = []
     for rows in sizes:
         weights = np.arange(10_000) < rows  # the first rows only, in the same program
-        fits = truth.model.fit(complete, weights=weights), truth.model.fit(holes, probml.EM(tolerance=1e-9), weights=weights)
+        fits = (truth.model.fit(complete, weights=weights),
+                truth.model.fit(holes, probml.EM(tolerance=1e-9), weights=weights))
         gaps.append([divergence(truth, fit) for fit in fits])
-        assert 0 < gaps[-1][0] < 3 * free / (2 * rows) and 0 < gaps[-1][1] < 6 * free / (2 * rows)  # complete: free / 2n on average
+        # complete: free / 2n on average
+        assert 0 < gaps[-1][0] < 3 * free / (2 * rows) and 0 < gaps[-1][1] < 6 * free / (2 * rows)
     assert gaps[0][1] > 3 * gaps[1][1] > 9 * gaps[2][1]
 
 
@@ -264,7 +298,8 @@ def least_squares(y, columns, weights=None):
     return beta, (w * (y - design @ beta) ** 2).sum() / w.sum()
 
 
-MIXED = nx.DiGraph([("a", "y"), ("x", "y"), ("b", "y"), ("w", "y"), ("a", "x"), ("y", "v")])  # y given a, b discrete, x, w continuous
+# y given a, b discrete, x, w continuous
+MIXED = nx.DiGraph([("a", "y"), ("x", "y"), ("b", "y"), ("w", "y"), ("a", "x"), ("y", "v")])
 MIXED_STATES = {"a": ["no", "yes"], "b": 3, "x": float, "w": float, "y": float, "v": float}
 
 
@@ -273,41 +308,50 @@ def mixed(rows=400, seed=0):
     a, b = rng.integers(2, size=rows), rng.integers(3, size=rows)
     x, w = rng.normal(2.0 * a, 1.0 + a), rng.normal(30.0, 2.0, rows)
     y = rng.normal(a - 2.0 * b + (1.0 + a) * x + (b - 1.0) * w, 0.5 + a)
-    return {"a": np.array(["no", "yes"])[a], "b": b, "x": x, "w": w, "y": y, "v": rng.normal(3.0 - y, 2.0)}, a
+    return {"a": np.array(["no", "yes"])[a], "b": b, "x": x, "w": w, "y": y,
+            "v": rng.normal(3.0 - y, 2.0)}, a
 
 
 def test_a_gaussian_node_is_least_squares_in_every_configuration():
     data, a = mixed()
     fit = bayesian_network(MIXED, MIXED_STATES).fit(data, ML)
     p = fit.params
-    assert p["y.intercept"].shape == (2, 3) and p["y.slope"].shape == (2, 3, 2) and p["v.intercept"].shape == ()
+    assert (p["y.intercept"].shape == (2, 3) and p["y.slope"].shape == (2, 3, 2)
+            and p["v.intercept"].shape == ())
     for i, j in itertools.product(range(2), range(3)):
         here = (a == i) & (data["b"] == j)
         beta, square = least_squares(data["y"][here], [data["x"][here], data["w"][here]])
-        np.testing.assert_allclose([p["y.intercept"][i, j], *p["y.slope"][i, j]], beta, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose([p["y.intercept"][i, j], *p["y.slope"][i, j]], beta, rtol=1e-6,
+                                   atol=1e-6)
         np.testing.assert_allclose(1 / p["y.precision"][i, j], square, rtol=1e-6)
     beta, square = least_squares(data["v"], [data["y"]])
-    np.testing.assert_allclose([p["v.intercept"], *p["v.slope"], 1 / p["v.precision"]], [*beta, square], rtol=1e-6)
+    np.testing.assert_allclose([p["v.intercept"], *p["v.slope"], 1 / p["v.precision"]],
+                               [*beta, square], rtol=1e-6)
     for i in range(2):
         here = data["x"][a == i]
-        np.testing.assert_allclose([p["x.intercept"][i], 1 / p["x.precision"][i]], [here.mean(), here.var()], rtol=1e-6)
-    np.testing.assert_allclose([p["w.intercept"], 1 / p["w.precision"]], [data["w"].mean(), data["w"].var()], rtol=1e-6)
+        np.testing.assert_allclose([p["x.intercept"][i], 1 / p["x.precision"][i]],
+                                   [here.mean(), here.var()], rtol=1e-6)
+    np.testing.assert_allclose([p["w.intercept"], 1 / p["w.precision"]],
+                               [data["w"].mean(), data["w"].var()], rtol=1e-6)
 
 
 def clg():
-    """The network of `mixed` at the parameters it was drawn from, and its log joint of a row at each (a, b)."""
+    """The network of `mixed` at the parameters it was drawn from, and its log joint of a row at
+    each (a, b)."""
     a, b = np.arange(2.0)[:, None] + np.zeros((2, 3)), np.arange(3.0) + np.zeros((2, 3))
     params = {
         "a.table": [0.5, 0.5], "b.table": [1 / 3] * 3,
         "x.intercept": [0.0, 2.0], "x.precision": [1.0, 0.25],
         "w.intercept": 30.0, "w.precision": 0.25,
-        "y.intercept": a - 2 * b, "y.slope": np.stack([1 + a, b - 1], -1), "y.precision": (0.5 + a) ** -2,
+        "y.intercept": a - 2 * b, "y.slope": np.stack([1 + a, b - 1], -1),
+        "y.precision": (0.5 + a) ** -2,
         "v.intercept": 3.0, "v.slope": [-1.0], "v.precision": 0.25,
     }  # fmt: skip
 
     def log_joint(x, w, y):
         log = np.log(1 / 6) + norm.logpdf(x, 2 * a, 1 + a) + norm.logpdf(w, 30, 2)
-        return log if y is None else log + norm.logpdf(y, a - 2 * b + (1 + a) * x + (b - 1) * w, 0.5 + a)
+        return log if y is None else log + norm.logpdf(y, a - 2 * b + (1 + a) * x + (b - 1) * w,
+                                                       0.5 + a)
 
     return bayesian_network(MIXED, MIXED_STATES).at(params), log_joint
 
@@ -332,11 +376,14 @@ def test_a_continuous_node_is_predicted_by_its_mean_whatever_is_unseen_above():
     x, w = data["x"], data["w"]
     logs = np.stack([log_joint(*row, None) for row in zip(x, w, strict=True)])
     q = np.exp(logs - oracles.log_sum(logs, (1, 2))[:, None, None])
-    means = np.array([[[i - 2 * j + (1 + i) * x_ + (j - 1) * w_ for j in range(3)] for i in range(2)] for x_, w_ in zip(x, w, strict=True)])
-    np.testing.assert_allclose(fit.predict({"x": x, "w": w}, "y"), (q * means).sum((1, 2)), rtol=1e-9)
+    means = np.array([[[i - 2 * j + (1 + i) * x_ + (j - 1) * w_ for j in range(3)]
+                       for i in range(2)] for x_, w_ in zip(x, w, strict=True)])
+    np.testing.assert_allclose(fit.predict({"x": x, "w": w}, "y"), (q * means).sum((1, 2)),
+                               rtol=1e-9)
     one = fit.predict({"x": x[:3], "w": w[:3], "a": ["yes"] * 3, "b": [0, 1, 2]}, "y")
     np.testing.assert_allclose(one, [means[i, 1, i] for i in range(3)], rtol=1e-9)
-    np.testing.assert_allclose(fit.predict({"y": data["y"], "x": x, "w": w}, "v"), 3.0 - data["y"], rtol=1e-9)
+    np.testing.assert_allclose(fit.predict({"y": data["y"], "x": x, "w": w}, "v"), 3.0 - data["y"],
+                               rtol=1e-9)
 
 
 def test_a_continuous_node_unseen_above_what_is_seen_is_refused_naming_both_and_one_below_is_no_matter():
@@ -351,14 +398,16 @@ def test_a_continuous_node_unseen_above_what_is_seen_is_refused_naming_both_and_
     logs = np.stack([log_joint(*row, None) for row in zip(*rows.values(), strict=True)])
     np.testing.assert_allclose(fit.log_prob(rows), oracles.log_sum(logs, (1, 2)), atol=1e-9)
     ends = {**data, "v": np.full(5, np.nan)}
-    np.testing.assert_allclose(fit.log_prob(ends), fit.log_prob({name: data[name] for name in "abxwy"}), atol=1e-10)
+    np.testing.assert_allclose(fit.log_prob(ends),
+                               fit.log_prob({name: data[name] for name in "abxwy"}), atol=1e-10)
 
 
 def test_an_intervention_on_a_continuous_node_cuts_what_is_above_it():
     fit, _ = clg()
     done = fit.do({"x": 1.5})
     np.testing.assert_allclose(done.predict_proba({"w": [30.0]}, "a"), [[0.5, 0.5]], atol=1e-12)
-    np.testing.assert_allclose(done.predict({"w": [31.0], "a": ["yes"], "b": [2]}, "y"), [1 - 4 + 2 * 1.5 + 31.0], rtol=1e-9)
+    np.testing.assert_allclose(done.predict({"w": [31.0], "a": ["yes"], "b": [2]}, "y"),
+                               [1 - 4 + 2 * 1.5 + 31.0], rtol=1e-9)
 
 
 def test_conditional_gaussians_are_learnt_where_the_discrete_parent_is_seen_in_some_rows():
@@ -377,10 +426,12 @@ def test_conditional_gaussians_are_learnt_where_the_discrete_parent_is_seen_in_s
     log = np.log(p["a.table"]) + norm.logpdf(y[:, None], mean, p["y.precision"] ** -0.5)
     q = np.exp(log - oracles.log_sum(log, 1)[:, None])
     q = np.where(seen[:, None], np.eye(2)[a], q)
-    np.testing.assert_allclose(p["a.table"], q.mean(0), atol=1e-5)  # one more step of EM by hand stays where it is
+    # one more step of EM by hand stays where it is
+    np.testing.assert_allclose(p["a.table"], q.mean(0), atol=1e-5)
     for i in range(2):
         beta, square = least_squares(y, [x], q[:, i])
-        np.testing.assert_allclose([p["y.intercept"][i], p["y.slope"][i, 0], 1 / p["y.precision"][i]], [*beta, square], atol=1e-4)
+        np.testing.assert_allclose([p["y.intercept"][i], p["y.slope"][i, 0],
+                                    1 / p["y.precision"][i]], [*beta, square], atol=1e-4)
 
 
 # A distribution of one's own
@@ -413,9 +464,11 @@ def test_a_node_with_a_distribution_of_its_own_is_learnt_and_asked_like_any_othe
     n = rng.poisson(np.where(busy, 9.0, 2.0))
     labels = np.array(["no", "yes"], object)[busy]
     fit = model.fit({"busy": labels, "calls": n}, ML)
-    np.testing.assert_allclose(fit.params["rate"], [n[busy == 0].mean(), n[busy == 1].mean()], rtol=1e-8)
+    np.testing.assert_allclose(fit.params["rate"], [n[busy == 0].mean(), n[busy == 1].mean()],
+                               rtol=1e-8)
     weights = fit.params["busy.table"] * poisson.pmf(np.array([[3], [7]]), fit.params["rate"])
-    np.testing.assert_allclose(fit.predict_proba({"calls": [3, 7]}, "busy"), shares(weights), atol=1e-10)
+    np.testing.assert_allclose(fit.predict_proba({"calls": [3, 7]}, "busy"), shares(weights),
+                               atol=1e-10)
     np.testing.assert_allclose(fit.log_prob({"calls": [3, 7]}), np.log(weights.sum(1)), atol=1e-10)
     part = model.fit({"busy": np.where(np.arange(300) % 3 == 0, labels, None), "calls": n}, ML)
     np.testing.assert_allclose(part.params["rate"], fit.params["rate"], rtol=0.1)
@@ -427,7 +480,8 @@ def test_a_node_with_a_distribution_of_its_own_is_learnt_and_asked_like_any_othe
 def test_a_distribution_of_its_own_may_have_no_parameters():
     fit = bayesian_network(desk(distribution=always)).at({"busy.table": [0.25, 0.75]})
     weights = [0.25, 0.75] * norm.pdf(np.array([[4.8], [5.1]]), [0.0, 10.0])
-    np.testing.assert_allclose(fit.predict_proba({"calls": [4.8, 5.1]}, "busy"), shares(weights), atol=1e-10)
+    np.testing.assert_allclose(fit.predict_proba({"calls": [4.8, 5.1]}, "busy"), shares(weights),
+                               atol=1e-10)
 
 
 # Data that cannot be learnt from
@@ -436,7 +490,8 @@ def test_a_distribution_of_its_own_may_have_no_parameters():
 def test_rows_with_a_label_that_is_none_are_refused_by_node_row_and_labels():
     truth = Net(SMALL, V, seed=60)
     data = pd.DataFrame(truth.fit.simulate(rows=20, seed=1)).astype(object)
-    for column, row, value, parts in (("b", 3, "b7", ["'b'", "'b7'", "row 3", "'b0'", "'b2'"]), ("a", 0, 5, ["'a'", "5", "row 0"])):
+    for column, row, value, parts in (("b", 3, "b7", ["'b'", "'b7'", "row 3", "'b0'", "'b2'"]),
+                                      ("a", 0, 5, ["'a'", "5", "row 0"])):
         bad = data.copy()
         bad.loc[row, column] = value
         with pytest.raises(probml.DataError, match=words(*parts)):

@@ -1,4 +1,5 @@
-"""The picture of a network shows the numbers of the fit and what was seen; nothing overlaps; bad evidence is refused by name."""
+"""The picture of a network shows the numbers of the fit and what was seen; nothing overlaps; bad
+evidence is refused by name."""
 
 import itertools
 import re
@@ -48,8 +49,10 @@ def mixed():
     random = np.random.default_rng(0)
     kind = random.integers(2, size=80)
     size = kind + random.normal(size=80)
-    data = {"kind": np.array(["cat", "dog"])[kind], "size": size, "price": 2 * size + random.normal(size=80), "count": kind * 11}
-    return bayesian_network(dag, {"kind": ["cat", "dog"], "size": float, "price": float, "count": 12}).fit(data)
+    data = {"kind": np.array(["cat", "dog"])[kind], "size": size,
+            "price": 2 * size + random.normal(size=80), "count": kind * 11}
+    return bayesian_network(dag, {"kind": ["cat", "dog"], "size": float, "price": float,
+                                  "count": 12}).fit(data)
 
 
 def bars(ax):
@@ -64,14 +67,16 @@ def bars(ax):
 
 
 def frames(ax):
-    return {p.get_gid(): p for p in ax.patches if p.get_gid() and not re.search("[=→]", p.get_gid())}
+    return {p.get_gid(): p for p in ax.patches if p.get_gid()
+            and not re.search("[=→]", p.get_gid())}
 
 
 def kinds(ax):
     """Node → the kind of which it has the colour of the edge."""
     to = matplotlib.colors.to_hex
     return {
-        n: [k for k, (edge, face, _) in STYLES.items() if (to(p.get_edgecolor()), to(p.get_facecolor())) == (edge, to(face))]
+        n: [k for k, (edge, face, _) in STYLES.items()
+            if (to(p.get_edgecolor()), to(p.get_facecolor())) == (edge, to(face))]
         for n, p in frames(ax).items()
     }
 
@@ -88,11 +93,14 @@ def letters_inside(ax):
     places = [text.get_window_extent() for text in ax.texts]
     for place in places:
         holding = [box for box in boxes if box.overlaps(place)]
-        assert len(holding) == 1 and place.x0 >= holding[0].x0 and place.x1 <= holding[0].x1 and place.y0 >= holding[0].y0
+        assert (len(holding) == 1 and place.x0 >= holding[0].x0 and place.x1 <= holding[0].x1
+                and place.y0 >= holding[0].y0)
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
-    assert not any(a.shrunk(0.98, 0.8).overlaps(b.shrunk(0.98, 0.8)) for a, b in itertools.combinations(places, 2))
+    assert not any(a.shrunk(0.98, 0.8).overlaps(b.shrunk(0.98, 0.8))
+                   for a, b in itertools.combinations(places, 2))
     inside = figure.bbox
-    assert all(box.x0 >= inside.x0 and box.x1 <= inside.x1 and box.y0 >= inside.y0 and box.y1 <= inside.y1 for box in boxes)
+    assert all(box.x0 >= inside.x0 and box.x1 <= inside.x1 and box.y0 >= inside.y0
+               and box.y1 <= inside.y1 for box in boxes)
 
 
 EVIDENCE = {
@@ -123,7 +131,8 @@ def test_bars_are_the_probabilities_and_seen_nodes_are_marked(asia, case, tmp_pa
     for node, found in kinds(ax).items():
         assert found == ["likelihood" if node in soft else "seen" if node in row else "unseen"]
     written = [float(text[:-1]) / 100 for text in texts(ax) if text.endswith("%")]
-    np.testing.assert_allclose(written, np.concatenate([chance[0] for chance in expected.values()]), atol=5.1e-4)
+    np.testing.assert_allclose(written, np.concatenate([chance[0] for chance in expected.values()]),
+                               atol=5.1e-4)
     letters_inside(ax)
     ax.figure.savefig(tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 5000
@@ -153,29 +162,37 @@ def test_an_intervention_is_drawn_without_the_arrows_that_it_cut(asia):
     done = asia.do({"bronc": "yes"})
     ax = draw_network(done, {"xray": "yes"})
     assert kinds(ax)["bronc"] == ["done"] and "do: yes" in texts(ax) and "bronc" not in bars(ax)
-    assert not any((p.get_gid() or "").endswith("→bronc") for p in ax.patches) and len(frames(ax)) == 8
-    np.testing.assert_allclose(list(bars(ax)["dysp"].values()), done.predict_proba({"xray": ["yes"]}, "dysp")[0], atol=1e-9)
+    assert not any((p.get_gid() or "").endswith("→bronc") for p in ax.patches) and len(
+        frames(ax)
+    ) == 8
+    np.testing.assert_allclose(list(bars(ax)["dysp"].values()),
+                               done.predict_proba({"xray": ["yes"]}, "dysp")[0], atol=1e-9)
     with pytest.raises(probml.DataError, match="'bronc' is set by do"):
         draw_network(done, {"bronc": "no"})
 
 
 def test_numbers_have_means_and_many_states_are_cut_short(mixed):
     ax = draw_network(mixed, {"size": 1.5})
-    assert "= 1.5" in texts(ax) and f"mean {mixed.predict({'size': [1.5]}, 'price')[0]:.3g}" in texts(ax)
+    assert ("= 1.5" in texts(ax)
+            and f"mean {mixed.predict({'size': [1.5]}, 'price')[0]:.3g}" in texts(ax))
     expected = mixed.predict_proba({"size": [1.5]}, ["kind", "count"])
     drawn = bars(ax)
     np.testing.assert_allclose(list(drawn["kind"].values()), expected["kind"][0], atol=1e-9)
-    assert len(drawn["count"]) == 10 and list(drawn["count"])[-1] == "3 others" and {"0", "11"} <= drawn["count"].keys()
+    assert (len(drawn["count"]) == 10 and list(drawn["count"])[-1] == "3 others"
+            and {"0", "11"} <= drawn["count"].keys())
     assert sum(drawn["count"].values()) == pytest.approx(1.0)
     letters_inside(ax)
     unseen = texts(draw_network(mixed))
-    assert f"mean {mixed.predict({'kind': [None]}, 'size')[0]:.3g}" in unseen and sum(t.startswith("mean") for t in unseen) == 2
+    assert f"mean {mixed.predict({'kind': [None]}, 'size')[0]:.3g}" in unseen and sum(
+        t.startswith("mean") for t in unseen
+    ) == 2
 
 
 def test_some_nodes_only(asia):
     ax = draw_network(asia, {"smoke": "yes"}, nodes=["lung", "either", "xray"])
     assert set(bars(ax)) == {"lung", "either", "xray"}
-    np.testing.assert_allclose(bars(ax)["xray"]["yes"], asia.predict_proba({"smoke": ["yes"]}, "xray")[0, 0], atol=1e-9)
+    np.testing.assert_allclose(bars(ax)["xray"]["yes"],
+                               asia.predict_proba({"smoke": ["yes"]}, "xray")[0, 0], atol=1e-9)
 
 
 @pytest.mark.slow
@@ -196,7 +213,8 @@ def test_a_large_network_is_drawn_as_circles_with_names(tmp_path):
 def test_it_is_drawn_where_it_is_told_to_and_its_letters_shrink(asia):
     figure = Figure(figsize=(8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    assert draw_network(asia, ax=left) is left and draw_network(asia, {"dysp": "no"}, ax=right) is right
+    assert draw_network(asia,
+                        ax=left) is left and draw_network(asia, {"dysp": "no"}, ax=right) is right
     letters_inside(left)
     letters_inside(right)
     assert right.texts[0].get_fontsize() < draw_network(asia).texts[0].get_fontsize()
@@ -206,7 +224,9 @@ def test_it_is_drawn_where_it_is_told_to_and_its_letters_shrink(asia):
 
 def test_labels_are_letters_never_formulas():
     dag = nx.DiGraph([("x_1^2", "a→b")])
-    model = bayesian_network(dag, {"x_1^2": ["$5", "<5 & $", "a label of more than eighteen letters"], "a→b": [True, False]})
+    model = bayesian_network(dag, {
+        "x_1^2": ["$5", "<5 & $", "a label of more than eighteen letters"], "a→b": [True, False]
+    })
     fit = model.at({"x_1^2.table": [0.5, 0.25, 0.25], "a→b.table": np.full((3, 2), 0.5)})
     ax = draw_network(fit, {"x_1^2": "$5"})
     FigureCanvasAgg(ax.figure).draw()
@@ -219,7 +239,8 @@ def test_a_layout_keeps_boxes_apart_and_lets_no_arrow_pass_one(seed):
     n = int(random.integers(2, 25))
     dag = nx.DiGraph()
     dag.add_nodes_from(map(str, range(n)))
-    dag.add_edges_from((str(i), str(j)) for j in range(n) for i in range(j) if random.random() < 2.5 / n)
+    dag.add_edges_from((str(i), str(j)) for j in range(n) for i in range(j)
+                       if random.random() < 2.5 / n)
     size = {v: tuple(random.uniform(0.3, 2.0, 2)) for v in dag}
     layout = arrange(dag, size)
     assert all(layout.layer[a] < layout.layer[b] for a, b in dag.edges)
@@ -244,14 +265,21 @@ def test_the_layers_of_a_long_chain_with_a_late_source_are_tight():
 
 REFUSED = {
     "no fit": (lambda fit: draw_network(fit.model), "Fit", "Model"),
-    "a name that is no node": (lambda fit: draw_network(fit, {"smoking": "yes"}), "'smoking'", "'smoke'"),
-    "a table's name": (lambda fit: draw_network(fit, {"smoke.table": 0.5}), "'smoke.table'", "'smoke'"),
-    "a label that is no state": (lambda fit: draw_network(fit, {"smoke": "maybe"}), "'smoke'", "'maybe'", "'yes'"),
-    "two rows": (lambda fit: draw_network(fit, pd.DataFrame({"smoke": ["yes", "no"]})), "2 rows", "iloc"),
-    "two rows in a dict": (lambda fit: draw_network(fit, {"smoke": ["yes", "no"]}), "2 rows", "'smoke'"),
+    "a name that is no node": (lambda fit: draw_network(fit, {"smoking": "yes"}), "'smoking'",
+                               "'smoke'"),
+    "a table's name": (lambda fit: draw_network(fit, {"smoke.table": 0.5}), "'smoke.table'",
+                       "'smoke'"),
+    "a label that is no state": (lambda fit: draw_network(fit, {"smoke": "maybe"}), "'smoke'",
+                                 "'maybe'", "'yes'"),
+    "two rows": (lambda fit: draw_network(fit, pd.DataFrame({"smoke": ["yes", "no"]})), "2 rows",
+                 "iloc"),
+    "two rows in a dict": (lambda fit: draw_network(fit, {"smoke": ["yes", "no"]}), "2 rows",
+                           "'smoke'"),
     "an array": (lambda fit: draw_network(fit, ["yes"]), "list", "DataFrame"),
-    "probability 0": (lambda fit: draw_network(fit, {"tub": "yes", "either": "no"}), "probability 0", "tub = yes"),
-    "a node that is not there": (lambda fit: draw_network(fit, nodes=["lungs"]), "'lungs'", "'lung'"),
+    "probability 0": (lambda fit: draw_network(fit, {"tub": "yes", "either": "no"}),
+                      "probability 0", "tub = yes"),
+    "a node that is not there": (lambda fit: draw_network(fit, nodes=["lungs"]), "'lungs'",
+                                 "'lung'"),
     "no nodes": (lambda fit: draw_network(fit, nodes=[]), "empty"),
 }
 

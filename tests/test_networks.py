@@ -1,4 +1,5 @@
-"""Bayesian networks answer as enumeration does: any evidence, any question, in one program; every refusal names its cause."""
+"""Bayesian networks answer as enumeration does: any evidence, any question, in one program; every
+refusal names its cause."""
 
 import functools
 import itertools
@@ -45,7 +46,8 @@ class Net:
         self.dag.add_nodes_from(sizes)
         self.dag.add_edges_from(edges)
         self.parents = {node: list(self.dag.predecessors(node)) for node in sizes}
-        self.labels = {node: [f"{node}{i}" for i in range(k)] if named else list(range(k)) for node, k in sizes.items()}
+        self.labels = {node: [f"{node}{i}" for i in range(k)] if named else list(range(k))
+                       for node, k in sizes.items()}
         self.tables = {node: self._table(rng, node, zeros, flat) for node in sizes}
         self.model = bayesian_network(self.dag, states=self.labels if named else sizes)
         self.fit = self.model.at({f"{node}.table": table for node, table in self.tables.items()})
@@ -53,31 +55,38 @@ class Net:
     def _table(self, rng, node, zeros, flat):
         k, zeros = self.sizes[node], zeros * bool(self.parents[node])
         table = rng.dirichlet(np.full(k, flat), [self.sizes[p] for p in self.parents[node]])
-        table = np.where((rng.random(table.shape) < zeros) & (np.arange(k) != rng.integers(k, size=(*table.shape[:-1], 1))), 0.0, table)
+        table = np.where((
+            rng.random(table.shape) < zeros
+        ) & (np.arange(k) != rng.integers(k, size=(*table.shape[:-1], 1))), 0.0, table)
         return table / table.sum(-1, keepdims=True)
 
     def sample(self, rows, seed):
         """Codes of complete rows, drawn node by node."""
         rng, codes = np.random.default_rng([seed, 2]), {}
         for node in nx.topological_sort(self.dag):
-            p = np.broadcast_to(self.tables[node][tuple(codes[q] for q in self.parents[node])], (rows, self.sizes[node]))
+            p = np.broadcast_to(self.tables[node][tuple(codes[q] for q in self.parents[node])],
+                                (rows, self.sizes[node]))
             codes[node] = (p.cumsum(-1) < rng.random((rows, 1)) * p.sum(-1, keepdims=True)).sum(-1)
         return codes
 
     def values(self, codes, seen, node):
         """A column of labels, or codes, None where unseen."""
         labels = self.labels[node]
-        return np.array([labels[c] if s else None for c, s in zip(codes, seen, strict=True)], object)
+        return np.array([labels[c] if s else None for c, s in zip(codes, seen, strict=True)],
+                        object)
 
     def joint(self, evidence=None, done=()):
-        """The joint log table; evidence: node → weights (n, states); the tables of what is done left out."""
+        """The joint log table; evidence: node → weights (n, states); the tables of what is done
+        left out."""
         with np.errstate(divide="ignore"):
-            factors = [(np.log(self.tables[x])[None], (*self.parents[x], x)) for x in self.sizes if x not in done]
+            factors = [(np.log(self.tables[x])[None], (*self.parents[x], x)) for x in self.sizes
+                       if x not in done]
             factors += [(np.log(weights), (x,)) for x, weights in (evidence or {}).items()]
         return oracles.enumerate_factors(factors, self.sizes)
 
     def evidence(self, seed, soft=(), rows=ROWS):
-        """(data, node → weights (rows, states)): possible, another pattern in each row, nothing seen in the first, all in the last.
+        """(data, node → weights (rows, states)): possible, another pattern in each row, nothing
+        seen in the first, all in the last.
 
         `soft` nodes get weights of their states in place of a value.
         """
@@ -86,28 +95,35 @@ class Net:
         for node, k in self.sizes.items():
             hot = np.eye(k)[codes[node]]
             if node in soft:
-                weights[node] = np.maximum(hot, (rng.random((rows, k)) < 0.7) * rng.random((rows, k))) * rng.uniform(0.1, 3.0, (rows, 1))
+                weights[node] = np.maximum(
+                    hot, (rng.random((rows, k)) < 0.7) * rng.random((rows, k))
+                ) * rng.uniform(0.1, 3.0, (rows, 1))
                 data[node] = weights[node]
                 continue
             seen = rng.random(rows) < rng.choice([0.2, 0.5, 0.8])
             seen[0], seen[-1] = False, True
-            data[node], weights[node] = self.values(codes[node], seen, node), np.where(seen[:, None], hot, 1.0)
+            data[node], weights[node] = (self.values(codes[node], seen, node),
+                                         np.where(seen[:, None], hot, 1.0))
         return data, weights
 
 
 def diamond(**options):
-    return Net({"a": 2, "b": 3, "c": 2, "d": 4}, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], **options)
+    return Net({"a": 2, "b": 3, "c": 2, "d": 4}, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")],
+               **options)
 
 
 NETS = {
     "diamond": diamond,
     "states given by number": functools.partial(diamond, named=False, seed=5),
     # c's parents as declared: d before a, though the graph lists a first
-    "parents out of order": lambda: Net({"a": 3, "b": 2, "c": 2, "d": 2, "e": 3}, [("d", "c"), ("a", "c"), ("b", "e"), ("c", "e")], seed=1),
+    "parents out of order": lambda: Net({"a": 3, "b": 2, "c": 2, "d": 2, "e": 3},
+                                        [("d", "c"), ("a", "c"), ("b", "e"), ("c", "e")], seed=1),
     "single states, isolated nodes": lambda: Net(
-        {"a": 2, "one": 1, "b": 3, "alone": 3, "lone": 1, "c": 2}, [("a", "b"), ("one", "b"), ("one", "c"), ("b", "c"), ("a", "c")], seed=2
+        {"a": 2, "one": 1, "b": 3, "alone": 3, "lone": 1, "c": 2},
+        [("a", "b"), ("one", "b"), ("one", "c"), ("b", "c"), ("a", "c")], seed=2
     ),
-    "collider": lambda: Net({"x": 4, "y": 3, "z": 2, "w": 2}, [("x", "w"), ("y", "w"), ("z", "w")], seed=3),
+    "collider": lambda: Net({"x": 4, "y": 3, "z": 2, "w": 2}, [("x", "w"), ("y", "w"), ("z", "w")],
+                            seed=3),
     "one node": lambda: Net({"x": 3}, seed=4),
 }
 net = functools.cache(lambda name: NETS[name]())
@@ -121,7 +137,8 @@ SOFT = ["parents out of order", "single states, isolated nodes", "one node"]
 
 
 @pytest.mark.parametrize(
-    "name, soft", [pytest.param(name, False, marks=SLOW if name == "collider" else ()) for name in NETS] + [(name, True) for name in SOFT]
+    "name, soft", [pytest.param(name, False, marks=SLOW if name == "collider" else ())
+                   for name in NETS] + [(name, True) for name in SOFT]
 )
 def test_marginals_and_evidence_equal_enumeration_whatever_is_seen_in_each_row(name, soft):
     truth = net(name)
@@ -133,7 +150,8 @@ def test_marginals_and_evidence_equal_enumeration_whatever_is_seen_in_each_row(n
     assert list(found) == nodes
     for node in nodes:
         assert found[node].shape == (ROWS, truth.sizes[node])
-        np.testing.assert_allclose(found[node], oracles.posterior(joint, truth.sizes, (node,)), atol=1e-10, err_msg=node)
+        np.testing.assert_allclose(found[node], oracles.posterior(joint, truth.sizes, (node,)),
+                                   atol=1e-10, err_msg=node)
 
 
 @pytest.mark.parametrize("name", ["parents out of order", "single states, isolated nodes"])
@@ -143,11 +161,13 @@ def test_the_most_probable_explanation_is_that_of_enumeration(name):
     joint = truth.joint(weights)
     best, _ = oracles.most_probable(joint, truth.sizes)
     found = truth.fit.decode(data)
-    codes = {node: [truth.labels[node].index(value) for value in found[node]] for node in truth.sizes}
+    codes = {node: [truth.labels[node].index(value) for value in found[node]]
+             for node in truth.sizes}
     np.testing.assert_allclose(oracles.at(joint, truth.sizes, codes), best, atol=1e-10)
 
 
-PAIRS = [("parents out of order", ("e", "a", "d")), ("single states, isolated nodes", ("alone", "one", "c"))]
+PAIRS = [("parents out of order", ("e", "a", "d")),
+         ("single states, isolated nodes", ("alone", "one", "c"))]
 
 
 @pytest.mark.parametrize("name, nodes", PAIRS)
@@ -156,7 +176,8 @@ def test_a_joint_of_a_few_nodes_equals_enumeration_in_the_order_asked(name, node
     data, weights = truth.evidence(seed=12, soft=["a"])
     found = truth.fit.joint(data, nodes)
     assert found.shape == (ROWS, *(truth.sizes[node] for node in nodes))
-    np.testing.assert_allclose(found, oracles.posterior(truth.joint(weights), truth.sizes, nodes), atol=1e-10)
+    np.testing.assert_allclose(found, oracles.posterior(truth.joint(weights), truth.sizes, nodes),
+                               atol=1e-10)
 
 
 def test_the_most_probable_values_of_some_nodes_have_the_others_summed_out():
@@ -185,28 +206,34 @@ def test_evidence_comes_in_any_order_of_columns_and_in_any_container():
     data, weights = truth.evidence(seed=15)
     expected = oracles.posterior(truth.joint(weights), truth.sizes, ("b",))
     frame = pd.DataFrame(data, dtype=object)
-    categorical = frame.copy()  # the categories in an order of their own, one that never occurs left out, of two nodes only
+    # the categories in an order of their own, one that never occurs left out, of two nodes only
+    categorical = frame.copy()
     categorical["d"] = pd.Categorical(frame["d"], categories=truth.labels["d"][::-1])
     categorical["a"] = pd.Categorical(frame["a"], categories=truth.labels["a"])
-    for table in (frame, frame[["d", "a", "c", "b"]], categorical, dict(reversed(data.items())), frame.convert_dtypes()):
+    for table in (frame, frame[["d", "a", "c", "b"]], categorical, dict(reversed(data.items())),
+                  frame.convert_dtypes()):
         np.testing.assert_allclose(truth.fit.predict_proba(table, "b"), expected, atol=1e-10)
 
 
 def test_states_given_by_number_are_codes_in_and_out():
     truth = net("states given by number")
     data, weights = truth.evidence(seed=16)
-    numbers = {node: np.array([np.nan if v is None else v for v in column], float) for node, column in data.items()}
+    numbers = {node: np.array([np.nan if v is None else v for v in column], float)
+               for node, column in data.items()}
     expected = oracles.posterior(truth.joint(weights), truth.sizes, ("d",))
     np.testing.assert_allclose(truth.fit.predict_proba(numbers, "d"), expected, atol=1e-10)
-    np.testing.assert_allclose(truth.fit.predict_proba(pd.DataFrame(numbers).astype("Int64"), "d"), expected, atol=1e-10)
-    assert truth.fit.labels("d") == (0, 1, 2, 3) and truth.fit.predict(numbers, "d").tolist() == expected.argmax(1).tolist()
+    np.testing.assert_allclose(truth.fit.predict_proba(pd.DataFrame(numbers).astype("Int64"), "d"),
+                               expected, atol=1e-10)
+    assert (truth.fit.labels("d") == (0, 1, 2, 3)
+            and truth.fit.predict(numbers, "d").tolist() == expected.argmax(1).tolist())
 
 
 def test_nothing_seen_gives_the_prior_and_one_row_is_enough():
     truth = net("diamond")
     prior = oracles.posterior(truth.joint(), truth.sizes, ("d",))
     np.testing.assert_allclose(truth.fit.predict_proba({"d": [None]}, "d"), prior, atol=1e-10)
-    np.testing.assert_allclose(truth.fit.predict_proba({"a": [None, None]}, "d"), np.repeat(prior, 2, 0), atol=1e-10)
+    np.testing.assert_allclose(truth.fit.predict_proba({"a": [None, None]}, "d"),
+                               np.repeat(prior, 2, 0), atol=1e-10)
     np.testing.assert_allclose(truth.fit.log_prob({"a": [None], "c": [None]}), 0.0, atol=1e-12)
     seen = truth.joint({"a": np.eye(2)[[1]]})
     one = truth.fit.predict_proba(pd.DataFrame({"a": ["a1"]}), ["b", "d"])
@@ -217,15 +244,18 @@ def test_nothing_seen_gives_the_prior_and_one_row_is_enough():
 def test_many_rows_are_answered_as_few_are():
     truth = diamond(zeros=0)
     data, weights = truth.evidence(seed=17, soft=["b"])
-    data["c"], weights["c"] = np.full(ROWS, "c0"), np.tile([1.0, 0.0], (ROWS, 1))  # seen in every row
+    # seen in every row
+    data["c"], weights["c"] = np.full(ROWS, "c0"), np.tile([1.0, 0.0], (ROWS, 1))
     del data["a"], weights["a"]  # and seen in none
-    joint, times = truth.joint(weights), 1500  # 18,000 rows: a program of this pattern alone, in chunks
+    # 18,000 rows: a program of this pattern alone, in chunks
+    joint, times = truth.joint(weights), 1500
     many = {node: np.concatenate([column] * times) for node, column in data.items()}
     found = truth.fit.predict_proba(many, ["a", "b", "c", "d"])
     for node, proba in found.items():
         expected = oracles.posterior(joint, truth.sizes, (node,))
         np.testing.assert_allclose(proba, np.tile(expected, (times, 1)), atol=1e-10, err_msg=node)
-    np.testing.assert_allclose(truth.fit.log_prob(many), np.tile(oracles.evidence(joint), times), atol=1e-10)
+    np.testing.assert_allclose(truth.fit.log_prob(many), np.tile(oracles.evidence(joint), times),
+                               atol=1e-10)
 
 
 def test_labels_may_be_numbers_and_truth_values():
@@ -233,7 +263,8 @@ def test_labels_may_be_numbers_and_truth_values():
     fit = bayesian_network(dag, states={"dose": [10, 20, 40], "ill": [False, True]}).at(
         {"dose.table": [0.2, 0.3, 0.5], "ill.table": [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]}
     )
-    np.testing.assert_allclose(fit.predict_proba({"dose": [20, 40]}, "ill"), [[0.6, 0.4], [0.2, 0.8]], atol=1e-12)
+    np.testing.assert_allclose(fit.predict_proba({"dose": [20, 40]}, "ill"),
+                               [[0.6, 0.4], [0.2, 0.8]], atol=1e-12)
     assert fit.predict({"ill": [True, False]}, "dose").tolist() == [40, 10]
     assert fit.table("ill").loc[20, True] == 0.4
 
@@ -242,22 +273,28 @@ def test_a_long_chain_of_evidence_does_not_underflow():
     n = 60  # a product of 60 numbers of 1e-6
     dag = nx.DiGraph([("z", f"x{i}") for i in range(n)])
     fit = bayesian_network(dag, states=dict.fromkeys(dag, 2)).at(
-        {"z.table": [0.5, 0.5], **{f"x{i}.table": [[1 - 1e-6, 1e-6], [1 - 2e-6, 2e-6]] for i in range(n)}}
+        {"z.table": [0.5, 0.5],
+         **{f"x{i}.table": [[1 - 1e-6, 1e-6], [1 - 2e-6, 2e-6]] for i in range(n)}}
     )
     row = {f"x{i}": [1] for i in range(n)}
-    np.testing.assert_allclose(fit.log_prob(row), np.logaddexp(n * np.log(1e-6), n * np.log(2e-6)) - np.log(2), rtol=1e-12)
+    np.testing.assert_allclose(
+        fit.log_prob(row), np.logaddexp(n * np.log(1e-6), n * np.log(2e-6)) - np.log(2), rtol=1e-12
+    )
     np.testing.assert_allclose(fit.predict_proba(row, "z"), [[0.5**n, 1.0]], atol=1e-12)
 
 
 def test_the_worked_examples_of_the_textbooks_come_out():
-    lab = bayesian_network(nx.DiGraph([("ill", "test")]), {"ill": ["no", "yes"], "test": ["negative", "positive"]}).at(
+    lab = bayesian_network(nx.DiGraph([("ill", "test")]),
+                           {"ill": ["no", "yes"], "test": ["negative", "positive"]}).at(
         {"ill.table": [0.99, 0.01], "test.table": [[0.995, 0.005], [0.01, 0.99]]}
     )
-    np.testing.assert_allclose(lab.predict_proba({"test": ["positive"]}, "ill"), [[1 / 3, 2 / 3]], atol=1e-12)
+    np.testing.assert_allclose(lab.predict_proba({"test": ["positive"]}, "ill"), [[1 / 3, 2 / 3]],
+                               atol=1e-12)
     cherry = np.array([1.0, 0.75, 0.5, 0.25, 0.0])  # Russell & Norvig: five kinds of bags of candy
     rates = np.stack([cherry, 1 - cherry], -1)
     tastes = dict.fromkeys(("first", "second"), ["cherry", "lime"])
-    bags = bayesian_network(nx.DiGraph([("bag", "first"), ("bag", "second")]), {"bag": 5, **tastes}).at(
+    bags = bayesian_network(nx.DiGraph([("bag", "first"), ("bag", "second")]),
+                            {"bag": 5, **tastes}).at(
         {"bag.table": [0.1, 0.2, 0.4, 0.2, 0.1], "first.table": rates, "second.table": rates}
     )
     found = bags.predict_proba({"first": ["cherry"]}, ["bag", "second"])
@@ -276,12 +313,15 @@ def test_a_table_has_the_parents_in_the_declared_order_and_their_labels():
     assert list(table.columns) == truth.labels["c"]
     np.testing.assert_allclose(table.to_numpy(), truth.tables["c"].reshape(-1, 2), atol=1e-12)
     np.testing.assert_allclose(table.loc[("d1", "a2")], truth.tables["c"][1, 2], atol=1e-12)
-    assert truth.fit.table("a").shape == (1, 3) and truth.fit.table("e").loc[("b0", "c1"), "e2"] == truth.tables["e"][0, 1, 2]
+    assert (truth.fit.table("a").shape == (1, 3)
+            and truth.fit.table("e").loc[("b0", "c1"), "e2"] == truth.tables["e"][0, 1, 2])
 
 
 def test_the_graph_of_the_model_is_the_dag():
     truth = net("parents out of order")
-    assert set(truth.model.graph.edges) == set(truth.dag.edges) and set(truth.model.graph) == set(truth.dag)
+    assert set(truth.model.graph.edges) == set(truth.dag.edges) and set(truth.model.graph) == set(
+        truth.dag
+    )
 
 
 def test_a_network_built_twice_is_equal_and_one_with_another_order_of_parents_is_not():
@@ -295,7 +335,8 @@ def test_a_network_kept_in_a_file_answers_the_same(tmp_path):
     data, _ = truth.evidence(seed=18)
     truth.fit.save(tmp_path / "net.probml")
     back = probml.load(tmp_path / "net.probml", truth.model)
-    assert (back.predict_proba(data, "e") == truth.fit.predict_proba(data, "e")).all() and back.labels("e") == truth.fit.labels("e")
+    assert ((back.predict_proba(data, "e") == truth.fit.predict_proba(data, "e")).all()
+            and back.labels("e") == truth.fit.labels("e"))
     assert pickle.loads(pickle.dumps(truth.model)) == truth.model
 
 
@@ -303,7 +344,8 @@ def test_a_network_kept_in_a_file_answers_the_same(tmp_path):
 
 
 def agree(samples, expected, names, labels):
-    """A chi-square test of samples against probabilities (*states), cells below 5 pooled; what is impossible never occurs."""
+    """A chi-square test of samples against probabilities (*states), cells below 5 pooled; what is
+    impossible never occurs."""
     codes = [[labels[node].index(value) for value in samples[node].tolist()] for node in names]
     counts = np.zeros(expected.shape)
     np.add.at(counts, tuple(codes), 1)
@@ -311,11 +353,13 @@ def agree(samples, expected, names, labels):
     counts, expected = counts[expected > 0], counts.sum() * expected[expected > 0]
     rare = expected < 5
     if rare.any():
-        counts, expected = np.append(counts[~rare], counts[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+        counts, expected = (np.append(counts[~rare], counts[rare].sum()),
+                            np.append(expected[~rare], expected[rare].sum()))
     assert stats.chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("name", ["diamond", pytest.param("single states, isolated nodes", marks=SLOW)])
+@pytest.mark.parametrize("name",
+                         ["diamond", pytest.param("single states, isolated nodes", marks=SLOW)])
 def test_simulated_rows_have_the_joint_distribution(name):
     truth = net(name)
     samples = truth.fit.simulate(rows=20_000, seed=1)
@@ -323,22 +367,27 @@ def test_simulated_rows_have_the_joint_distribution(name):
     agree(samples, np.exp(truth.joint()[0]), list(truth.sizes), truth.labels)
 
 
-@pytest.mark.parametrize("name", ["diamond", pytest.param("single states, isolated nodes", marks=SLOW)])
+@pytest.mark.parametrize("name",
+                         ["diamond", pytest.param("single states, isolated nodes", marks=SLOW)])
 def test_samples_given_evidence_have_the_joint_posterior(name):
     truth = net(name)
     last, weights = list(truth.sizes)[-1], np.random.default_rng(0).random(2)
     codes = truth.sample(1, 3)[last]
-    data = {last: np.repeat(np.array(truth.labels[last])[codes], 10_000), "a": np.repeat(weights[None], 10_000, 0)}
+    data = {last: np.repeat(np.array(truth.labels[last])[codes], 10_000),
+            "a": np.repeat(weights[None], 10_000, 0)}
     samples = truth.fit.simulate(seed=2, given=data)
     assert samples[last].tolist() == data[last].tolist()
     joint = truth.joint({last: np.eye(truth.sizes[last])[codes], "a": weights[None]})
-    agree(samples, oracles.posterior(joint, truth.sizes, tuple(truth.sizes))[0], list(truth.sizes), truth.labels)
+    agree(samples, oracles.posterior(joint, truth.sizes, tuple(truth.sizes))[0], list(truth.sizes),
+          truth.labels)
 
 
 def test_samples_differ_with_the_seed_and_only_with_it():
     truth = net("diamond")
     one, again, other = (truth.fit.simulate(rows=20_000, seed=seed) for seed in (1, 1, 2))
-    assert all((one[node] == again[node]).all() for node in one) and any((one[node] != other[node]).any() for node in one)
+    assert all((one[node] == again[node]).all() for node in one) and any(
+        (one[node] != other[node]).any() for node in one
+    )
 
 
 # Interventions
@@ -350,15 +399,18 @@ def test_an_intervention_is_the_truncated_factorisation(done):
     data, weights = truth.evidence(seed=20)
     data = {node: column for node, column in data.items() if node not in done}
     # no row may be impossible: what is seen of the descendants may not agree with what was done
-    data |= {node: np.full(ROWS, None) for node in nx.descendants(truth.dag, next(iter(done))) & set(data)}
+    data |= {node: np.full(ROWS, None)
+             for node in nx.descendants(truth.dag, next(iter(done))) & set(data)}
     weights = {node: weights[node] for node in data if any(v is not None for v in data[node])}
-    hard = {node: np.tile(np.eye(truth.sizes[node])[code], (ROWS, 1)) for node, code in done.items()}
+    hard = {node: np.tile(np.eye(truth.sizes[node])[code], (ROWS, 1))
+            for node, code in done.items()}
     joint = truth.joint({**weights, **hard}, done)
     fit = truth.fit.do({node: truth.labels[node][code] for node, code in done.items()})
     np.testing.assert_allclose(fit.log_prob(data), oracles.evidence(joint), atol=1e-10)
     for node in data:
         found = fit.predict_proba(data, node)
-        np.testing.assert_allclose(found, oracles.posterior(joint, truth.sizes, (node,)), atol=1e-10, err_msg=node)
+        np.testing.assert_allclose(found, oracles.posterior(joint, truth.sizes, (node,)),
+                                   atol=1e-10, err_msg=node)
 
 
 def test_an_intervention_on_a_root_is_conditioning_and_on_another_node_is_not():
@@ -366,8 +418,10 @@ def test_an_intervention_on_a_root_is_conditioning_and_on_another_node_is_not():
     seen, nothing = {"a": ["a1"], "b": [None], "c": [None]}, {"c": [None]}
     done = truth.fit.do({"a": "a1"})
     for node in ("b", "c"):
-        np.testing.assert_allclose(done.predict_proba(nothing, node), truth.fit.predict_proba(seen, node), atol=1e-12)
-    did, saw = truth.fit.do({"b": "b1"}).predict_proba(nothing, "a"), truth.fit.predict_proba({"b": ["b1"]}, "a")
+        np.testing.assert_allclose(done.predict_proba(nothing, node),
+                                   truth.fit.predict_proba(seen, node), atol=1e-12)
+    did, saw = (truth.fit.do({"b": "b1"}).predict_proba(nothing, "a"),
+                truth.fit.predict_proba({"b": ["b1"]}, "a"))
     np.testing.assert_allclose(did, truth.tables["a"][None], atol=1e-12)
     assert np.abs(did - saw).max() > 1e-2
 
@@ -403,18 +457,21 @@ def test_an_intervention_that_cannot_be_is_refused_by_name():
 def test_d_separation_is_independence(seed):
     rng = np.random.default_rng(seed)
     nodes = list("vwxyz")
-    edges = [(a, b) for a, b in itertools.combinations(rng.permutation(nodes).tolist(), 2) if rng.random() < 0.45]
+    edges = [(a, b) for a, b in itertools.combinations(rng.permutation(nodes).tolist(), 2)
+             if rng.random() < 0.45]
     truth = Net(dict.fromkeys(nodes, 2), edges, seed=seed, zeros=0)
     whole = truth.fit.joint({"v": [None]}, nodes)[0]
     np.testing.assert_allclose(whole.sum(), 1.0, atol=1e-12)
     for a, b in itertools.combinations(range(5), 2):
         others = [i for i in range(5) if i not in (a, b)]
-        for given in itertools.chain.from_iterable(itertools.combinations(others, r) for r in range(4)):
+        for given in itertools.chain.from_iterable(itertools.combinations(others, r)
+                                                   for r in range(4)):
             rest = tuple(i for i in others if i not in given)
             table = np.moveaxis(np.expand_dims(whole.sum(rest), rest), (a, b), (-2, -1))
             table = table / table.sum((-2, -1), keepdims=True)
             gap = np.abs(table - table.sum(-1, keepdims=True) * table.sum(-2, keepdims=True)).max()
-            apart = nx.is_d_separator(truth.model.graph, {nodes[a]}, {nodes[b]}, {nodes[i] for i in given})
+            apart = nx.is_d_separator(truth.model.graph, {nodes[a]}, {nodes[b]},
+                                      {nodes[i] for i in given})
             assert apart == (gap < 1e-9), (nodes[a], nodes[b], given, gap)
 
 
@@ -423,13 +480,15 @@ def test_d_separation_is_independence(seed):
 
 def sprinkler():
     dag = nx.DiGraph([("sprinkler", "wet"), ("rain", "wet")])
-    tables = {"sprinkler.table": [0.7, 0.3], "rain.table": [0.8, 0.2], "wet.table": [[[1.0, 0.0], [0.1, 0.9]], [[0.1, 0.9], [0.01, 0.99]]]}
+    tables = {"sprinkler.table": [0.7, 0.3], "rain.table": [0.8, 0.2],
+              "wet.table": [[[1.0, 0.0], [0.1, 0.9]], [[0.1, 0.9], [0.01, 0.99]]]}
     return bayesian_network(dag, states=dict.fromkeys(dag, ["no", "yes"])).at(tables)
 
 
 def test_impossible_evidence_is_minus_infinity_without_nan_and_the_rows_are_named():
     fit = sprinkler()
-    rows = {"sprinkler": ["no", "yes", "no", None], "rain": ["no", None, "no", "yes"], "wet": ["yes", "yes", "yes", None]}
+    rows = {"sprinkler": ["no", "yes", "no", None], "rain": ["no", None, "no", "yes"],
+            "wet": ["yes", "yes", "yes", None]}
     log = fit.log_prob(rows)
     assert np.isneginf(log[[0, 2]]).all() and np.isfinite(log[[1, 3]]).all()
     good = {name: [column[1], column[3]] * 2 for name, column in rows.items()}
@@ -454,7 +513,8 @@ def test_impossible_evidence_is_minus_infinity_without_nan_and_the_rows_are_name
 
 def test_likelihoods_that_contradict_the_rest_are_impossible_too():
     fit = sprinkler()
-    soft = {"wet": np.array([[0.0, 2.0], [1.0, 1.0]]), "sprinkler": ["no", "no"], "rain": np.array([[1.0, 0.0], [0.5, 0.0]])}
+    soft = {"wet": np.array([[0.0, 2.0], [1.0, 1.0]]), "sprinkler": ["no", "no"],
+            "rain": np.array([[1.0, 0.0], [0.5, 0.0]])}
     np.testing.assert_allclose(fit.log_prob(soft), [-np.inf, np.log(0.7 * 0.8 * 0.5)], atol=1e-12)
     with pytest.warns(RuntimeWarning, match="rows 0"):
         found = fit.predict_proba(soft, "wet")
@@ -469,7 +529,8 @@ def test_another_pattern_of_evidence_and_another_question_compile_nothing():
     first, _ = truth.evidence(seed=30)
     second, weights = truth.evidence(seed=31)
     del second["a"], weights["a"]
-    second["b"], weights["b"] = np.full(ROWS, "b1"), np.tile([0.0, 1.0], (ROWS, 1))  # seen in every row
+    # seen in every row
+    second["b"], weights["b"] = np.full(ROWS, "b1"), np.tile([0.0, 1.0], (ROWS, 1))
     asks = (
         lambda data, node: truth.fit.predict_proba(data, node),
         lambda data, node: truth.fit.log_prob(data),
@@ -483,7 +544,9 @@ def test_another_pattern_of_evidence_and_another_question_compile_nothing():
         truth.fit.predict_proba(second, ["c", "d"])
         truth.fit.predict_proba({"e": ["e0"] * ROWS}, "d")
     assert found == []
-    np.testing.assert_allclose(answers[0], oracles.posterior(truth.joint(weights), truth.sizes, ("a",)), atol=1e-10)
+    np.testing.assert_allclose(
+        answers[0], oracles.posterior(truth.joint(weights), truth.sizes, ("a",)), atol=1e-10
+    )
 
 
 def test_other_tables_of_the_same_network_compile_nothing():
@@ -493,7 +556,8 @@ def test_other_tables_of_the_same_network_compile_nothing():
     with counted() as found:
         proba = other.fit.predict_proba(data, "a")
     assert found == []
-    np.testing.assert_allclose(proba, oracles.posterior(other.joint(weights), other.sizes, ("a",)), atol=1e-10)
+    np.testing.assert_allclose(proba, oracles.posterior(other.joint(weights), other.sizes, ("a",)),
+                               atol=1e-10)
 
 
 # Refusals
@@ -509,26 +573,40 @@ def carrying(**attributes):
 
 REFUSED = {
     "a cycle": (
-        lambda: bayesian_network(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("a", "d")]), dict.fromkeys("abcd", 2)),
+        lambda: bayesian_network(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("a", "d")]),
+                                 dict.fromkeys("abcd", 2)),
         ["cycle", "a → b → c → a"],
     ),
     "a loop": (lambda: bayesian_network(nx.DiGraph([("a", "a")]), {"a": 2}), ["cycle", "a → a"]),
     "no states": (lambda: bayesian_network(AB, {"a": 2}), ["'b'", "no states", "float"]),
-    "states of a stranger": (lambda: bayesian_network(AB, {"a": 2, "b": 2, "snow": 2}), ["'snow'", "'a', 'b'"]),
-    "states that are a word": (lambda: bayesian_network(AB, {"a": "abc", "b": 2}), ["'a'", "'abc'", "list of labels"]),
+    "states of a stranger": (lambda: bayesian_network(AB, {"a": 2, "b": 2, "snow": 2}),
+                             ["'snow'", "'a', 'b'"]),
+    "states that are a word": (lambda: bayesian_network(AB, {"a": "abc", "b": 2}),
+                               ["'a'", "'abc'", "list of labels"]),
     "states that are half": (lambda: bayesian_network(AB, {"a": 2.5, "b": 2}), ["'a'", "2.5"]),
-    "an empty list of states": (lambda: bayesian_network(AB, {"a": [], "b": 2}), ["'a'", "at least one"]),
+    "an empty list of states": (lambda: bayesian_network(AB, {"a": [], "b": 2}),
+                                ["'a'", "at least one"]),
     "no states at all": (lambda: bayesian_network(AB, {"a": 0, "b": 2}), ["'a'", "at least one"]),
-    "a label twice": (lambda: bayesian_network(AB, {"a": ["no", "yes", "no"], "b": 2}), ["'a'", "'no'", "twice"]),
-    "names that are numbers": (lambda: bayesian_network(nx.DiGraph([(1, 2)]), {1: 2, 2: 2}), ["node 1", "string", "relabel_nodes"]),
-    "a name that is taken": (lambda: bayesian_network(nx.DiGraph([("rows", "b")]), {"rows": 2, "b": 2}), ["'rows'"]),
+    "a label twice": (lambda: bayesian_network(AB, {"a": ["no", "yes", "no"], "b": 2}),
+                      ["'a'", "'no'", "twice"]),
+    "names that are numbers": (lambda: bayesian_network(nx.DiGraph([(1, 2)]), {1: 2, 2: 2}),
+                               ["node 1", "string", "relabel_nodes"]),
+    "a name that is taken": (
+        lambda: bayesian_network(nx.DiGraph([("rows", "b")]), {"rows": 2, "b": 2}), ["'rows'"]
+    ),
     "no graph": (lambda: bayesian_network([("a", "b")], {"a": 2, "b": 2}), ["DiGraph", "list"]),
-    "no direction": (lambda: bayesian_network(nx.Graph([("a", "b")]), {"a": 2, "b": 2}), ["DiGraph", "Graph"]),
+    "no direction": (lambda: bayesian_network(nx.Graph([("a", "b")]), {"a": 2, "b": 2}),
+                     ["DiGraph", "Graph"]),
     "no nodes": (lambda: bayesian_network(nx.DiGraph(), {}), ["no nodes"]),
-    "a strength of 0": (lambda: bayesian_network(AB, {"a": 2, "b": 2}, strength=0.0), ["strength=0.0", "above 0"]),
-    "a discrete node below a continuous one": (lambda: bayesian_network(AB, {"a": float, "b": 2}), ["'b'", "'a'", "discrete"]),
-    "a distribution and states": (lambda: bayesian_network(carrying(distribution=dist.Poisson), {"n": 2}), ["'n'", "no states"]),
-    "parameters without a distribution": (lambda: bayesian_network(carrying(parameters=lambda: 1.0)), ["'n'", "function"]),
+    "a strength of 0": (lambda: bayesian_network(AB, {"a": 2, "b": 2}, strength=0.0),
+                        ["strength=0.0", "above 0"]),
+    "a discrete node below a continuous one": (lambda: bayesian_network(AB, {"a": float, "b": 2}),
+                                               ["'b'", "'a'", "discrete"]),
+    "a distribution and states": (lambda: bayesian_network(carrying(distribution=dist.Poisson),
+                                                           {"n": 2}), ["'n'", "no states"]),
+    "parameters without a distribution": (
+        lambda: bayesian_network(carrying(parameters=lambda: 1.0)), ["'n'", "function"]
+    ),
 }
 
 
@@ -540,15 +618,25 @@ def test_a_graph_that_is_no_network_is_refused_by_name(case):
 
 
 WRONG = {
-    "an unknown node": (lambda fit: fit.predict_proba({"snow": ["yes"]}, "a"), ["'snow'", "'a'", "'b'", "'c'", "'d'"]),
-    "an unknown label": (lambda fit: fit.predict_proba({"a": ["a0", "maybe"]}, "d"), ["'a'", "'maybe'", "row 1", "a0", "a1"]),
-    "an unknown question": (lambda fit: fit.predict_proba({"a": ["a0"]}, "snow"), ["'snow'", "'d'"]),
-    "one unknown of several": (lambda fit: fit.predict_proba({"a": ["a0"]}, ["d", "snow"]), ["'snow'", "'d'"]),
-    "an unknown node in a joint": (lambda fit: fit.joint({"a": ["a0"]}, ["d", "snow"]), ["'snow'", "'d'"]),
-    "a code in place of a label": (lambda fit: fit.predict_proba({"a": [0]}, "d"), ["'a'", "a0", "not a code"]),
-    "likelihoods of too few states": (lambda fit: fit.predict_proba({"d": np.ones((2, 3))}, "a"), ["'d'", "(n, 4)", "(2, 3)"]),
-    "a likelihood below 0": (lambda fit: fit.predict_proba({"a": np.array([[1.0, 1.0], [0.5, -0.5]])}, "d"), ["'a'", "row 1"]),
-    "rows that do not agree": (lambda fit: fit.predict_proba({"a": ["a0"], "b": ["b0", "b1"]}, "d"), ["'b'", "rows"]),
+    "an unknown node": (lambda fit: fit.predict_proba({"snow": ["yes"]}, "a"),
+                        ["'snow'", "'a'", "'b'", "'c'", "'d'"]),
+    "an unknown label": (lambda fit: fit.predict_proba({"a": ["a0", "maybe"]}, "d"),
+                         ["'a'", "'maybe'", "row 1", "a0", "a1"]),
+    "an unknown question": (lambda fit: fit.predict_proba({"a": ["a0"]}, "snow"),
+                            ["'snow'", "'d'"]),
+    "one unknown of several": (lambda fit: fit.predict_proba({"a": ["a0"]}, ["d", "snow"]),
+                               ["'snow'", "'d'"]),
+    "an unknown node in a joint": (lambda fit: fit.joint({"a": ["a0"]}, ["d", "snow"]),
+                                   ["'snow'", "'d'"]),
+    "a code in place of a label": (lambda fit: fit.predict_proba({"a": [0]}, "d"),
+                                   ["'a'", "a0", "not a code"]),
+    "likelihoods of too few states": (lambda fit: fit.predict_proba({"d": np.ones((2, 3))}, "a"),
+                                      ["'d'", "(n, 4)", "(2, 3)"]),
+    "a likelihood below 0": (lambda fit: fit.predict_proba(
+        {"a": np.array([[1.0, 1.0], [0.5, -0.5]])}, "d"
+    ), ["'a'", "row 1"]),
+    "rows that do not agree": (lambda fit: fit.predict_proba({"a": ["a0"], "b": ["b0", "b1"]}, "d"),
+                               ["'b'", "rows"]),
     "no rows": (lambda fit: fit.predict_proba({"a": []}, "d"), ["empty"]),
     "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["which site", "'b'"]),
 }
@@ -567,7 +655,8 @@ def test_a_code_out_of_range_is_refused_with_the_number_of_states():
 
 
 def test_tables_that_are_none_are_refused_by_node():
-    model, tables = net("diamond").model, {f"{node}.table": table for node, table in net("diamond").tables.items()}
+    model, tables = net("diamond").model, {f"{node}.table": table
+                                           for node, table in net("diamond").tables.items()}
     off = tables["d.table"].copy()
     off[2, 1, 0] += 0.25
     with pytest.raises(probml.ModelError, match="'d.table'"):
@@ -583,20 +672,25 @@ def test_tables_that_are_none_are_refused_by_node():
 
 
 def test_a_number_of_labels_that_is_not_that_of_the_states_is_refused():
-    dag, tables = nx.DiGraph([("a", "b")]), {"a.table": [0.5, 0.5], "b.table": [[0.5, 0.5], [0.1, 0.9]]}
+    dag, tables = nx.DiGraph([("a", "b")]), {"a.table": [0.5, 0.5],
+                                             "b.table": [[0.5, 0.5], [0.1, 0.9]]}
     fit = bayesian_network(dag, states={"a": 2, "b": 2}).at(tables, labels={"a": ("no", "yes")})
     np.testing.assert_allclose(fit.predict_proba({"a": ["yes"]}, "b"), [[0.1, 0.9]], atol=1e-12)
     with pytest.raises(ValueError, match=words("'a'", "2")):
-        bayesian_network(dag, states={"a": 2, "b": 2}).at(tables, labels={"a": ("no", "perhaps", "yes")})
+        bayesian_network(dag, states={"a": 2, "b": 2}).at(tables,
+                                                          labels={"a": ("no", "perhaps", "yes")})
 
 
 def test_a_network_too_wide_for_memory_is_refused_with_its_clique_its_bytes_and_what_to_try():
-    steps = [((i, j), (i + down, j + 1 - down)) for i in range(10) for j in range(10) for down in (0, 1)]
+    steps = [((i, j), (i + down, j + 1 - down)) for i in range(10) for j in range(10)
+             for down in (0, 1)]
     grid = nx.DiGraph([(f"x{a}.{b}", f"x{c}.{d}") for (a, b), (c, d) in steps if max(c, d) < 10])
     model = bayesian_network(grid, states=dict.fromkeys(grid, 8))
     rng = np.random.default_rng(0)
-    fit = model.at({f"{node}.table": rng.dirichlet(np.ones(8), (8,) * grid.in_degree(node)) for node in grid})
-    with pytest.raises(probml.Refusal, match=r"table over 'x\d+\.\d+', .*entries, .*bytes, above the budget of .*See some of these"):
+    fit = model.at({f"{node}.table": rng.dirichlet(np.ones(8), (8,) * grid.in_degree(node))
+                    for node in grid})
+    with pytest.raises(probml.Refusal, match=r"table over 'x\d+\.\d+', .*entries, .*bytes, above "
+                       r"the budget of .*See some of these"):
         fit.predict_proba({"x9.9": [0]}, "x0.0")
     # the answer is there where what is seen cuts the grid: the row below the first is known
     seen = {f"x1.{j}": [j % 8] for j in range(10)}

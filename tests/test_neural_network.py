@@ -1,4 +1,5 @@
-"""Multi-layer networks: a generative function like any other, trained by MAP, sampled by Laplace."""
+"""Multi-layer networks: a generative function like any other, trained by MAP, sampled by
+Laplace."""
 
 import numpy as np
 import optax
@@ -13,12 +14,14 @@ import probml
 from probml.models import NeuralNetworkClassifier, NeuralNetworkRegressor, neural_network
 
 X, Y = datasets.make_moons(200, noise=0.2, random_state=0)
-LOCAL = {"check_sample_weight_equivalence_on_dense_data": "rounding, which differs with the order of rows, leads to another local maximum"}
+LOCAL = {"check_sample_weight_equivalence_on_dense_data": "rounding, which differs with the order "
+         "of rows, leads to another local maximum"}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:MAP of model")
-@parametrize_with_checks([NeuralNetworkClassifier(hidden=4), NeuralNetworkRegressor(hidden=4)], expected_failed_checks=lambda face: LOCAL)
+@parametrize_with_checks([NeuralNetworkClassifier(hidden=4), NeuralNetworkRegressor(hidden=4)],
+                         expected_failed_checks=lambda face: LOCAL)
 def test_faces_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -36,22 +39,27 @@ def test_a_network_bends_where_a_plane_cannot(moons):
 
 def test_its_probabilities_are_those_of_the_layers_by_hand(moons):
     x = (X - X.mean(0)) / X.std(0)
-    logits = np.tanh(x @ moons.coefs_[0] + moons.intercepts_[0]) @ moons.coefs_[1] + moons.intercepts_[1]
+    logits = (
+        np.tanh(x @ moons.coefs_[0] + moons.intercepts_[0]) @ moons.coefs_[1] + moons.intercepts_[1]
+    )
     probs = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     np.testing.assert_allclose(moons.predict_proba(X), probs, atol=1e-10)
     held = moons.as_data(X, np.array(["left", "right"])[Y])
-    np.testing.assert_allclose(moons.fit_.log_prob(held), np.log(probs[np.arange(200), Y]), atol=1e-9)
+    np.testing.assert_allclose(moons.fit_.log_prob(held), np.log(probs[np.arange(200), Y]),
+                               atol=1e-9)
 
 
 def test_a_network_without_hidden_layers_is_softmax_regression():
     fit = neural_network(states=2, hidden=(), weight_scale=2.0).fit({"x": X, "y": Y})
     difference = fit.params["weights0"][:, 1] - fit.params["weights0"][:, 0]
-    peer = LogisticRegression(C=2 * 2.0**2 / 2, tol=1e-12).fit(X, Y)  # two columns of variance s²/d, and their difference
+    # two columns of variance s²/d, and their difference
+    peer = LogisticRegression(C=2 * 2.0**2 / 2, tol=1e-12).fit(X, Y)
     np.testing.assert_allclose(difference, peer.coef_[0], rtol=1e-2)  # the bias has a prior here
 
 
 def test_mini_batches_and_early_stopping_are_a_setting():
-    face = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000, held_out=0.25, patience=4, random_state=3)
+    face = NeuralNetworkClassifier(8, optimizer=optax.adam(0.05), batch_rows=20, steps=30_000,
+                                   held_out=0.25, patience=4, random_state=3)
     face.fit(X, Y)
     assert face.score(X, Y) > 0.9 and len(face.held_out_) == len(face.history_)
     again = NeuralNetworkClassifier(**face.get_params()).fit(X, Y)
@@ -77,7 +85,8 @@ def test_held_out_rows_choose_the_weight_decay(moons):
 @pytest.mark.slow
 def test_the_weights_of_a_network_have_a_posterior():
     face = NeuralNetworkClassifier(3, engine=probml.Laplace()).fit(X[:60], Y[:60])
-    averaged, plug = face.predict_proba(X), face.fit_.predict_proba(face.as_data(X), "y", plug_in=True)
+    averaged, plug = face.predict_proba(X), face.fit_.predict_proba(face.as_data(X), "y",
+                                                                    plug_in=True)
     assert np.abs(averaged - plug).max() > 0.01 and face.score(X, Y) > 0.8
 
 
@@ -87,13 +96,15 @@ def test_laplace_over_the_last_layer_leaves_the_others_at_the_mode():
     engine = probml.Laplace(over=("weights1", "bias1"))
     fit = model.fit(data, engine, start=start)
     drawn = fit.draws(4000)
-    assert np.ptp(drawn["weights0"], axis=0).max() < 1e-9 and np.ptp(drawn["bias0"], axis=0).max() < 1e-9
+    assert np.ptp(drawn["weights0"],
+                  axis=0).max() < 1e-9 and np.ptp(drawn["bias0"], axis=0).max() < 1e-9
     h = np.tanh(X[:80] @ fit.params["weights0"] + fit.params["bias0"])
     p = np.exp(h @ fit.params["weights1"] + fit.params["bias1"])
     p /= p.sum(1, keepdims=True)
     design = np.column_stack([np.ones(80), h])
     w = p[:, 0] * p[:, 1]
-    information = np.kron((design * w[:, None]).T @ design, np.array([[1, -1], [-1, 1]]))  # (bias, weights) × (two states)
+    # (bias, weights) × (two states)
+    information = np.kron((design * w[:, None]).T @ design, np.array([[1, -1], [-1, 1]]))
     prior = np.repeat(np.r_[1 / 10.0**2, np.full(3, 3 / 3.0**2)], 2)
     covariance = np.linalg.inv(information + np.diag(prior))
     sds = np.sqrt(np.diag(covariance)).reshape(4, 2)
@@ -103,15 +114,19 @@ def test_laplace_over_the_last_layer_leaves_the_others_at_the_mode():
         model.fit(data, probml.Laplace(over=("weights9",)))
 
 
-MODE = {"weights0": np.zeros((2, 3)), "bias0": np.zeros(3), "weights1": np.zeros((3, 2)), "bias1": np.zeros(2)}
+MODE = {"weights0": np.zeros((2, 3)), "bias0": np.zeros(3), "weights1": np.zeros((3, 2)),
+        "bias1": np.zeros(2)}
 
 
 @pytest.mark.parametrize(
-    ("settings", "word"), [({"activation": "tan"}, "activation"), ({"hidden": 0}, "hidden"), ({"held_out": 1.0}, "held_out")]
+    ("settings", "word"), [({"activation": "tan"}, "activation"), ({"hidden": 0}, "hidden"),
+                           ({"held_out": 1.0}, "held_out")]
 )
 def test_parameters_out_of_range_are_named(settings, word):
     with pytest.raises(ValueError, match=word):
         NeuralNetworkClassifier(**settings).fit(X, Y)
     if word != "held_out":
         with pytest.raises(probml.ModelError, match=word):
-            neural_network(states=2, **{"hidden": (0,)} if word == "hidden" else settings).fit({"x": X, "y": Y})
+            neural_network(states=2, **{"hidden": (0,)} if word == "hidden" else settings).fit(
+                {"x": X, "y": Y}
+            )

@@ -11,7 +11,8 @@ pytestmark = [
     pytest.mark.notebook,
     pytest.mark.slow,
     # the kernel's client, not the notebook
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning",
+                               "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
@@ -21,10 +22,13 @@ def test_notebook_runs_without_an_error(path):
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert all(cell.execution_count for cell in code), "saved without its outputs: run `make notebooks`"
+    assert all(cell.execution_count for cell in code), ("saved without its outputs: run `make "
+                                                        "notebooks`")
     assert os.stat(path).st_size < 1_000_000
-    nbclient.NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
+    nbclient.NotebookClient(book, timeout=300, kernel_name="python3",
+                            resources={"metadata": {"path": str(FOLDER)}}).execute()
     outputs = [output for cell in code for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
-    assert not [output.text for output in outputs if output.get("name") == "stderr"]  # no warning: every fit converged
+    # no warning: every fit converged
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 4

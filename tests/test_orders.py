@@ -1,4 +1,5 @@
-"""Elimination orders: as good as the best of all orders on small graphs, never worse than minimum fill, small tables on large networks."""
+"""Elimination orders: as good as the best of all orders on small graphs, never worse than minimum
+fill, small tables on large networks."""
 
 import itertools
 import math
@@ -15,7 +16,8 @@ def graph(seed, size=7, scopes=9, states=(2, 6)):
     """Random (scopes, sizes)."""
     random = np.random.default_rng(seed)
     names = [f"g{i}" for i in range(size)]
-    return [tuple(random.choice(names, 2, replace=False)) for _ in range(scopes)], {n: int(random.integers(*states)) for n in names}
+    return ([tuple(random.choice(names, 2, replace=False)) for _ in range(scopes)],
+            {n: int(random.integers(*states)) for n in names})
 
 
 def by_hand(scopes, sizes, order):
@@ -43,14 +45,17 @@ def test_an_order_is_never_worse_than_minimum_fill_and_leaves_out_what_stays(see
     gone = list(sizes)[:25]
     order, plain = best_order(scopes, sizes, gone), min_fill(scopes, sizes, gone)
     assert sorted(order) == sorted(plain) == sorted(gone)
-    best, first = ((widest(scopes, sizes, each)[1], work(scopes, sizes, each)) for each in (order, plain))
+    best, first = ((widest(scopes, sizes, each)[1], work(scopes, sizes, each))
+                   for each in (order, plain))
     assert best <= first
 
 
 def test_the_same_graph_gives_the_same_order_however_it_is_listed():
     scopes, sizes = graph(0, 40, 80)
     shuffled = [scope[::-1] for scope in scopes[::-1]]
-    assert best_order(scopes, sizes, list(sizes)) == best_order(shuffled, dict(reversed(sizes.items())), set(sizes))
+    assert best_order(scopes, sizes, list(sizes)) == best_order(
+        shuffled, dict(reversed(sizes.items())), set(sizes)
+    )
 
 
 def test_a_graph_without_cycles_keeps_the_order_of_minimum_fill():
@@ -61,18 +66,22 @@ def test_a_graph_without_cycles_keeps_the_order_of_minimum_fill():
 
 
 # network -> the largest table of its best order known here, and of the first greedy order
-KNOWN = {"insurance": (7_200, 28_800), "mildew": (1_550_000, 2_820_000), "link": (2_100_000, 16_800_000), "munin": (1_010_000, 2_750_000)}
+KNOWN = {"insurance": (7_200, 28_800), "mildew": (1_550_000, 2_820_000),
+         "link": (2_100_000, 16_800_000), "munin": (1_010_000, 2_750_000)}
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_the_largest_tables_of_large_networks_are_several_times_below_those_of_minimum_fill(shared_data, name):
+def test_the_largest_tables_of_large_networks_are_several_times_below_those_of_minimum_fill(
+    shared_data, name
+):
     network = parse(_text(next((shared_data / "bn" / "networks").glob(f"{name}.bif*"))))
     scopes = [(*network.parents[node], node) for node in network.states]
     sizes = {node: len(labels) for node, labels in network.states.items()}
     start = time.perf_counter()
     order = best_order(scopes, sizes, sizes)
     assert time.perf_counter() - start < 10  # a second on an idle machine
-    best, plain = widest(scopes, sizes, order)[1], widest(scopes, sizes, min_fill(scopes, sizes, sizes))[1]
+    best, plain = widest(scopes, sizes, order)[1], widest(scopes, sizes,
+                                                          min_fill(scopes, sizes, sizes))[1]
     assert best <= KNOWN[name][0] and plain >= 1.5 * best
 
 

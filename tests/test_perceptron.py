@@ -1,4 +1,5 @@
-"""The perceptron: Rosenblatt's rule step by step, Novikoff's bound, several classes, its loss as a model."""
+"""The perceptron: Rosenblatt's rule step by step, Novikoff's bound, several classes, its loss as a
+model."""
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
 TWO, SIGNS = X[:100], 2 * Y[:100] - 1
 
-WEIGHTS = {"check_sample_weight_equivalence_on_dense_data": "a row twice is two steps, one of weight 2 is one longer step"}
+WEIGHTS = {"check_sample_weight_equivalence_on_dense_data": "a row twice is two steps, one of "
+           "weight 2 is one longer step"}
 
 
 @pytest.mark.slow
@@ -39,7 +41,8 @@ def test_every_step_is_rosenblatts():
         wrong = (SIGNS * (rows @ w) <= 0).any()
     face = Perceptron(shuffle=False).fit(TWO, Y[:100])
     np.testing.assert_allclose(np.r_[face.coef_[0], face.intercept_], w, atol=1e-9)
-    assert (face.mistakes_, face.n_iter_, face.converged_, face.mistaken_) == (mistakes, epochs, True, 0)
+    assert (face.mistakes_, face.n_iter_, face.converged_, face.mistaken_) == (mistakes, epochs,
+                                                                               True, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -49,19 +52,25 @@ def test_separable_classes_are_parted_within_novikoffs_bound(seed):
     plane = np.r_[widest.coef_[0], widest.intercept_]
     margin = (SIGNS * (rows @ plane)).min() / np.linalg.norm(plane)
     face = Perceptron(random_state=seed).fit(TWO, NAMES[:100])
-    assert face.converged_ and 0 < face.mistakes_ <= (np.linalg.norm(rows, axis=1).max() / margin) ** 2
+    assert face.converged_ and 0 < face.mistakes_ <= (
+        np.linalg.norm(rows, axis=1).max() / margin
+    ) ** 2
     np.testing.assert_array_equal(face.predict(TWO), NAMES[:100])
 
 
 def test_several_classes_are_parted_together():
-    x, y = make_blobs(120, centers=[[-4, 0], [0, 0], [4, 0]], cluster_std=0.4, random_state=0)  # no plane parts the second from the rest
+    # no plane parts the second from the rest
+    x, y = make_blobs(120, centers=[[-4, 0], [0, 0], [4, 0]], cluster_std=0.4, random_state=0)
     face = Perceptron().fit(x, y)
-    assert face.converged_ and face.coef_.shape == (3, 2) and face.decision_function(x).shape == (120, 3)
+    assert face.converged_ and face.coef_.shape == (3, 2) and face.decision_function(x).shape == (
+        120, 3
+    )
     np.testing.assert_array_equal(face.predict(x), y)
 
 
 def test_classes_that_no_plane_parts_leave_the_best_planes_and_a_warning():
-    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; its best planes mistake . of 150 rows.*standardise"):
+    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; its best planes mistake . of 150 "
+                      "rows.*standardise"):
         face = Perceptron(max_iter=60).fit(X, Y)
     assert not face.converged_ and face.n_iter_ == 60
     assert (face.predict(X) != Y).sum() == face.mistaken_ <= 9
@@ -78,7 +87,8 @@ def test_rows_of_weight_zero_are_not_there_and_steps_are_weighted():
     one = Perceptron(shuffle=False).fit(TWO, SIGNS, sample_weight=weights > 0)
     two = Perceptron(shuffle=False).fit(TWO[weights > 0], SIGNS[weights > 0])
     np.testing.assert_allclose(one.coef_, two.coef_)
-    single, triple = (Perceptron(shuffle=False).fit(TWO, SIGNS, sample_weight=np.full(100, w)) for w in (1.0, 3.0))
+    single, triple = (Perceptron(shuffle=False).fit(TWO, SIGNS, sample_weight=np.full(100, w))
+                      for w in (1.0, 3.0))
     np.testing.assert_allclose(triple.coef_, 3 * single.coef_)
     through = Perceptron(fit_intercept=False).fit(TWO, SIGNS)
     assert through.intercept_ == [0.0] and through.converged_
@@ -92,8 +102,11 @@ def test_the_fit_has_the_classes_and_no_likelihood():
         with pytest.raises(probml.Refusal, match="needs a likelihood.*'mistake'"):
             face.fit_.log_prob(face.as_data(x, NAMES[: len(x)]))
     scores = several.decision_function(X)
-    loss = np.maximum(np.where(np.eye(3, dtype=bool)[Y], -np.inf, scores).max(1) - scores[np.arange(150), Y], 0).sum()
-    np.testing.assert_allclose(several.fit_.log_joint(several.as_data(X, NAMES)), 150 * np.log(1 / 3) - loss, rtol=1e-9)
+    loss = np.maximum(
+        np.where(np.eye(3, dtype=bool)[Y], -np.inf, scores).max(1) - scores[np.arange(150), Y], 0
+    ).sum()
+    np.testing.assert_allclose(several.fit_.log_joint(several.as_data(X, NAMES)),
+                               150 * np.log(1 / 3) - loss, rtol=1e-9)
 
 
 def test_it_works_in_pipelines_and_searches():
@@ -110,7 +123,8 @@ def test_it_works_in_pipelines_and_searches():
         (Perceptron(random_state=-1), X, Y, "random_state=-1"),
         (Perceptron(), X, np.ones(150), "greater than one; y has 1 class"),
         (Perceptron(), X, np.linspace(0, 1, 150), "continuous"),
-        (Perceptron(), np.where(np.arange(150)[:, None] == 7, [1.0, nan, 1.0, 1.0], X), Y, "column 1 is missing in row 7"),
+        (Perceptron(), np.where(np.arange(150)[:, None] == 7, [1.0, nan, 1.0, 1.0], X), Y,
+         "column 1 is missing in row 7"),
         (Perceptron(), X, np.where(Y == 1, None, NAMES), "y has no label in row 50"),
     ],
 )

@@ -1,6 +1,8 @@
-"""Reference posteriors of posteriordb: the same densities, and NUTS finds the same means and standard deviations.
+"""Reference posteriors of posteriordb: the same densities, and NUTS finds the same means and
+standard deviations.
 
-The references are 10,000 thinned draws of Stan, or Stan's runs of our own (SOURCES.md); a case is a model as a user would write it.
+The references are 10,000 thinned draws of Stan, or Stan's runs of our own (SOURCES.md); a case is a
+model as a user would write it.
 """
 
 import warnings
@@ -19,7 +21,8 @@ from posteriordb import CASES
 
 TENTH = 0.1
 EXPLAINED = {  # why a run may complain: the reference's own did, and NumPyro's sampler does
-    "mcycle_gp-accel_gp": "a scale and its weights stand for one another: trees of 2^10 steps, and a few draws in a thousand diverge",
+    "mcycle_gp-accel_gp": "a scale and its weights stand for one another: trees of 2^10 steps, and "
+    "a few draws in a thousand diverge",
     "mcycle_splines-accel_splines": "likewise; in Stan 3 of 6,000 draws diverge, and R-hat is 1.014",
     "seeds_data-seeds_model": "the precision of the dishes mixes slowly",
 }
@@ -39,7 +42,8 @@ def numpyros(model, data):
     inputs = {name: jnp.asarray(data[name]) for name in model.inputs}
     seen = {name: jnp.asarray(value) for name, value in data.items() if name not in inputs}
     rows = len(next(iter(seen.values())))
-    return jax.jit(lambda params: log_density(handlers.condition(model, seen), (rows,), inputs, params)[0])
+    return jax.jit(lambda params: log_density(handlers.condition(model, seen), (rows,), inputs,
+                                              params)[0])
 
 
 @every(CASES)
@@ -51,7 +55,9 @@ def test_log_density_differences_are_those_of_stan_or_else_of_numpyro(case, shar
         expected = np.array([point["log_density_difference"] for point in points])
     else:
         table = reference["parameters"]
-        params = [case.params(list(table), [piece["mean"] + away * piece["sd"] for piece in table.values()]) for away in (0.0, 0.5)]
+        params = [case.params(
+            list(table), [piece["mean"] + away * piece["sd"] for piece in table.values()]
+        ) for away in (0.0, 0.5)]
         own = numpyros(model, data)
         expected = np.array([own(point) for point in params])
     found = np.array([model.log_density(data, point) for point in params])
@@ -67,18 +73,22 @@ def test_every_reference_has_a_case(shared_data):
 
 
 def compare(found, reference):
-    """Of every quantity of the reference: |mean − mean| in combined standard errors; how far the sd is beyond its tolerance.
+    """Of every quantity of the reference: |mean − mean| in combined standard errors; how far the sd
+    is beyond its tolerance.
 
-    A standard deviation may be off by a tenth, or where the effective samples cannot tell it so well by as many of its own combined
-    standard errors as a mean.
+    A standard deviation may be off by a tenth, or where the effective samples cannot tell it so
+    well by as many of its own combined standard errors as a mean.
     """
     means, deviations = {}, {}
     for name, expected in reference["parameters"].items():
         of_mean, of_sd = standard_errors(found[name])
-        means[name] = abs(found[name].mean() - expected["mean"]) / np.hypot(of_mean, expected["mcse_mean"])
-        theirs = expected.get("mcse_sd", expected["mcse_mean"] / np.sqrt(2))  # where there are but summaries: that of a normal
+        means[name] = abs(found[name].mean() - expected["mean"]) / np.hypot(of_mean,
+                                                                            expected["mcse_mean"])
+        # where there are but summaries: that of a normal
+        theirs = expected.get("mcse_sd", expected["mcse_mean"] / np.sqrt(2))
         loose = STANDARD_ERRORS * np.hypot(of_sd, theirs)
-        deviations[name] = abs(found[name].std() - expected["sd"]) / max(TENTH * expected["sd"], loose)
+        deviations[name] = abs(found[name].std() - expected["sd"]) / max(TENTH * expected["sd"],
+                                                                         loose)
     return means, deviations
 
 
@@ -96,7 +106,9 @@ def test_nuts_finds_the_means_and_standard_deviations_of_stan(case, shared_data)
     worst = min(effective, key=effective.get)
     assert effective[worst] >= LEAST, f"'{worst}' has {effective[worst]:.0f} effective draws"
     worst = max(means, key=means.get)
-    assert means[worst] <= STANDARD_ERRORS, f"mean of {worst}: {found[worst].mean()}, {reference['parameters'][worst]}"
+    assert means[worst] <= STANDARD_ERRORS, (f"mean of {worst}: {found[worst].mean()}, "
+                                             f"{reference['parameters'][worst]}")
     worst = max(deviations, key=deviations.get)
-    assert deviations[worst] <= 1, f"sd of {worst}: {found[worst].std()}, {reference['parameters'][worst]}"
+    assert deviations[worst] <= 1, (f"sd of {worst}: {found[worst].std()}, "
+                                    f"{reference['parameters'][worst]}")
     assert fit.drawn.stats["diverging"].mean() <= (FEW if case.posterior in EXPLAINED else 0)

@@ -1,4 +1,5 @@
-"""NUTS, Laplace and SVI against closed forms, quadrature and enumeration; what they say of themselves; what they refuse."""
+"""NUTS, Laplace and SVI against closed forms, quadrature and enumeration; what they say of
+themselves; what they refuse."""
 
 import os
 import warnings
@@ -72,7 +73,8 @@ def test_a_conjugate_posterior_is_found_again(name):
     deviation = np.sqrt(np.diag(exact.covariance_matrix))
     np.testing.assert_allclose(draws.mean(0), exact.mean, atol=0.1 * deviation.max())
     np.testing.assert_allclose(draws.std(0), deviation, rtol=0.1)
-    np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], _correlation(exact.covariance_matrix), atol=0.07)
+    np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], _correlation(exact.covariance_matrix),
+                               atol=0.07)
     np.testing.assert_allclose(fit.params["beta"], exact.mean, atol=0.1 * deviation.max())
     assert fit.converged and fit.log_evidence is None
 
@@ -99,7 +101,9 @@ def test_a_bounded_parameter_agrees_with_its_beta_posterior(name):
     np.testing.assert_allclose(draws.std(), exact.std(), rtol=0.12)
     if name == "laplace":  # the mode of the density of logit p: (a, b) itself, not (a − 1, b − 1)
         np.testing.assert_allclose(fit.params["p"], exact.mean(), atol=1e-6)
-        np.testing.assert_allclose(np.asarray(fit.posterior("p").sample(jax.random.key(0), (4000,))).mean(), draws.mean(), atol=0.02)
+        np.testing.assert_allclose(np.asarray(
+            fit.posterior("p").sample(jax.random.key(0), (4000,))
+        ).mean(), draws.mean(), atol=0.02)
 
 
 def test_the_density_of_unbounded_coordinates_is_numpyros_own():
@@ -107,27 +111,35 @@ def test_the_density_of_unbounded_coordinates_is_numpyros_own():
     held = read.read(model, {"x": TWO[:30]}).trimmed()
     plan = held.plan()
     rows, known = load.load(held, plan)
-    params = {"weights": jnp.array([0.3, 0.7]), "mean": jnp.array([-1.0, 2.0]), "scale": jnp.array([0.5, 2.0])}
+    params = {"weights": jnp.array([0.3, 0.7]), "mean": jnp.array([-1.0, 2.0]),
+              "scale": jnp.array([0.5, 2.0])}
     u = density.flat(plan, params, known)
     value, gradient = jax.jit(density.posterior(plan, known, rows))(u)
 
     def one_by_one(u):
-        """log p(x, parameters) by NumPyro's densities, the labels summed out by hand, and the volume of its transforms."""
+        """log p(x, parameters) by NumPyro's densities, the labels summed out by hand, and the
+        volume of its transforms."""
         free, total = density.unflat(plan, u, known)[0], 0.0
-        parts = {"weights": (dist.Dirichlet(jnp.ones(2)), u[3:4]), "scale": (dist.LogNormal(0.0, 1.0).expand([2]), u[:0])}
+        parts = {"weights": (dist.Dirichlet(jnp.ones(2)), u[3:4]),
+                 "scale": (dist.LogNormal(0.0, 1.0).expand([2]), u[:0])}
         parts |= {"scale": (parts["scale"][0], u[2:4]), "weights": (parts["weights"][0], u[4:5])}
         for name, (prior, own) in parts.items():
             transform = dist.biject_to(prior.support)
-            total += prior.log_prob(free[name]).sum() + transform.log_abs_det_jacobian(own, transform(own)).sum()
+            total += prior.log_prob(free[name]).sum() + transform.log_abs_det_jacobian(
+                own, transform(own)
+            ).sum()
         total += dist.Normal(0.0, 5.0).log_prob(free["mean"]).sum()
-        logs = jnp.log(free["weights"]) + dist.Normal(free["mean"], free["scale"]).log_prob(TWO[:30, None])
+        logs = jnp.log(free["weights"]) + dist.Normal(free["mean"],
+                                                      free["scale"]).log_prob(TWO[:30, None])
         return total + jax.nn.logsumexp(logs, 1).sum()
 
     by_hand, slope = jax.jit(jax.value_and_grad(one_by_one))(u)
     np.testing.assert_allclose(value, by_hand, rtol=1e-12)
     np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(density.flat(plan, density.unflat(plan, u, known)[0], known), u, rtol=1e-12)
-    assert density.owners(plan, known) == ["mean[0]", "mean[1]", "scale[0]", "scale[1]", "weights[0]"]
+    np.testing.assert_allclose(density.flat(plan, density.unflat(plan, u, known)[0], known), u,
+                               rtol=1e-12)
+    assert density.owners(plan, known) == ["mean[0]", "mean[1]", "scale[0]", "scale[1]",
+                                           "weights[0]"]
 
 
 def test_a_mixture_is_sampled_over_its_parameters_alone(sampled):
@@ -144,13 +156,17 @@ def test_a_mixture_is_sampled_over_its_parameters_alone(sampled):
 def test_hidden_states_are_averaged_and_drawn_with_the_draws(sampled):
     values, _ = sampled.drawn.spread(sampled._plan, sampled._known(), 256)
     x = np.array([-3.0, -0.6, -0.3, 2.0])
-    logs = np.log(values["weights"])[:, None] + stats.norm(values["mean"][:, None], values["scale"][:, None]).logpdf(x[None, :, None])
+    logs = np.log(values["weights"])[
+        :, None
+    ] + stats.norm(values["mean"][:, None], values["scale"][:, None]).logpdf(x[None, :, None])
     each = special.logsumexp(logs, 2)
     weight = special.softmax(each, 0)[..., None]  # a new row is evidence on the parameters too
     by_hand = (weight * np.exp(logs - each[..., None])).sum(0)
     np.testing.assert_allclose(sampled.predict_proba({"x": x}, "z"), by_hand, atol=1e-10)
-    np.testing.assert_allclose(sampled.log_prob({"x": x}), special.logsumexp(each, 0) - np.log(len(each)), atol=1e-10)
-    z = np.concatenate([sampled.simulate(given={"x": np.repeat(x, 1000)}, seed=s)["z"].reshape(4, 1000) for s in range(3)], 1)
+    np.testing.assert_allclose(sampled.log_prob({"x": x}),
+                               special.logsumexp(each, 0) - np.log(len(each)), atol=1e-10)
+    z = np.concatenate([sampled.simulate(given={"x": np.repeat(x, 1000)},
+                                         seed=s)["z"].reshape(4, 1000) for s in range(3)], 1)
     np.testing.assert_allclose((z == 1).mean(1), by_hand[:, 1], atol=0.04)
 
 
@@ -161,14 +177,17 @@ def test_a_simulated_row_has_a_draw_of_the_parameters_of_its_own():
     new = fit.simulate(50_000, seed=3)["y"].reshape(-1, 50)
     rows = np.array([fit.simulate(400, seed=s)["y"].mean() for s in range(5)])
     np.testing.assert_allclose(new.mean(), p.mean(), atol=0.02)
-    assert rows.std() < 0.06  # each of the 400 rows its own draw; with one draw for all it would be 0.2
+    # each of the 400 rows its own draw; with one draw for all it would be 0.2
+    assert rows.std() < 0.06
 
 
 def test_an_interval_holds_new_values_as_often_as_it_says():
     fit = regression().fit(LINE)
     found = fit.predict({"x": X[:3]}, interval=0.8)
-    mean, covariance = (np.asarray(getattr(fit.posterior("beta"), n)) for n in ("mean", "covariance_matrix"))
-    predictive = stats.norm(X[:3] @ mean, np.sqrt(0.25 + np.einsum("ni,ij,nj->n", X[:3], covariance, X[:3])))
+    mean, covariance = (np.asarray(getattr(fit.posterior("beta"), n))
+                        for n in ("mean", "covariance_matrix"))
+    predictive = stats.norm(X[:3] @ mean,
+                            np.sqrt(0.25 + np.einsum("ni,ij,nj->n", X[:3], covariance, X[:3])))
     np.testing.assert_allclose(found.value, predictive.mean(), atol=1e-9)
     np.testing.assert_allclose(found.lower, predictive.ppf(0.1), atol=0.08)
     np.testing.assert_allclose(found.upper, predictive.ppf(0.9), atol=0.08)
@@ -186,13 +205,15 @@ def test_sites_outside_rows_are_drawn_with_each_draw_of_the_parameters():
             sample("y", dist.Bernoulli(theta[bag]))
 
     y = np.array([1, 0, 1, 0, 1])
-    log = np.array([special.betaln(a + y.sum(), b + (1 - y).sum()) - special.betaln(a, b) for a, b in ((8, 2), (2, 8))])
+    log = np.array([special.betaln(a + y.sum(), b + (1 - y).sum()) - special.betaln(a, b)
+                    for a, b in ((8, 2), (2, 8))])
     exact = special.softmax(log)
     fit = bags().fit({"y": y}, probml.NUTS(draws=1000, warmup=300, chains=2), seed=0)
     drawn = fit.drawn.values["bag"]
     np.testing.assert_allclose((drawn == 0).mean(), exact[0], atol=0.05)
     np.testing.assert_allclose(fit.posterior("bag").probs, exact, atol=0.03)
-    first = fit.drawn.values["theta"][..., 0]  # the first bag's own rate: a posterior where the candies are its, else the prior
+    # the first bag's own rate: a posterior where the candies are its, else the prior
+    first = fit.drawn.values["theta"][..., 0]
     np.testing.assert_allclose(first[drawn == 0].mean(), (8 + y.sum()) / 15, atol=0.03)
     np.testing.assert_allclose(first[drawn == 1].mean(), 0.8, atol=0.04)
     new = np.log(exact[0] * 11 / 15 + exact[1] * 5 / 15)
@@ -206,9 +227,11 @@ def test_exchangeable_states_are_found_and_others_are_not():
         rows, known = load.load(held, plan)
         return relabelling.exchanges(plan, params, known, rows)
 
-    params = {"weights": np.array([0.3, 0.7]), "mean": np.array([-1.0, 2.0]), "scale": np.array([0.5, 2.0])}
+    params = {"weights": np.array([0.3, 0.7]), "mean": np.array([-1.0, 2.0]),
+              "scale": np.array([0.5, 2.0])}
     (exchange,) = found(mixture(k=2), {"x": TWO[:30]}, params)
-    assert exchange.site == "z" and dict(exchange.axes) == {"weights": (0,), "mean": (0,), "scale": (0,)}
+    assert exchange.site == "z" and dict(exchange.axes) == {"weights": (0,), "mean": (0,),
+                                                            "scale": (0,)}
 
     @probml.model
     def ordered(k: int):
@@ -228,8 +251,10 @@ def test_switched_labels_are_switched_back():
     orders = np.stack([RANDOM.permutation(3) for _ in range(100)])
     orders[0] = np.arange(3)
     mixed = [exchange.permuted({"mean": m, "transition": t}, o) for m, t, o in
-             zip(mean.reshape(-1, 3), transition.reshape(-1, 3, 3), orders, strict=True)]  # fmt: skip
-    values = {n: np.stack([m[n] for m in mixed]).reshape(2, 50, *mixed[0][n].shape) for n in ("mean", "transition")}
+             # fmt: skip
+             zip(mean.reshape(-1, 3), transition.reshape(-1, 3, 3), orders, strict=True)]
+    values = {n: np.stack([m[n] for m in mixed]).reshape(2, 50, *mixed[0][n].shape)
+              for n in ("mean", "transition")}
     back, moved = relabelling.relabelled([exchange], values)
     np.testing.assert_array_equal(back["mean"], mean)
     np.testing.assert_array_equal(back["transition"], transition)
@@ -238,28 +263,37 @@ def test_switched_labels_are_switched_back():
 
 def test_r_hat_and_effective_draws_are_those_of_independent_and_of_stuck_chains():
     good = RANDOM.normal(size=(4, 500, 2))
-    assert (diagnostics.r_hat(good) < 1.01).all() and (np.abs(diagnostics.effective(good) / 2000 - 1) < 0.2).all()
+    assert (diagnostics.r_hat(good) < 1.01).all() and (
+        np.abs(diagnostics.effective(good) / 2000 - 1) < 0.2
+    ).all()
     assert (diagnostics.effective(good, tail=True) > 1000).all()
     stuck = good + 2 * np.arange(4)[:, None, None]
     assert (diagnostics.r_hat(stuck) > 1.5).all()
-    wide = good * np.array([1, 1, 1, 5.0])[:, None, None]  # the same means: only the folded ranks tell
+    # the same means: only the folded ranks tell
+    wide = good * np.array([1, 1, 1, 5.0])[:, None, None]
     assert (diagnostics.r_hat(wide) > 1.05).all()
-    slow = np.stack([np.convolve(RANDOM.normal(size=3000), 0.9 ** np.arange(60), "same") for _ in range(4)])  # AR(1), 0.9
+    # AR(1), 0.9
+    slow = np.stack([np.convolve(RANDOM.normal(size=3000), 0.9 ** np.arange(60), "same")
+                     for _ in range(4)])
     np.testing.assert_allclose(diagnostics.effective(slow), 4 * 3000 * 0.1 / 1.9, rtol=0.3)
-    assert np.isnan(diagnostics.r_hat(good[:1])).all() and np.isnan(diagnostics.r_hat(np.ones((2, 10, 1)))).all()
+    assert np.isnan(diagnostics.r_hat(good[:1])).all() and np.isnan(
+        diagnostics.r_hat(np.ones((2, 10, 1)))
+    ).all()
 
 
 def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
     @probml.model
     def wall():
-        """Smooth on one side, steep on the other: steps that suit the first cannot follow the second."""
+        """Smooth on one side, steep on the other: steps that suit the first cannot follow the
+        second."""
         effect = sample("effect", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         factor("wall", -1e5 * jnp.minimum(effect.sum() + 2.0, 0.0) ** 2)
         with probml.rows():
             sample("y", dist.Normal(effect.sum(), 10.0))
 
     with pytest.warns(RuntimeWarning, match="diverged.*target_accept.*priors that hold them"):
-        fit = wall().fit({"y": np.zeros(3)}, probml.NUTS(draws=100, warmup=20, chains=2, max_tree_depth=6), seed=0)
+        fit = wall().fit({"y": np.zeros(3)},
+                         probml.NUTS(draws=100, warmup=20, chains=2, max_tree_depth=6), seed=0)
     assert not fit.converged and "diverged" in fit.status
     alone = rate().fit({"y": np.array([1, 0])}, probml.NUTS(draws=100, warmup=100, chains=1))
     assert np.isnan(alone.summary()["r_hat"]).all() and "chains=2" in alone.status
@@ -267,7 +301,8 @@ def test_a_run_says_what_is_wrong_with_it_and_what_to_do():
 
 @pytest.mark.filterwarnings("ignore:NUTS:RuntimeWarning")  # runs too short to be trusted
 def test_a_second_run_compiles_nothing():
-    engines = (probml.NUTS(draws=200, warmup=500, chains=2), probml.Laplace(), probml.SVI(guide="lowrank"))
+    engines = (probml.NUTS(draws=200, warmup=500, chains=2), probml.Laplace(),
+               probml.SVI(guide="lowrank"))
     for engine in engines:
         regression().fit(LINE, engine, seed=0)
     with counted() as programs:
@@ -279,11 +314,13 @@ def test_a_second_run_compiles_nothing():
 @pytest.mark.filterwarnings("ignore:NUTS:RuntimeWarning")
 def test_chains_in_one_program_or_one_after_another_draw_the_same():
     fits = [
-        rate().fit({"y": np.array([1, 0, 1])}, probml.NUTS(draws=50, warmup=50, chains=2, chain_method=method), seed=4)
+        rate().fit({"y": np.array([1, 0, 1])},
+                   probml.NUTS(draws=50, warmup=50, chains=2, chain_method=method), seed=4)
         for method in ("parallel", "sequential", "vectorized")
     ]
     np.testing.assert_array_equal(fits[0].drawn.values["p"], fits[1].drawn.values["p"])
-    np.testing.assert_allclose(fits[0].drawn.values["p"][:, :5], fits[2].drawn.values["p"][:, :5], rtol=1e-6)
+    np.testing.assert_allclose(fits[0].drawn.values["p"][:, :5], fits[2].drawn.values["p"][:, :5],
+                               rtol=1e-6)
 
 
 @pytest.mark.parametrize("engine", [ENGINES["nuts"], probml.Laplace()], ids=["draws", "normal"])
@@ -303,7 +340,9 @@ def test_a_users_own_guide_is_fitted():
         sample("beta", dist.Normal(loc, scale).to_event(1))
 
     exact = regression().fit(LINE).posterior("beta")
-    fit = regression().fit(LINE, probml.SVI(guide=guide, optimizer=optax.adam(2e-2), steps=3000, particles=4), seed=0)
+    fit = regression().fit(
+        LINE, probml.SVI(guide=guide, optimizer=optax.adam(2e-2), steps=3000, particles=4), seed=0
+    )
     np.testing.assert_allclose(fit.params["beta"], exact.mean, atol=0.1)
     assert fit.draws(10)["beta"].shape == (10, 2) and len(fit.history) == 3000
 
@@ -336,7 +375,8 @@ def test_an_improper_posterior_is_refused_by_its_direction(engine):
 
 def test_bad_settings_and_starts_are_refused_before_anything_is_compiled():
     with counted() as programs:
-        for wrong in ({"draws": 0}, {"chains": 0}, {"warmup": -1}, {"target_accept": 1.5}, {"chain_method": "fast"}, {"max_tree_depth": 0}):
+        for wrong in ({"draws": 0}, {"chains": 0}, {"warmup": -1}, {"target_accept": 1.5},
+                      {"chain_method": "fast"}, {"max_tree_depth": 0}):
             with pytest.raises(probml.ModelError, match=next(iter(wrong))):
                 probml.NUTS(**wrong)
         for wrong in ({"guide": "gaussian"}, {"steps": 0}, {"optimizer": 3}, {"particles": 0}):
@@ -371,7 +411,8 @@ def test_laplace_refuses_a_density_without_a_mode():
             sample("y", dist.Normal(effect[group], 1.0))
 
     with pytest.raises(probml.Refusal, match="no mode.*NUTS"):
-        shrinking().fit({"group": np.arange(4), "y": np.array([0.1, -0.1, 0.0, 0.05])}, probml.Laplace())
+        shrinking().fit({"group": np.arange(4), "y": np.array([0.1, -0.1, 0.0, 0.05])},
+                        probml.Laplace())
 
 
 def test_points_have_no_draws_and_draws_have_no_formula(sampled):
@@ -405,7 +446,8 @@ def test_laplace_of_a_logistic_regression_in_raw_units_is_newtons_mode_and_curva
     fit = raw_units().fit({"x": x, "y": y}, probml.Laplace())
     deviation = np.sqrt(np.diagonal(np.linalg.inv(hessian)))
     np.testing.assert_array_less(np.abs(fit.params["beta"] - beta) / deviation, 1e-6)
-    np.testing.assert_allclose(fit.posterior("beta").covariance_matrix, np.linalg.inv(hessian), rtol=1e-4)
+    np.testing.assert_allclose(fit.posterior("beta").covariance_matrix, np.linalg.inv(hessian),
+                               rtol=1e-4)
 
 
 @probml.model
@@ -420,7 +462,8 @@ def test_laplace_ends_at_the_mode_also_where_it_climbs_by_lbfgs():
     fit = level_and_width().fit({"y": y}, probml.Laplace())
     level, log = fit.params["level"], fit.params["log"]
     away = y - level
-    slope = np.array([away.sum() * np.exp(-2 * log) - level / 9, (away**2).sum() * np.exp(-2 * log) - len(y) - log / 4])
+    slope = np.array([away.sum() * np.exp(-2 * log) - level / 9,
+                      (away**2).sum() * np.exp(-2 * log) - len(y) - log / 4])
     deviations = np.array([np.exp(log) / np.sqrt(len(y)), 1 / np.sqrt(2 * len(y))])
     np.testing.assert_array_less(np.abs(slope * deviations), 1e-6)
     assert "from the mode" not in fit.status

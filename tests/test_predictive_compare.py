@@ -1,4 +1,5 @@
-"""One table for generative and discriminative fits and estimators of scikit-learn: p(one site | all else), on rows left out."""
+"""One table for generative and discriminative fits and estimators of scikit-learn: p(one site | all
+else), on rows left out."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,9 +86,11 @@ def table():
 
 def test_all_kinds_of_contestants_stand_in_one_table(table):
     assert set(table.index) == {"generative", "discriminative", "loss", "peer", "bare", "bayes"}
-    assert table["accuracy"].between(0.7, 1).all() and table.attrs["criterion"] == "accuracy" and table.attrs["rows"] == 80
+    assert (table["accuracy"].between(0.7, 1).all() and table.attrs["criterion"] == "accuracy"
+            and table.attrs["rows"] == 80)
     missing = table.attrs["missing"]
-    assert "predict_proba" in missing["bare"]["log_score"] and "'hinge' is a loss" in missing["loss"]["brier"]
+    assert ("predict_proba" in missing["bare"]["log_score"]
+            and "'hinge' is a loss" in missing["loss"]["brier"])
     assert table.loc[["bare", "loss"], ["log_score", "brier"]].isna().to_numpy().all()
     assert set(missing) == {"bare", "loss"}
 
@@ -96,18 +99,22 @@ def test_an_estimators_scores_are_those_of_cross_validation(table):
     x, y = spots()
     folds = StratifiedKFold(4, shuffle=True, random_state=0)
     faces = {"peer": make_pipeline(StandardScaler(), LogisticRegression()), "bayes": GaussianNB()}
-    p = {name: cross_val_predict(face, x, y, cv=folds, method="predict_proba") for name, face in faces.items()}
+    p = {name: cross_val_predict(face, x, y, cv=folds, method="predict_proba")
+         for name, face in faces.items()}
     log = {name: np.log(each[np.arange(80), y]) for name, each in p.items()}
     for name, each in p.items():
         brier, right = ((each - np.eye(2)[y]) ** 2).sum(1), each.argmax(1) == y
         np.testing.assert_allclose(table.loc[name, "log_score"], log[name].mean())
         np.testing.assert_allclose(table.loc[name, "se_log_score"], log[name].std() / 80**0.5)
-        np.testing.assert_allclose(table.loc[name, ["accuracy", "brier"]].astype(float), [right.mean(), brier.mean()])
+        np.testing.assert_allclose(table.loc[name, ["accuracy", "brier"]].astype(float),
+                                   [right.mean(), brier.mean()])
     alone = probml.compare(faces, {"x": x, "y": y}, target="y", folds=4)
     best, other = alone.index
     away = log[other] - log[best]
     wanted = [away.mean(), away.std() / 80**0.5]
-    np.testing.assert_allclose(alone.loc[other, ["log_score_diff", "se_log_score_diff"]].astype(float), wanted)
+    np.testing.assert_allclose(
+        alone.loc[other, ["log_score_diff", "se_log_score_diff"]].astype(float), wanted
+    )
     assert alone.loc[best, "log_score_diff"] == 0 and alone.attrs["criterion"] == "log_score"
 
 
@@ -121,7 +128,9 @@ def test_a_generative_model_is_scored_by_the_posterior_of_its_classes(table):
             precision = len(rows) + 1 / 100
             spread = np.sqrt(1 + 1 / precision)
             share = (len(rows) + 1) / (len(train) + 2)
-            joint.append(np.log(share) + stats.norm(rows.sum(0) / precision, spread).logpdf(x[test]).sum(1))
+            joint.append(
+                np.log(share) + stats.norm(rows.sum(0) / precision, spread).logpdf(x[test]).sum(1)
+            )
         joint = np.column_stack(joint)
         logs[test] = joint[np.arange(len(test)), y[test]] - np.logaddexp(*joint.T)
     np.testing.assert_allclose(table.loc["generative", "log_score"], logs.mean(), rtol=1e-6)
@@ -137,12 +146,17 @@ def test_numbers_are_predicted_with_density_or_without():
     table = probml.compare(fits, data, target="y", folds=3, seed=2)
     logs = stats.norm(0.5 * x, 0.5).logpdf(y)
     wanted = [logs.mean(), ((y - 0.5 * x) ** 2).mean() ** 0.5]
-    np.testing.assert_allclose(table.loc["a", ["log_score", "rmse"]].astype(float), wanted, rtol=1e-8)
-    guess = cross_val_predict(LinearRegression(), columns, y, cv=KFold(3, shuffle=True, random_state=2))
+    np.testing.assert_allclose(table.loc["a", ["log_score", "rmse"]].astype(float), wanted,
+                               rtol=1e-8)
+    guess = cross_val_predict(LinearRegression(), columns, y,
+                              cv=KFold(3, shuffle=True, random_state=2))
     rmse = ((y - guess) ** 2).mean() ** 0.5
-    np.testing.assert_allclose(table.loc["c", ["rmse", "r2"]].astype(float), [rmse, 1 - rmse**2 / y.var()])
-    assert np.isnan(table.loc["c", "log_score"]) and "LinearRegression has no density" in table.attrs["missing"]["c"]["log_score"]
-    assert table.attrs["criterion"] == "rmse" and table["rmse_diff"].min() == 0 and table["se_rmse"].between(0.01, 0.2).all()
+    np.testing.assert_allclose(table.loc["c", ["rmse", "r2"]].astype(float),
+                               [rmse, 1 - rmse**2 / y.var()])
+    assert (np.isnan(table.loc["c", "log_score"])
+            and "LinearRegression has no density" in table.attrs["missing"]["c"]["log_score"])
+    assert (table.attrs["criterion"] == "rmse" and table["rmse_diff"].min() == 0
+            and table["se_rmse"].between(0.01, 0.2).all())
 
 
 @pytest.mark.slow
@@ -152,11 +166,13 @@ def test_faces_tell_their_density_in_units_of_the_answer():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(80, 1))
     y = 500 + 30 * x[:, 0] + 20 * rng.normal(size=80)
-    faces = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5), "robust": RobustRegression(df=5.0)}
+    faces = {"normal": BayesianLinearRegression(), "curve": SmoothingSpline(5),
+             "robust": RobustRegression(df=5.0)}
     table = probml.compare(faces, {"x": x, "y": y}, target="y", folds=3)
     logs = np.empty(80)
     for train, test in KFold(3, shuffle=True, random_state=0).split(x):
-        mean, std = BayesianLinearRegression().fit(x[train], y[train]).predict(x[test], return_std=True)
+        mean, std = BayesianLinearRegression().fit(x[train], y[train]).predict(x[test],
+                                                                               return_std=True)
         logs[test] = stats.norm(mean, std).logpdf(y[test])
     np.testing.assert_allclose(table.loc["normal", "log_score"], logs.mean(), rtol=1e-6)
     assert table.attrs["missing"] == {} and np.allclose(table["log_score"], logs.mean(), atol=0.1)
@@ -167,14 +183,17 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
     names = np.array(["no", "yes"], object)[y]
     names[::10] = None
     data = {"x": x, "y": names}
-    table = probml.compare({"fit": classes().fit(data, probml.EM()), "peer": GaussianNB()}, data, target="y", folds=3)
+    table = probml.compare({"fit": classes().fit(data, probml.EM()), "peer": GaussianNB()}, data,
+                           target="y", folds=3)
     assert table.attrs["rows"] == 72 and "8 rows do not show 'y'" in table.attrs["notes"][0]
     assert table["accuracy"].between(0.7, 1).all() and np.isfinite(table["log_score"]).all()
     parts = [(np.arange(60), np.arange(60, 80))]  # of all rows, labelled or not
     half = probml.compare({"peer": GaussianNB()}, data, target="y", folds=parts)
     seen = np.arange(60)[np.arange(60) % 10 > 0]
     right = GaussianNB().fit(x[seen], y[seen]).predict(x[60:]) == y[60:]
-    assert half.attrs["rows"] == 18 and half.loc["peer", "accuracy"] == pytest.approx(right[np.arange(60, 80) % 10 > 0].mean())
+    assert half.attrs["rows"] == 18 and half.loc["peer", "accuracy"] == pytest.approx(
+        right[np.arange(60, 80) % 10 > 0].mean()
+    )
     frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": names}).dropna()
     again = probml.compare({"peer": GaussianNB()}, frame, target="y", folds=3)
     assert again.loc["peer", "accuracy"] > 0.7
@@ -183,10 +202,15 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
 def test_a_contestant_that_cannot_take_the_rows_is_named_with_the_reason():
     x, y = spots(30)
     x[4, 1] = nan
-    with pytest.warns(UserWarning, match="'peer' is left out: LogisticRegression cannot take these rows: Input X contains NaN"):
-        table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()}, {"x": x, "y": y}, target="y", folds=3)
-    assert "LogisticRegression cannot take these rows: Input X contains NaN" in table.attrs["missing"]["peer"]["accuracy"]
-    assert table.attrs["criterion"] == "log_score" and list(table.index) == ["share"] and np.isfinite(table.loc["share", "brier"])
+    with pytest.warns(UserWarning, match="'peer' is left out: LogisticRegression cannot take these "
+                      "rows: Input X contains NaN"):
+        table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()},
+                               {"x": x, "y": y}, target="y", folds=3)
+    assert "LogisticRegression cannot take these rows: Input X contains NaN" in table.attrs[
+        "missing"
+    ]["peer"]["accuracy"]
+    assert (table.attrs["criterion"] == "log_score" and list(table.index) == ["share"]
+            and np.isfinite(table.loc["share", "brier"]))
 
 
 def test_a_class_missing_in_a_training_part_is_refused_by_name():
@@ -194,7 +218,8 @@ def test_a_class_missing_in_a_training_part_is_refused_by_name():
     names = np.array(["no", "yes"], object)[y]
     names[3] = "once"
     for folds in (4, [(np.arange(4, 20), np.arange(4))]):
-        with pytest.raises(probml.DataError, match=r"class 'once' of 'y' \(1 rows\).*fold \d.*fewer folds"):
+        with pytest.raises(probml.DataError,
+                           match=r"class 'once' of 'y' \(1 rows\).*fold \d.*fewer folds"):
             probml.compare({"peer": GaussianNB()}, {"x": x, "y": names}, target="y", folds=folds)
 
 
@@ -206,14 +231,18 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({}, data, {}, "name → Fit or estimator"),
         ({"a": 3}, data, {}, "'a' is a int"),
         ({"a": GaussianNB}, data, {}, "'a' is a GaussianNB"),
-        ({"a": StandardScaler()}, data, {}, "'a' is a StandardScaler, expected a Fit, or a classifier"),
+        ({"a": StandardScaler()}, data, {},
+         "'a' is a StandardScaler, expected a Fit, or a classifier"),
         ({"a": GaussianNB()}, None, {}, "expected the data"),
         ({"a": GaussianNB()}, {"x": x}, {}, r"do not show it; they have \['x'\]"),
         ({"a": GaussianNB()}, {"y": y}, {}, "no column beside 'y'"),
-        ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {}, r"'x' has the shape \(5, 2\), expected 20 rows"),
+        ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
+         r"'x' has the shape \(5, 2\), expected 20 rows"),
         ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows show it"),
-        ({"a": GaussianNB(), "b": LinearRegression()}, data, {}, "class to 'a', and a number to 'b'"),
-        ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {}, "other values of 'y'"),
+        ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
+         "class to 'a', and a number to 'b'"),
+        ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
+         "other values of 'y'"),
         ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is none of the fits"),
         ({"a": GaussianNB()}, data, {"folds": 1}, "expected 2 … 20"),
         ({"a": known.do({"y": 0})}, data, {}, r"after do\(\)"),
@@ -224,7 +253,8 @@ def test_what_cannot_be_compared_is_refused_by_name():
         probml.compare({"a": GaussianNB()}, data)
     with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")
-    with pytest.raises(probml.ModelError, match="none of the contestants could be judged: 'a': .*parameters were given"):
+    with pytest.raises(probml.ModelError, match="none of the contestants could be judged: 'a': "
+                       ".*parameters were given"):
         probml.compare({"a": known}, data, target="y", folds=2)
 
 
@@ -233,6 +263,7 @@ def test_a_prediction_table_is_drawn_with_paired_errors(table, tmp_path):
     from probml.models import pictures
 
     ax = pictures.comparison(table)
-    assert [label.get_text() for label in ax.get_yticklabels()] == list(table.index) and "accuracy" in ax.get_xlabel()
+    assert ([label.get_text() for label in ax.get_yticklabels()] == list(table.index)
+            and "accuracy" in ax.get_xlabel())
     ax.figure.savefig(tmp_path / "table.png")
     assert "none" in [text.get_text() for text in pictures.comparison(table, "log_score").texts]

@@ -1,4 +1,5 @@
-"""Posteriors of one and two parameters integrated on a grid: what draws, the normal at the mode and the best normal must be.
+"""Posteriors of one and two parameters integrated on a grid: what draws, the normal at the mode and
+the best normal must be.
 
 The densities are written once more, with SciPy; nothing here is random but the engines.
 """
@@ -53,12 +54,16 @@ X = np.array([0.3, 1.8, -0.4, 1.1, 0.9, 2.6])
 
 def rare(u):
     log_rate = u[..., 0]
-    return stats.norm(0.5, 1.2).logpdf(log_rate) + stats.poisson(np.exp(log_rate)[..., None]).logpmf(COUNTS).sum(-1)
+    return stats.norm(
+        0.5, 1.2
+    ).logpdf(log_rate) + stats.poisson(np.exp(log_rate)[..., None]).logpmf(COUNTS).sum(-1)
 
 
 def needles(u):
     share = special.expit(u[..., 0])
-    each = share[..., None] * stats.norm(1.5, 1).pdf(LENGTHS) + (1 - share[..., None]) * stats.norm(0, 1).pdf(LENGTHS)
+    each = share[
+        ..., None
+    ] * stats.norm(1.5, 1).pdf(LENGTHS) + (1 - share[..., None]) * stats.norm(0, 1).pdf(LENGTHS)
     return stats.beta(2, 3).logpdf(share) + np.log(share * (1 - share)) + np.log(each).sum(-1)
 
 
@@ -103,18 +108,21 @@ class Oracle:
     def peak(self) -> tuple[np.ndarray, np.ndarray]:
         """The mode in u, and the covariance that its curvature tells."""
         start = np.array([np.mean(span) for span in self.span])
-        mode = optimize.minimize(lambda u: -self.log_density(u), start, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-13}).x
+        mode = optimize.minimize(lambda u: -self.log_density(u), start, method="Nelder-Mead",
+                                 options={"xatol": 1e-9, "fatol": 1e-13}).x
         h = 1e-4
         steps = h * np.eye(len(mode))
         hessian = [
-            [sum(a * b * self.log_density(mode + a * one + b * other) for a in (1, -1) for b in (1, -1)) / (4 * h * h) for other in steps]
+            [sum(a * b * self.log_density(mode + a * one + b * other) for a in (1, -1)
+                 for b in (1, -1)) / (4 * h * h) for other in steps]
             for one in steps
         ]
         return mode, np.linalg.inv(-np.array(hessian))
 
     @functools.cached_property
     def nearest(self) -> tuple[np.ndarray, np.ndarray]:
-        """The normal in u with the largest evidence lower bound: its mean and covariance, by Gauss–Hermite quadrature."""
+        """The normal in u with the largest evidence lower bound: its mean and covariance, by
+        Gauss–Hermite quadrature."""
         d = len(self.span)
         nodes, weights = hermegauss(NODES)
         grid = np.stack(np.meshgrid(*[nodes] * d, indexing="ij"), -1).reshape(-1, d)
@@ -129,12 +137,15 @@ class Oracle:
 
         def loss(v):
             mean, root = unpacked(v)
-            return -(share * self.log_density(mean + grid @ root.T)).sum() - np.log(np.diag(root)).sum()
+            return -(share * self.log_density(mean + grid @ root.T)).sum() - np.log(
+                np.diag(root)
+            ).sum()
 
         mode, covariance = self.peak
         root = np.linalg.cholesky(covariance)
         root[np.diag_indices(d)] = np.log(np.diag(root))
-        mean, root = unpacked(optimize.minimize(loss, np.concatenate([mode, root[lower]]), method="BFGS").x)
+        mean, root = unpacked(optimize.minimize(loss, np.concatenate([mode, root[lower]]),
+                                                method="BFGS").x)
         return mean, root @ root.T
 
 
@@ -143,13 +154,18 @@ def first(u):
 
 
 ORACLES = {
-    "rare events": Oracle(rare_events(), {"count": COUNTS}, rare, {"rate": lambda u: np.exp(first(u))}, ((-7.0, 4.0),)),
-    "two needles": Oracle(two_needles(), {"length": LENGTHS}, needles, {"share": lambda u: special.expit(first(u))}, ((-12.0, 12.0),)),
+    "rare events": Oracle(rare_events(), {"count": COUNTS}, rare,
+                          {"rate": lambda u: np.exp(first(u))}, ((-7.0, 4.0),)),
+    "two needles": Oracle(two_needles(), {"length": LENGTHS}, needles,
+                          {"share": lambda u: special.expit(first(u))}, ((-12.0, 12.0),)),
     "robust mean": Oracle(
-        robust_mean(), {"x": X}, robust, {"mean": first, "scale": lambda u: np.exp(u[..., 1])}, ((-9.0, 11.0), (-3.0, 4.0))
+        robust_mean(), {"x": X}, robust, {"mean": first, "scale": lambda u: np.exp(u[..., 1])},
+        ((-9.0, 11.0), (-3.0, 4.0))
     ),
 }
-every = pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "rare events" else pytest.mark.slow) for name in ORACLES])
+every = pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name == "rare events" else pytest.mark.slow) for name in ORACLES
+])
 
 
 def coordinates(draws):
@@ -161,7 +177,9 @@ def coordinates(draws):
 @every
 def test_nuts_has_the_moments_of_the_grid(name):
     oracle = ORACLES[name]
-    fit = oracle.model.fit(oracle.data, probml.NUTS(draws=2000, warmup=1000, chains=4, target_accept=0.9), seed=0)
+    fit = oracle.model.fit(
+        oracle.data, probml.NUTS(draws=2000, warmup=1000, chains=4, target_accept=0.9), seed=0
+    )
     for site, (mean, sd) in oracle.moments.items():
         found = fit.drawn.values[site]
         of_mean, of_sd = standard_errors(found)
@@ -177,19 +195,23 @@ def test_laplace_is_the_normal_at_the_mode_with_the_curvature_there(name):
     mode, covariance = oracle.peak
     np.testing.assert_allclose(coordinates(fit.params), mode, atol=1e-4)
     drawn = coordinates(fit.draws(20_000, seed=0))
-    np.testing.assert_allclose(drawn.mean(0), mode, atol=5 * np.sqrt(np.diag(covariance).max() / 20_000))
-    np.testing.assert_allclose(np.cov(drawn.T).reshape(covariance.shape), covariance, atol=0.05 * np.diag(covariance).max())
+    np.testing.assert_allclose(drawn.mean(0), mode,
+                               atol=5 * np.sqrt(np.diag(covariance).max() / 20_000))
+    np.testing.assert_allclose(np.cov(drawn.T).reshape(covariance.shape), covariance,
+                               atol=0.05 * np.diag(covariance).max())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ORACLES)
 def test_svi_is_the_normal_with_the_largest_evidence_lower_bound(name):
     oracle = ORACLES[name]
-    fit = oracle.model.fit(oracle.data, probml.SVI(guide="multivariate_normal", particles=8), seed=0)
+    fit = oracle.model.fit(oracle.data, probml.SVI(guide="multivariate_normal", particles=8),
+                           seed=0)
     mean, covariance = oracle.nearest
     drawn = coordinates(fit.draws(20_000, seed=0))
     spread = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose((drawn.mean(0) - mean) / spread, 0, atol=0.05)
     np.testing.assert_allclose(
-        np.cov(drawn.T).reshape(covariance.shape) / np.outer(spread, spread), covariance / np.outer(spread, spread), atol=0.1
+        np.cov(drawn.T).reshape(covariance.shape) / np.outer(spread, spread),
+        covariance / np.outer(spread, spread), atol=0.1
     )

@@ -1,7 +1,9 @@
-"""Fits of mclust, poLCA and scikit-learn on real data: their log-likelihoods are reached or beaten, never tuned to.
+"""Fits of mclust, poLCA and scikit-learn on real data: their log-likelihoods are reached or beaten,
+never tuned to.
 
-The same settings everywhere: 20 restarts, maximum likelihood, tolerance 1e-10. A mixture's likelihood has many maxima (with
-full covariances it has no bound), so a higher one than the reference's is no proof of a better model.
+The same settings everywhere: 20 restarts, maximum likelihood, tolerance 1e-10. A mixture's
+likelihood has many maxima (with full covariances it has no bound), so a higher one than the
+reference's is no proof of a better model.
 """
 
 import json
@@ -19,7 +21,8 @@ from probml.models import gaussian_mixture
 
 ENGINE = probml.EM(restarts=20, tolerance=1e-10, max_iterations=5000, prior=False)
 SHORT = 1e-2  # nats a maximum may fall short of the reference: both stop at a tolerance
-MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diagonal", "VII": "spherical", "EEI": "tied diagonal", "EII": "tied spherical"}
+MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diagonal", "VII": "spherical",
+          "EEI": "tied diagonal", "EII": "tied spherical"}
 SLOW = pytest.mark.slow
 
 
@@ -39,7 +42,8 @@ def reached(model, data, loglik):
 
 def pairs(quick, models, components):
     """(model, G) pairs, all but the quick ones marked slow."""
-    return [pytest.param(m, g, marks=() if (m, g) in quick else SLOW) for m in models for g in components]
+    return [pytest.param(m, g, marks=() if (m, g) in quick else SLOW) for m in models
+            for g in components]
 
 
 FAITHFUL = {("VVV", 2), ("EEE", 3), ("VVI", 3), ("VII", 3), ("EEI", 2)}
@@ -48,39 +52,50 @@ FAITHFUL = {("VVV", 2), ("EEE", 3), ("VVI", 3), ("VII", 3), ("EEI", 2)}
 @pytest.mark.parametrize("shape, components", pairs(FAITHFUL, MCLUST, range(1, 5)))
 def test_mclust_on_old_faithful_is_reached(shared_data, shape, components):
     fit, table = reference(shared_data, "mclust_faithful")
-    loglik = next(row["loglik"] for row in fit["table"] if (row["model"], row["G"]) == (shape, components))
-    reached(gaussian_mixture(components, 2, MCLUST[shape]), {"x": table[fit["columns"]].to_numpy(float)}, loglik)
+    loglik = next(row["loglik"] for row in fit["table"]
+                  if (row["model"], row["G"]) == (shape, components))
+    reached(gaussian_mixture(components, 2, MCLUST[shape]),
+            {"x": table[fit["columns"]].to_numpy(float)}, loglik)
 
 
-# VVV with four components: its best restarts come near a singular covariance, where the likelihood has no bound
+# VVV with four components: its best restarts come near a singular covariance, where the likelihood
+# has no bound
 IRIS = [p for p in pairs({("VVV", 3), ("VII", 3)}, MCLUST, range(1, 5)) if p.values != ("VVV", 4)]
 
 
 @pytest.mark.parametrize("shape, components", IRIS)
 def test_mclust_on_iris_is_reached(shared_data, shape, components):
     fit, table = reference(shared_data, "mclust_iris")
-    loglik = next(row["loglik"] for row in fit["table"] if (row["model"], row["G"]) == (shape, components))
-    reached(gaussian_mixture(components, 4, MCLUST[shape]), {"x": table[fit["columns"]].to_numpy(float)}, loglik)
+    loglik = next(row["loglik"] for row in fit["table"]
+                  if (row["model"], row["G"]) == (shape, components))
+    reached(gaussian_mixture(components, 4, MCLUST[shape]),
+            {"x": table[fit["columns"]].to_numpy(float)}, loglik)
 
 
-SKLEARN = [pytest.param(c, k, marks=() if (c, k) == ("full", 3) else SLOW) for c in ("full", "tied", "diag", "spherical") for k in (2, 3)]
+SKLEARN = [pytest.param(c, k, marks=() if (c, k) == ("full", 3) else SLOW)
+           for c in ("full", "tied", "diag", "spherical") for k in (2, 3)]
 
 
 @pytest.mark.parametrize("covariance, components", SKLEARN)
-def test_the_best_of_50_starts_of_scikit_learn_on_iris_is_reached(shared_data, covariance, components):
+def test_the_best_of_50_starts_of_scikit_learn_on_iris_is_reached(shared_data, covariance,
+                                                                  components):
     datasets = pytest.importorskip("sklearn.datasets")
     fit = json.loads((shared_data / "fits" / "gmm_sklearn_iris.json").read_text())
-    loglik = next(row["loglik"] for row in fit["fits"] if (row["covariance"], row["K"]) == (covariance, components))
+    loglik = next(row["loglik"] for row in fit["fits"]
+                  if (row["covariance"], row["K"]) == (covariance, components))
     model = gaussian_mixture(components, 4, {"diag": "diagonal"}.get(covariance, covariance))
     reached(model, {"x": datasets.load_iris().data}, loglik)
 
 
-@pytest.mark.parametrize("covariance", ["full", *(pytest.param(c, marks=SLOW) for c in ("tied", "diag", "spherical"))])
+@pytest.mark.parametrize(
+    "covariance", ["full", *(pytest.param(c, marks=SLOW) for c in ("tied", "diag", "spherical"))]
+)
 def test_em_goes_the_way_of_scikit_learn_from_the_same_start(covariance):
     mixture = pytest.importorskip("sklearn.mixture")
     x = np.asarray(pytest.importorskip("sklearn.datasets").load_iris().data)
     shapes = {"full": (3, 4, 4), "tied": (4, 4), "diag": (3, 4), "spherical": (3,)}
-    precision = np.broadcast_to(np.eye(4) if len(shapes[covariance]) > 1 and covariance != "diag" else 1.0, shapes[covariance])
+    precision = np.broadcast_to(np.eye(4) if len(shapes[covariance]) > 1 and covariance != "diag"
+                                else 1.0, shapes[covariance])
     start = {"weights": np.full(3, 1 / 3), "mean": x[[0, 60, 120]], "precision": precision}
     model = gaussian_mixture(3, 4, {"diag": "diagonal"}.get(covariance, covariance))
     for iterations in (1, 10, 50):
@@ -90,7 +105,8 @@ def test_em_goes_the_way_of_scikit_learn_from_the_same_start(covariance):
                 3, covariance_type=covariance, max_iter=iterations, tol=0, reg_covar=0,
                 means_init=start["mean"], weights_init=start["weights"], precisions_init=precision,
             ).fit(x)  # fmt: skip
-            engine = probml.EM(max_iterations=iterations, tolerance=0.0, prior=False, accelerate=False)
+            engine = probml.EM(max_iterations=iterations, tolerance=0.0, prior=False,
+                               accelerate=False)
             fit = model.fit({"x": x}, engine, start=start)
         np.testing.assert_allclose(fit.log_prob({"x": x}).sum(), 150 * peer.score(x), rtol=1e-6)
         np.testing.assert_allclose(fit.params["mean"], peer.means_, rtol=1e-4)
@@ -104,7 +120,8 @@ def test_the_default_prior_finds_two_eruptions_in_old_faithful(shared_data):
         found = gaussian_mixture(k, 2).fit({"x": x}, probml.EM(restarts=10), seed=0)
         bic[k] = 2 * found.log_prob({"x": x}).sum() - (6 * k - 1) * np.log(len(x))
         covariance = np.linalg.inv(found.params["precision"])
-        assert np.linalg.eigvalsh(covariance).min() > 0.02**2  # no component on a few rows: eruptions are given to 0.017 minutes
+        # no component on a few rows: eruptions are given to 0.017 minutes
+        assert np.linalg.eigvalsh(covariance).min() > 0.02**2
     assert max(bic, key=bic.get) == 2
     best = next(row["bic_mclust"] for row in fit["table"] if (row["model"], row["G"]) == ("VVV", 2))
     np.testing.assert_allclose(bic[2], best, atol=1.0)  # the prior costs little
@@ -136,10 +153,12 @@ def voting_blocs(k: int, votes: tuple):
 
 
 QUICK = {("carcinoma", 3), ("values", 2)}
-LATENT = [("carcinoma", 1), ("carcinoma", 2), ("carcinoma", 3), ("carcinoma", 4), ("values", 1), ("values", 2), ("values", 3)]
+LATENT = [("carcinoma", 1), ("carcinoma", 2), ("carcinoma", 3), ("carcinoma", 4), ("values", 1),
+          ("values", 2), ("values", 3)]
 
 
-@pytest.mark.parametrize("name, k", [pytest.param(*pair, marks=() if pair in QUICK else SLOW) for pair in LATENT])
+@pytest.mark.parametrize("name, k", [pytest.param(*pair, marks=() if pair in QUICK else SLOW)
+                                     for pair in LATENT])
 def test_polca_is_reached(shared_data, name, k):
     fit, table = reference(shared_data, f"lca_polca_{name}")
     table = table.astype("category")  # coded 1, 2: labels

@@ -1,6 +1,8 @@
-"""Published networks answer as pyAgrum, gRain and toulbar2 do; fits equal bnlearn's; EM with unseen cells reaches pyAgrum's maximum.
+"""Published networks answer as pyAgrum, gRain and toulbar2 do; fits equal bnlearn's; EM with unseen
+cells reaches pyAgrum's maximum.
 
-The network files and all figures come from ../shared/data/bn; SOURCES.md there says which engine gave which. Nothing is tuned to
+The network files and all figures come from ../shared/data/bn; SOURCES.md there says which engine
+gave which. Nothing is tuned to
 them: closed forms agree to the digits printed, a likelihood that EM climbs is reached or beaten.
 """
 
@@ -45,9 +47,11 @@ def table(cases, nodes):
 
 
 def evidence(fit, queries):
-    """The evidence of all queries, a row each: weights of the states, (n, states), of a node that has them somewhere, else labels."""
+    """The evidence of all queries, a row each: weights of the states, (n, states), of a node that
+    has them somewhere, else labels."""
     soft = {node for query in queries for node in query.get("likelihood_evidence", {})}
-    rows = dict(table([query.get("evidence", {}) for query in queries], {node for query in queries for node in query.get("evidence", {})}))
+    rows = dict(table([query.get("evidence", {}) for query in queries],
+                      {node for query in queries for node in query.get("evidence", {})}))
     for node in soft:
         labels = fit.labels(node)
         rows[node] = np.ones((len(queries), len(labels)))
@@ -59,7 +63,8 @@ def evidence(fit, queries):
 
 
 NETWORKS = some(
-    QUICK, ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew", "barley", "diabetes", "link", "munin2", "munin"]
+    QUICK, ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew", "barley",
+            "diabetes", "link", "munin2", "munin"]
 )
 
 
@@ -68,15 +73,20 @@ def test_marginals_and_evidence_are_those_of_the_reference(shared_data, name):
     fit, reference = network(shared_data, name)
     queries = reference["queries"]
     rows, nodes = evidence(fit, queries), list(queries[0]["marginals"])
-    assert len(nodes) == reference["n_nodes"] and (name == "link" or any("likelihood_evidence" in query for query in queries))
+    assert len(nodes) == reference["n_nodes"] and (
+        name == "link" or any("likelihood_evidence" in query for query in queries)
+    )
     found = fit.predict_proba(rows, nodes)
     for i, query in enumerate(queries):
         for node, expected in query["marginals"].items():
-            np.testing.assert_allclose(found[node][i], expected, atol=1e-9, err_msg=f"{node}, query {i}")
-    np.testing.assert_allclose(fit.log_prob(rows), [query["log_prob_evidence"] for query in queries], atol=1e-8)
+            np.testing.assert_allclose(found[node][i], expected, atol=1e-9,
+                                       err_msg=f"{node}, query {i}")
+    np.testing.assert_allclose(fit.log_prob(rows),
+                               [query["log_prob_evidence"] for query in queries], atol=1e-8)
 
 
-PAIRED = some(QUICK, ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew", "barley"])
+PAIRED = some(QUICK,
+              ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew", "barley"])
 
 
 @pytest.mark.parametrize("name", PAIRED)
@@ -87,7 +97,8 @@ def test_joints_of_pairs_are_those_of_the_reference(shared_data, name):
         np.testing.assert_allclose(found[0], case["table_rows_first"], atol=1e-9)
 
 
-@pytest.mark.parametrize("name", some(["asia", "survey", "child", "alarm"], ["pigs", "mildew", "barley", "diabetes", "munin2", "munin"]))
+@pytest.mark.parametrize("name", some(["asia", "survey", "child", "alarm"],
+                                      ["pigs", "mildew", "barley", "diabetes", "munin2", "munin"]))
 def test_d_separation_is_that_of_the_reference(shared_data, name):
     reference = json.loads(opened(shared_data / "bn" / "reference", f"{name}.json"))
     if name in QUICK:
@@ -96,14 +107,17 @@ def test_d_separation_is_that_of_the_reference(shared_data, name):
         from probml.models.bayesian_networks.bif import parse
 
         found = parse(opened(shared_data / "bn" / "networks", f"{name}.bif"))
-        graph = nx.DiGraph((parent, node) for node, parents in found.parents.items() for parent in parents)
+        graph = nx.DiGraph((parent, node) for node, parents in found.parents.items()
+                           for parent in parents)
         graph.add_nodes_from(found.states)
     assert (len(graph), graph.number_of_edges()) == (reference["n_nodes"], reference["n_arcs"])
     for case in reference["d_separation"]:
-        assert nx.is_d_separator(graph, {case["x"]}, {case["y"]}, set(case["given"])) == case["d_separated"], case
+        assert nx.is_d_separator(graph, {case["x"]}, {case["y"]},
+                                 set(case["given"])) == case["d_separated"], case
 
 
-EXPLAINED = some(QUICK, ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew", "barley", "link"])
+EXPLAINED = some(QUICK, ["cancer", "child", "insurance", "alarm", "hailfinder", "pigs", "mildew",
+                         "barley", "link"])
 
 
 @pytest.mark.parametrize("name", EXPLAINED)
@@ -113,10 +127,14 @@ def test_the_most_probable_explanation_is_as_probable_as_that_of_the_reference(s
     seen = table([case["evidence"] for case in cases], nodes)
     found = pd.DataFrame(fit.decode(seen), dtype=object)[nodes]
     assert ((found == seen) | seen.isna()).all(axis=None)
-    whole = pd.concat([found, table([case["assignment"] for case in cases] + [reference["full_assignment_sampled"]], nodes)])
+    whole = pd.concat([found, table(
+        [case["assignment"] for case in cases] + [reference["full_assignment_sampled"]], nodes
+    )])
     log = fit.log_prob(whole)
     expected = [case["log_joint"] for case in cases]
-    np.testing.assert_allclose(log, [*expected, *expected, reference["log_joint_of_full_assignment"]], atol=1e-8)
+    np.testing.assert_allclose(
+        log, [*expected, *expected, reference["log_joint_of_full_assignment"]], atol=1e-8
+    )
 
 
 @SLOW
@@ -150,7 +168,8 @@ def fitted(folder, name):
     for node, part in reference["fit_mle"].items():
         dag.add_node(node)
         states[node] = listed(part["levels"][0]) if part["type"] == "table" else float
-    for node, part in reference["fit_mle"].items():  # the order of the parents is that of the reference
+    # the order of the parents is that of the reference
+    for node, part in reference["fit_mle"].items():
         dag.add_edges_from((parent, node) for parent in listed(part["parents"]))
     for node in states:
         data[node] = data[node].astype(float) if states[node] is float else data[node]
@@ -158,9 +177,13 @@ def fitted(folder, name):
 
 
 def probabilities(part):
-    """(*parents, states) of a table of R: the node first, the first axis fastest; NaN where a configuration never occurs."""
-    values = np.array([np.nan if value in ("NA", None) else value for value in part["prob_column_major"]], float)
-    return np.moveaxis(values.reshape([len(listed(levels)) for levels in part["levels"]], order="F"), 0, -1)
+    """(*parents, states) of a table of R: the node first, the first axis fastest; NaN where a
+    configuration never occurs."""
+    values = np.array(
+        [np.nan if value in ("NA", None) else value for value in part["prob_column_major"]], float
+    )
+    return np.moveaxis(values.reshape([len(listed(levels)) for levels in part["levels"]],
+                                      order="F"), 0, -1)
 
 
 DISCRETE = some(["learning.test", "lizards"], ["asia", "alarm", "hailfinder"])
@@ -173,24 +196,31 @@ def test_maximum_likelihood_tables_are_bnlearns(shared_data, name):
     for node, part in reference["fit_mle"].items():
         expected, found = probabilities(part), fit.params[f"{node}.table"]
         assert found.shape == expected.shape
-        np.testing.assert_allclose(found.sum(-1), 1.0, atol=1e-12)  # also where bnlearn has no number
+        # also where bnlearn has no number
+        np.testing.assert_allclose(found.sum(-1), 1.0, atol=1e-12)
         occurs = ~np.isnan(expected)
         np.testing.assert_allclose(found[occurs], expected[occurs], atol=1e-10, err_msg=node)
     np.testing.assert_allclose(fit.history[-1], reference["scores"]["loglik"]["total"], rtol=1e-10)
 
 
-BAYES = [(name, score) for name in ("asia", "learning.test", "lizards", "alarm", "hailfinder") for score in ("iss1", "iss10", "k2")]
+BAYES = [(name, score) for name in ("asia", "learning.test", "lizards", "alarm", "hailfinder")
+         for score in ("iss1", "iss10", "k2")]
 RECKONED = {("learning.test", "iss10"), ("lizards", "iss1"), ("lizards", "k2")}
 
 
-@pytest.mark.parametrize("name, score", [pytest.param(*pair, marks=() if pair in RECKONED else SLOW) for pair in BAYES])
-def test_the_log_evidence_is_bnlearns_score_and_bayesian_tables_are_its_tables(shared_data, name, score):
+@pytest.mark.parametrize("name, score", [pytest.param(*pair, marks=() if pair in RECKONED else SLOW)
+                                         for pair in BAYES])
+def test_the_log_evidence_is_bnlearns_score_and_bayesian_tables_are_its_tables(shared_data, name,
+                                                                               score):
     data, reference, dag, states = fitted(shared_data, name)
-    fit = bayesian_network(dag, states, strength=None if score == "k2" else float(score[3:])).fit(data)
+    fit = bayesian_network(dag, states, strength=None if score == "k2" else float(score[3:])).fit(
+        data
+    )
     total = reference["scores"][score if score == "k2" else f"bde_{score}"]["total"]
     np.testing.assert_allclose(fit.log_evidence, total, rtol=1e-11)
     for node, part in reference.get(f"fit_bayes_{score}", {}).items():
-        np.testing.assert_allclose(fit.params[f"{node}.table"], probabilities(part), atol=1e-10, err_msg=node)
+        np.testing.assert_allclose(fit.params[f"{node}.table"], probabilities(part), atol=1e-10,
+                                   err_msg=node)
 
 
 @pytest.mark.parametrize("name", some(["clgaussian.test"], ["gaussian.test"]))
@@ -205,22 +235,32 @@ def test_regressions_are_bnlearns_and_so_is_the_likelihood_at_its_variances(shar
         above = [parent for parent in listed(part["parents"]) if states[parent] is not float]
         sizes = [len(states[parent]) for parent in above]
         if part["type"] == "gaussian":
-            beta, sd = np.array(list(part["coefficients"].values()))[:, None], np.array([part["sd"]])
+            beta, sd = (np.array(list(part["coefficients"].values()))[:, None],
+                        np.array([part["sd"]]))
         else:
             beta, sd = np.array(part["coefficients_by_config"]), np.array(part["sd_by_config"])
         # R numbers the configurations with the first parent fastest
-        beta, sd = (np.moveaxis(np.reshape(part, (-1, *sizes), order="F"), 0, -1) for part in (beta, sd))
-        np.testing.assert_allclose(params[f"{node}.intercept"], beta[..., 0], rtol=1e-6, atol=1e-7, err_msg=node)
+        beta, sd = (np.moveaxis(np.reshape(part, (-1, *sizes), order="F"), 0, -1)
+                    for part in (beta, sd))
+        np.testing.assert_allclose(params[f"{node}.intercept"], beta[..., 0], rtol=1e-6, atol=1e-7,
+                                   err_msg=node)
         if beta.shape[-1] > 1:
-            np.testing.assert_allclose(params[f"{node}.slope"], beta[..., 1:], rtol=1e-6, atol=1e-7, err_msg=node)
-        rows = np.zeros(sizes)  # bnlearn divides the squares by rows − coefficients, maximum likelihood by rows
-        np.add.at(rows, tuple(data[parent].map(states[parent].index).to_numpy() for parent in above), 1 if above else len(data))
+            np.testing.assert_allclose(params[f"{node}.slope"], beta[..., 1:], rtol=1e-6, atol=1e-7,
+                                       err_msg=node)
+        # bnlearn divides the squares by rows − coefficients, maximum likelihood by rows
+        rows = np.zeros(sizes)
+        np.add.at(rows, tuple(data[parent].map(states[parent].index).to_numpy()
+                              for parent in above), 1 if above else len(data))
         free = (rows - beta.shape[-1]) / rows
-        np.testing.assert_allclose(1 / params[f"{node}.precision"], sd[..., 0] ** 2 * free, rtol=1e-6, err_msg=node)
+        np.testing.assert_allclose(1 / params[f"{node}.precision"], sd[..., 0] ** 2 * free,
+                                   rtol=1e-6, err_msg=node)
         params[f"{node}.precision"] = params[f"{node}.precision"] * free
-    total = next(score["total"] for kind, score in reference["scores"].items() if kind.startswith("loglik"))
+    total = next(score["total"] for kind, score in reference["scores"].items()
+                 if kind.startswith("loglik"))
     np.testing.assert_allclose(
-        fit.model.at(params, {n: fit.labels(n) for n in states if states[n] is not float}).log_prob(data).sum(), total, rtol=1e-9
+        fit.model.at(
+            params, {n: fit.labels(n) for n in states if states[n] is not float}
+        ).log_prob(data).sum(), total, rtol=1e-9
     )
     assert fit.history[-1] >= total
 
@@ -229,9 +269,11 @@ def test_regressions_are_bnlearns_and_so_is_the_likelihood_at_its_variances(shar
 
 
 @pytest.mark.parametrize("name", some(["learning_test_mcar20"], ["asia_mcar10"]))
-def test_em_with_unseen_cells_reaches_the_maximum_of_the_reference_and_its_tables(shared_data, name):
+def test_em_with_unseen_cells_reaches_the_maximum_of_the_reference_and_its_tables(shared_data,
+                                                                                  name):
     reference = json.loads((shared_data / "bn" / "missing" / f"{name}.reference.json").read_text())
-    rows = pd.read_csv(shared_data / "bn" / "missing" / reference["data"], dtype=str).replace("?", None)
+    rows = pd.read_csv(shared_data / "bn" / "missing" / reference["data"], dtype=str).replace("?",
+                                                                                              None)
     assert rows.isna().to_numpy().sum() == reference["missing_cells"]
     dag = nx.DiGraph()
     dag.add_nodes_from(reference["cpts"])
@@ -243,10 +285,12 @@ def test_em_with_unseen_cells_reaches_the_maximum_of_the_reference_and_its_table
     assert fit.log_prob(rows).sum() > reference["loglik_observed_at_reference"] - 1e-3
     for node, part in reference["cpts"].items():
         found, expected = fit.params[f"{node}.table"], np.array(part["table"])
-        parents = part["axes"][:-1]  # rows of a table that hardly ever occur are told by little: weigh them by how often they do
+        # rows of a table that hardly ever occur are told by little: weigh them by how often they do
+        parents = part["axes"][:-1]
         weight = np.zeros(expected.shape[:-1])
         met = rows[parents].dropna()
-        np.add.at(weight, tuple(met[p].map(reference["states"][p].index).to_numpy() for p in parents), 1 / len(met))
+        np.add.at(weight, tuple(met[p].map(reference["states"][p].index).to_numpy()
+                                for p in parents), 1 / len(met))
         weight = weight[..., None]
         np.testing.assert_allclose(weight * found, weight * expected, atol=1e-4, err_msg=node)
 
@@ -261,5 +305,6 @@ def test_alarm_is_learnt_from_rows_with_a_fifth_unseen_the_better_the_more_there
         fit = truth.model.fit(holes, probml.EM(tolerance=1e-7))
         assert fit.converged and (np.diff(fit.history) >= -1e-6).all()
         # the divergence from the truth, by the mean over new rows
-        gap[rows] = truth.score(test) - fit.score(test), truth.score(test) - truth.model.fit(data).score(test)
+        gap[rows] = (truth.score(test) - fit.score(test),
+                     truth.score(test) - truth.model.fit(data).score(test))
     assert 0 < gap[10_000][0] < gap[1_000][0] / 4 and gap[10_000][0] < 3 * gap[10_000][1]

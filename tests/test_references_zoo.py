@@ -1,8 +1,10 @@
-"""Fits of e1071, scikit-learn, MASS, mclust and poLCA on real data, through the faces of the zoo; worked examples of textbooks.
+"""Fits of e1071, scikit-learn, MASS, mclust and poLCA on real data, through the faces of the zoo;
+worked examples of textbooks.
 
-Closed forms agree to the digits printed. Likelihoods that EM climbs are reached or beaten, never tuned to: one setting of
-starts and tolerance for all. Of mclust's tables, the shapes that the zoo has, up to four components: with more, components on
-one or two rows win, and with own covariances such a likelihood has no bound. (Old Faithful and iris: test_references.py.)
+Closed forms agree to the digits printed. Likelihoods that EM climbs are reached or beaten, never
+tuned to: one setting of starts and tolerance for all. Of mclust's tables, the shapes that the zoo
+has, up to four components: with more, components on one or two rows win, and with own covariances
+such a likelihood has no bound. (Old Faithful and iris: test_references.py.)
 """
 
 import json
@@ -14,11 +16,20 @@ import pytest
 import probml
 
 pytest.importorskip("sklearn")
-from probml.models import GaussianDiscriminant, GaussianMixture, LatentClass, MixtureDiscriminant, NaiveBayes, PoissonMixture, naive_bayes
+from probml.models import (
+    GaussianDiscriminant,
+    GaussianMixture,
+    LatentClass,
+    MixtureDiscriminant,
+    NaiveBayes,
+    PoissonMixture,
+    naive_bayes,
+)
 
 SEARCH = {"prior": False, "n_init": 20, "tol": 1e-10, "max_iter": 5000, "random_state": 0}
 SHORT = 1e-2  # nats a maximum may fall short of the reference: both stop at a tolerance
-EMPIRICAL = 1e-12  # Dirichlet concentration of the classes: e1071 and scikit-learn take their shares, without a prior
+# Dirichlet concentration of the classes: e1071 and scikit-learn take their shares, without a prior
+EMPIRICAL = 1e-12
 SLOW = pytest.mark.slow
 
 
@@ -39,24 +50,29 @@ def some(quick, params):
 
 
 def assert_tables(face, tables):
-    """Conditional tables and, for numbers, mean and sd of each class; e1071 divides the squares by n − 1, maximum likelihood by n."""
+    """Conditional tables and, for numbers, mean and sd of each class; e1071 divides the squares by
+    n − 1, maximum likelihood by n."""
     found = face.tables_
     for column, expected in tables.items():
         rows = np.array(expected["rows_by_class"])
         if "probs" in found[column]:
-            order = [list(map(str, face.columns_.labels[face.columns_.names.index(column)])).index(c) for c in expected["columns"]]
+            order = [list(
+                map(str, face.columns_.labels[face.columns_.names.index(column)])
+            ).index(c) for c in expected["columns"]]
             np.testing.assert_allclose(found[column]["probs"][:, order], rows, atol=1e-10)
         else:
             np.testing.assert_allclose(found[column]["mean"], rows[:, 0], rtol=1e-10)
 
 
 def assert_posteriors(face, X, y, fit, columns=None):
-    """The posteriors of the first rows, their logarithms, the accuracy and the mean log posterior of the true class."""
+    """The posteriors of the first rows, their logarithms, the accuracy and the mean log posterior
+    of the true class."""
     found = face.predict_log_proba(X)
     first = np.array(fit["posterior_first10"])
     np.testing.assert_allclose(found[:10], np.log(first), atol=1e-8)
     code = np.searchsorted(face.classes_, y)
-    np.testing.assert_allclose(found[np.arange(len(y)), code].mean(), fit["mean_log_posterior_of_true_class"], atol=1e-8)
+    np.testing.assert_allclose(found[np.arange(len(y)), code].mean(),
+                               fit["mean_log_posterior_of_true_class"], atol=1e-8)
     assert (face.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
 
 
@@ -65,11 +81,14 @@ def test_votes_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shared_
     fit = reference(shared_data, f"nb_housevotes84_missing_laplace{laplace}")
     votes = table(shared_data, fit["dataset"])
     X, y = votes.drop(columns="Class"), votes["Class"]
-    face = NaiveBayes(prior=laplace > 0, alpha=max(laplace, 1), concentration=EMPIRICAL, max_iter=5000, tol=1e-14).fit(X, y)
+    face = NaiveBayes(prior=laplace > 0, alpha=max(laplace, 1), concentration=EMPIRICAL,
+                      max_iter=5000, tol=1e-14).fit(X, y)
     assert X.isna().to_numpy().sum() == 392
-    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()), rtol=1e-9)
+    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()),
+                               rtol=1e-9)
     assert_tables(face, fit["tables"])
-    assert_posteriors(face, X, y, fit)  # no cell of the tables is 0, so that both omit what is unseen and nothing else
+    # no cell of the tables is 0, so that both omit what is unseen and nothing else
+    assert_posteriors(face, X, y, fit)
 
 
 def test_soybeans_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shared_data):
@@ -78,7 +97,8 @@ def test_soybeans_with_unseen_cells_give_the_tables_and_posteriors_of_e1071(shar
     X, y = beans.drop(columns="Class"), beans["Class"]
     face = NaiveBayes(concentration=EMPIRICAL).fit(X, y)
     assert list(face.classes_) == fit["classes"] and X.isna().to_numpy().sum() == 2337
-    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()), rtol=1e-9)
+    np.testing.assert_allclose(face.class_prior_ * len(y), list(fit["class_counts"].values()),
+                               rtol=1e-9)
     assert_tables(face, fit["tables"])
     assert_posteriors(face, X, y, fit)
 
@@ -88,14 +108,16 @@ def test_weighted_rows_of_the_titanic_give_the_tables_and_posteriors_of_e1071(sh
     counts = table(shared_data, fit["dataset"])
     X, y, weights = counts[["Class", "Sex", "Age"]], counts["Survived"], counts["Freq"]
     face = NaiveBayes(prior=False).fit(X, y, sample_weight=weights)
-    np.testing.assert_allclose(face.class_prior_ * 2201, list(fit["class_counts"].values()), rtol=1e-9)
+    np.testing.assert_allclose(face.class_prior_ * 2201, list(fit["class_counts"].values()),
+                               rtol=1e-9)
     assert_tables(face, fit["tables"])
     expanded = counts.loc[counts.index.repeat(weights)]
     assert_posteriors(face, expanded[["Class", "Sex", "Age"]], expanded["Survived"], fit)
 
 
 def with_their_sd(face, tables, counts):
-    """The Fit of the same model at e1071's variances: those of maximum likelihood times n / (n − 1), n the cells seen."""
+    """The Fit of the same model at e1071's variances: those of maximum likelihood times n / (n −
+    1), n the cells seen."""
     params = dict(face.fit_.params)
     numeric = [column for column in tables if "mean" in face.tables_[column]]
     sd = np.array([[row[1] for row in tables[column]["rows_by_class"]] for column in numeric]).T
@@ -110,10 +132,13 @@ def test_iris_gives_the_means_of_e1071_and_its_posteriors_at_its_sd(shared_data)
     X, y = iris.drop(columns="Species"), iris["Species"]
     face = NaiveBayes(prior=False).fit(X, y)
     assert_tables(face, fit["tables"])
-    found = np.log(with_their_sd(face, fit["tables"], np.full((3, 1), 50)).predict_proba({"normal": X.to_numpy()}, "class"))
+    found = np.log(with_their_sd(face, fit["tables"], np.full((3, 1), 50)).predict_proba(
+        {"normal": X.to_numpy()}, "class"
+    ))
     np.testing.assert_allclose(found[:10], np.log(fit["posterior_first10"]), atol=1e-8)
     code = np.repeat(range(3), 50)
-    np.testing.assert_allclose(found[np.arange(150), code].mean(), fit["mean_log_posterior_of_true_class"], atol=1e-8)
+    np.testing.assert_allclose(found[np.arange(150), code].mean(),
+                               fit["mean_log_posterior_of_true_class"], atol=1e-8)
     assert (face.predict(X) == y).mean() == fit["training_accuracy"]
 
 
@@ -125,8 +150,8 @@ def test_penguins_with_unseen_cells_of_both_kinds_give_the_tables_of_e1071(share
     assert_tables(face, fit["tables"])
     seen = X.select_dtypes("number").notna().groupby(y).sum().to_numpy()
     with_their_sd(face, fit["tables"], seen)
-    # The islands have tables with a 0, which e1071 reads as 0.001 and maximum likelihood as 0: the posteriors differ by the
-    # classes that are impossible here, and agree on what is most probable.
+    # The islands have tables with a 0, which e1071 reads as 0.001 and maximum likelihood as 0: the
+    # posteriors differ by the classes that are impossible here, and agree on what is most probable.
     assert (face.predict(X) == y).mean() == pytest.approx(fit["training_accuracy"], abs=1e-12)
     impossible = face.predict_proba(X[X["island"] == "Torgersen"])[:, 1:]
     assert not impossible.any() and np.array(fit["posterior_first10"])[:, 1:].all()
@@ -135,22 +160,28 @@ def test_penguins_with_unseen_cells_of_both_kinds_give_the_tables_of_e1071(share
 # Naive Bayes of scikit-learn
 
 
-CATEGORICAL = [("monks1_train_alpha1", 1), ("spect_train_alpha1", 1), ("mushrooms_alpha0.01", 0.01), ("mushrooms_alpha1", 1)]
+CATEGORICAL = [("monks1_train_alpha1", 1), ("spect_train_alpha1", 1), ("mushrooms_alpha0.01", 0.01),
+               ("mushrooms_alpha1", 1)]
 
 
 @pytest.mark.parametrize("name, alpha", some(CATEGORICAL[:3], CATEGORICAL))
 def test_categorical_naive_bayes_gives_the_log_posteriors_of_scikit_learn(shared_data, name, alpha):
     fit = reference(shared_data, f"nb_categorical_{name}")
-    parts = [table(shared_data, next(p for p in sorted(shared_data.rglob(f"{path.split('/')[1]}*"))), dtype=str) for path in fit["dataset"]]
+    parts = [table(
+        shared_data, next(p for p in sorted(shared_data.rglob(f"{path.split('/')[1]}*"))), dtype=str
+    ) for path in fit["dataset"]]
     train, test = parts[0], parts[-1]
     names = [column for column in train if column != fit["target"]]
     categories = {column: sorted(set(train[column]) | set(test[column])) for column in names}
-    face = NaiveBayes(alpha=alpha, concentration=EMPIRICAL, categories=categories).fit(train[names], train[fit["target"]])
+    face = NaiveBayes(alpha=alpha, concentration=EMPIRICAL,
+                      categories=categories).fit(train[names], train[fit["target"]])
     assert list(face.classes_) == fit["classes"]
     np.testing.assert_allclose(face.class_prior_, fit["class_prior"], rtol=1e-9)
-    found, code = face.predict_log_proba(test[names]), np.searchsorted(face.classes_, test[fit["target"]])
+    found, code = face.predict_log_proba(test[names]), np.searchsorted(face.classes_,
+                                                                       test[fit["target"]])
     np.testing.assert_allclose(found[:10], fit["log_posterior_first10"], atol=1e-8)
-    np.testing.assert_allclose(-found[np.arange(len(code)), code].mean(), fit["mean_log_loss"], atol=1e-8)
+    np.testing.assert_allclose(-found[np.arange(len(code)), code].mean(), fit["mean_log_loss"],
+                               atol=1e-8)
     assert (found.argmax(1) == code).mean() == pytest.approx(fit["accuracy"], abs=1e-12)
 
 
@@ -163,19 +194,24 @@ def messages(shared_data):
     return counts, labels, np.arange(len(labels)) % 4 == 3
 
 
-@pytest.mark.parametrize("kind, alpha", [("multinomial", 1.0), ("multinomial", 0.1), ("bernoulli", 1.0)])
-def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(shared_data, messages, kind, alpha):
+@pytest.mark.parametrize("kind, alpha",
+                         [("multinomial", 1.0), ("multinomial", 0.1), ("bernoulli", 1.0)])
+def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(shared_data, messages,
+                                                                           kind, alpha):
     fit = reference(shared_data, "nb_sms_spam")["models"][f"{kind}_alpha{alpha:g}".replace(".", "")]
     counts, labels, test = messages
     counts = counts if kind == "multinomial" else np.minimum(counts, 1.0)
-    # At the posterior mean, as scikit-learn: averaged over the posterior, a word that comes again surprises less (Dirichlet–multinomial).
-    face = NaiveBayes(kinds=kind, alpha=alpha, concentration=EMPIRICAL, plug_in=True).fit(counts[~test], labels[~test])
+    # At the posterior mean, as scikit-learn: averaged over the posterior, a word that comes again
+    # surprises less (Dirichlet–multinomial).
+    face = NaiveBayes(kinds=kind, alpha=alpha, concentration=EMPIRICAL,
+                      plug_in=True).fit(counts[~test], labels[~test])
     np.testing.assert_allclose(np.log(face.class_prior_), fit["class_log_prior"], atol=1e-10)
     words = np.log([face.tables_[j]["probs"] for j in range(10)]).T
     np.testing.assert_allclose(words, fit["feature_log_prob_first10_words"], atol=1e-9)
     found, truth = face.predict_log_proba(counts[test]), labels[test]
     np.testing.assert_allclose(found[:20, 1], fit["log_proba_spam_first20_test"], atol=1e-8)
-    np.testing.assert_allclose(-found[np.arange(len(truth)), truth].mean(), fit["mean_log_loss"], atol=1e-8)
+    np.testing.assert_allclose(-found[np.arange(len(truth)), truth].mean(), fit["mean_log_loss"],
+                               atol=1e-8)
     predicted = face.predict(counts[test])
     assert (predicted == truth).mean() == pytest.approx(fit["test_accuracy"], abs=1e-12)
     assert pd.crosstab(truth, predicted).to_numpy().tolist() == fit["confusion"]
@@ -184,31 +220,42 @@ def test_a_text_classifier_gives_the_tables_and_posteriors_of_scikit_learn(share
 # Discriminant analysis
 
 
-@pytest.mark.parametrize("name, covariance", [("lda", "shared"), ("qda", "own"), ("gaussian_naive_bayes", "diagonal")])
+@pytest.mark.parametrize("name, covariance",
+                         [("lda", "shared"), ("qda", "own"), ("gaussian_naive_bayes", "diagonal")])
 def test_discriminant_analysis_of_vowels_errs_as_often_as_that_of_r(shared_data, name, covariance):
     fit = reference(shared_data, "classify_esl_vowel")
     train, test = (table(shared_data, path) for path in fit["dataset"])
     face = GaussianDiscriminant(covariance, prior=False).fit(train.drop(columns="y"), train["y"])
-    # R divides the squares by n − 1 in every class of 48, the shared ones by n − 11: for a few rows that decides
+    # R divides the squares by n − 1 in every class of 48, the shared ones by n − 11: for a few rows
+    # that decides
     n, free = (528, 517) if covariance == "shared" else (48, 47)
-    found = face.fit_.model.at({**face.fit_.params, "precision": face.fit_.params["precision"] * free / n})
+    found = face.fit_.model.at({**face.fit_.params,
+                                "precision": face.fit_.params["precision"] * free / n})
     for part, rows in (("train", train), ("test", test)):
         predicted = face.classes_[found.predict({"x": rows.drop(columns="y").to_numpy()})]
-        assert (predicted != rows["y"]).mean() == pytest.approx(fit[name][f"{part}_error"], abs=1e-12)
+        assert (predicted != rows["y"]).mean() == pytest.approx(fit[name][f"{part}_error"],
+                                                                abs=1e-12)
         assert (face.predict(rows.drop(columns="y")) != predicted).mean() < 0.02
 
 
-@pytest.mark.parametrize("shape, covariance", [("EEE", "shared"), ("VVV", "own"), ("VVI", "diagonal")])
-def test_discriminant_analysis_of_iris_has_the_likelihood_and_posteriors_of_mclust(shared_data, shape, covariance):
+@pytest.mark.parametrize("shape, covariance",
+                         [("EEE", "shared"), ("VVV", "own"), ("VVI", "diagonal")])
+def test_discriminant_analysis_of_iris_has_the_likelihood_and_posteriors_of_mclust(
+    shared_data, shape, covariance
+):
     reported = reference(shared_data, "mclustda_iris")
     fit, iris = reported["models"][shape], table(shared_data, reported["dataset"])
     X, y = iris.drop(columns="Species"), iris["Species"]
     face = GaussianDiscriminant(covariance, prior=False).fit(X, y)
-    # the reference's note calls it log p(x, y); it is log p(x), the density of the mixture of the classes
-    np.testing.assert_allclose(face.fit_.log_prob({"x": X.to_numpy()}).sum(), fit["loglik"], rtol=1e-10)
-    np.testing.assert_allclose(face.predict_log_proba(X)[:5], np.log(fit["posterior_first5"]), atol=1e-7)
+    # the reference's note calls it log p(x, y); it is log p(x), the density of the mixture of the
+    # classes
+    np.testing.assert_allclose(face.fit_.log_prob({"x": X.to_numpy()}).sum(), fit["loglik"],
+                               rtol=1e-10)
+    np.testing.assert_allclose(face.predict_log_proba(X)[:5], np.log(fit["posterior_first5"]),
+                               atol=1e-7)
     assert (face.predict(X) != y).mean() == pytest.approx(fit["training_error"], abs=1e-12)
-    alone = MixtureDiscriminant(1, covariance=covariance, prior=False).fit(X, y)  # a mixture of one component a class
+    # a mixture of one component a class
+    alone = MixtureDiscriminant(1, covariance=covariance, prior=False).fit(X, y)
     np.testing.assert_allclose(alone.predict_proba(X), face.predict_proba(X), atol=1e-9)
 
 
@@ -228,7 +275,8 @@ def test_poisson_mixtures_of_earthquakes_are_those_published(shared_data, k):
     face = PoissonMixture(k, **SEARCH).fit(counts)
     reached(face, counts, fit["loglik"])
     order = np.argsort(face.rates_[:, 0])
-    np.testing.assert_allclose(face.score_samples(counts).sum(), fit["loglik"], atol=1e-4)  # the one maximum, so that all agrees
+    # the one maximum, so that all agrees
+    np.testing.assert_allclose(face.score_samples(counts).sum(), fit["loglik"], atol=1e-4)
     np.testing.assert_allclose(face.rates_[order, 0], fit["rates"], rtol=1e-2)
     np.testing.assert_allclose(face.weights_[order], fit["weights"], atol=1e-2)
 
@@ -237,25 +285,33 @@ LATENT = [("polca_carcinoma", k) for k in (1, 2, 3, 4)] + [("polca_values", k) f
 LATENT += [("housevotes84_missing", k) for k in (2, 3, 4)]
 
 
-@pytest.mark.parametrize("name, k", some({("polca_carcinoma", 3), ("housevotes84_missing", 2)}, LATENT))
+@pytest.mark.parametrize("name, k",
+                         some({("polca_carcinoma", 3), ("housevotes84_missing", 2)}, LATENT))
 def test_latent_classes_of_polca_are_reached(shared_data, name, k):
     reported = reference(shared_data, f"lca_{name}")
     items = table(shared_data, reported["dataset"]).drop(columns="Class", errors="ignore")
     face = LatentClass(k, **SEARCH).fit(items)
     reached(face, items, reported[f"K{k}"]["loglik"])
     if name == "polca_carcinoma" and k == 3:  # as published: weights .4447 .3737 .1816
-        np.testing.assert_allclose(np.sort(face.weights_), np.sort(reported["K3"]["weights"]), atol=1e-3)
+        np.testing.assert_allclose(np.sort(face.weights_), np.sort(reported["K3"]["weights"]),
+                                   atol=1e-3)
 
 
-MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag", "EII": "tied spherical"}
+MCLUST = {"VVV": "full", "EEE": "tied", "VVI": "diag", "VII": "spherical", "EEI": "tied diag",
+          "EII": "tied spherical"}
 MCLUST |= {"V": "full", "E": "tied"}
-TABLES = {"galaxies": ("E", "V"), "nile": ("E", "V"), "diabetes_reaven_miller": ("VVV", "EEE", "VVI", "VII", "EEI", "EII")}
-PAIRS = [(name, shape, k) for name, shapes in TABLES.items() for shape in shapes for k in (1, 2, 3, 4)]
-QUICK = {("galaxies", "E", 3), ("galaxies", "V", 3), ("nile", "V", 2), ("diabetes_reaven_miller", "VVV", 3)}
+TABLES = {"galaxies": ("E", "V"), "nile": ("E", "V"),
+          "diabetes_reaven_miller": ("VVV", "EEE", "VVI", "VII", "EEI", "EII")}
+PAIRS = [(name, shape, k) for name, shapes in TABLES.items() for shape in shapes
+         for k in (1, 2, 3, 4)]
+QUICK = {("galaxies", "E", 3), ("galaxies", "V", 3), ("nile", "V", 2),
+         ("diabetes_reaven_miller", "VVV", 3)}
 RARE = pytest.mark.xfail(
-    strict=False, reason="none of 20 starts comes near the best maximum, one of 200 does: a component on a single year"
+    strict=False, reason="none of 20 starts comes near the best maximum, one of 200 does: a "
+    "component on a single year"
 )
-MIXTURES = [pytest.param(*p.values, marks=[SLOW, RARE]) if p.values == ("nile", "E", 4) else p for p in some(QUICK, PAIRS)]
+MIXTURES = [pytest.param(*p.values, marks=[SLOW, RARE]) if p.values == ("nile", "E", 4) else p
+            for p in some(QUICK, PAIRS)]
 
 
 @pytest.mark.parametrize("name, shape, k", MIXTURES)
@@ -269,7 +325,8 @@ def test_mixtures_of_mclust_are_reached(shared_data, name, shape, k):
     face = GaussianMixture(k, covariance_type=MCLUST[shape], **SEARCH).fit(X)
     reached(face, X, fit["loglik"])
     assert face.n_parameters_ == fit["df"]
-    if shape in ("V", "VVV", "VVI", "VII"):  # own covariances: what is beaten is beaten by components of many rows
+    # own covariances: what is beaten is beaten by components of many rows
+    if shape in ("V", "VVV", "VVI", "VII"):
         assert face.weights_.min() * len(X) > 2 * X.shape[1]
     if face.score_samples(X).sum() < fit["loglik"] + SHORT:  # the same maximum
         np.testing.assert_allclose(face.bic(X), -fit["bic_mclust"], atol=2 * SHORT)
@@ -285,23 +342,31 @@ def textbook(shared_data):
 
 def test_the_texts_about_china_have_the_probabilities_of_the_textbook(textbook):
     book = textbook["manning"]
-    counts, asked, classes = np.array(book["counts"]), np.array([book["test_counts"]]), book["classes"]
+    counts, asked, classes = (np.array(book["counts"]), np.array([book["test_counts"]]),
+                              book["classes"])
     words = {word: j for j, word in enumerate(book["vocabulary"])}
-    face = NaiveBayes(kinds="multinomial", alpha=book["laplace"], concentration=EMPIRICAL, plug_in=True).fit(counts, classes)
+    face = NaiveBayes(kinds="multinomial", alpha=book["laplace"], concentration=EMPIRICAL,
+                      plug_in=True).fit(counts, classes)
     for label, row in (("china", 0), ("not", 1)):
         for word in ("chinese", "tokyo", "japan"):
             if expected := book["multinomial"].get(f"p_{word}_given_{label}"):
-                np.testing.assert_allclose(face.tables_[words[word.capitalize()]]["probs"][row], expected, rtol=1e-10)
-    orders = 120 / 6  # ways to order the five words, three of which are the same; the book's number is of one order
-    joint = [face.fit_.log_prob({"multinomial": asked, "class": np.array([label])}, plug_in=True)[0] for label in ("china", "not")]
-    np.testing.assert_allclose(np.exp(joint) / orders, book["multinomial"]["unnormalised"], rtol=1e-9)
+                np.testing.assert_allclose(face.tables_[words[word.capitalize()]]["probs"][row],
+                                           expected, rtol=1e-10)
+    # ways to order the five words, three of which are the same; the book's number is of one order
+    orders = 120 / 6
+    joint = [face.fit_.log_prob({"multinomial": asked, "class": np.array([label])}, plug_in=True)[0]
+             for label in ("china", "not")]
+    np.testing.assert_allclose(np.exp(joint) / orders, book["multinomial"]["unnormalised"],
+                               rtol=1e-9)
 
-    face = NaiveBayes(kinds="bernoulli", alpha=book["laplace"], concentration=EMPIRICAL).fit(np.minimum(counts, 1), classes)
+    face = NaiveBayes(kinds="bernoulli", alpha=book["laplace"],
+                      concentration=EMPIRICAL).fit(np.minimum(counts, 1), classes)
     found = np.array([face.tables_[j]["probs"] for j in range(6)])
     np.testing.assert_allclose(found[:, 0], book["bernoulli"]["feature_prob_china"], rtol=1e-9)
     np.testing.assert_allclose(found[:, 1], book["bernoulli"]["feature_prob_not"], rtol=1e-9)
     seen = np.minimum(asked, 1)
-    joint = [face.fit_.log_prob({"bernoulli": seen, "class": np.array([label])})[0] for label in ("china", "not")]
+    joint = [face.fit_.log_prob({"bernoulli": seen, "class": np.array([label])})[0]
+             for label in ("china", "not")]
     np.testing.assert_allclose(np.exp(joint), book["bernoulli"]["unnormalised"], rtol=1e-9)
 
 
@@ -316,7 +381,8 @@ def test_the_day_to_play_tennis_has_the_posterior_of_the_textbook(textbook):
 
 @pytest.fixture(scope="module")
 def exponentials(shared_data):
-    """Its times of 0 lie on the edge of NumPyro's support, which is refused: the density is continuous there, 1e-12 is as good."""
+    """Its times of 0 lie on the edge of NumPyro's support, which is refused: the density is
+    continuous there, 1e-12 is as good."""
     found = json.loads((shared_data / "peer" / "mixture_pomegranate_exponential.json").read_text())
     return {**found, "X": np.maximum(found["X"], 1e-12)}
 
@@ -330,10 +396,12 @@ def test_a_mixture_of_exponentials_answers_as_pomegranate(exponentials):
     model, params = mixture_of_exponentials(exponentials["scales"], exponentials["priors"])
     fit, x = model.at(params), np.array(exponentials["X"])
     np.testing.assert_allclose(fit.log_prob({"x": x}), exponentials["log_probability"], atol=1e-4)
-    np.testing.assert_allclose(fit.predict_proba({"x": x})[:, 0], exponentials["posterior_first_component"], rtol=1e-4)
+    np.testing.assert_allclose(fit.predict_proba({"x": x})[:, 0],
+                               exponentials["posterior_first_component"], rtol=1e-4)
     assert fit.predict({"x": x}).tolist() == exponentials["predict"]
     holes = np.where(np.array(exponentials["missing"]["observed_mask"], bool), x, np.nan)
-    np.testing.assert_allclose(fit.log_prob({"x": holes}), exponentials["missing"]["log_probability"], atol=1e-4)
+    np.testing.assert_allclose(fit.log_prob({"x": holes}),
+                               exponentials["missing"]["log_probability"], atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:EM of model 'naive_bayes' stopped:RuntimeWarning")
@@ -348,7 +416,9 @@ def test_em_of_a_mixture_of_exponentials_goes_the_way_of_pomegranate(exponential
     first = exponentials["scales"], exponentials["priors"]
     np.testing.assert_allclose(after(1, *first), exponentials["one_em_step_priors"], atol=1e-5)
     weighted = exponentials["one_em_step_priors_weighted"]
-    np.testing.assert_allclose(after(1, *first, np.array(weighted["weights"], float)), weighted["priors"], atol=1e-5)
+    np.testing.assert_allclose(after(1, *first, np.array(weighted["weights"], float)),
+                               weighted["priors"], atol=1e-5)
     other = exponentials["em_from_other_start"]
     for steps, key in ((1, "priors_after_1_step"), (5, "priors_after_5_steps")):
-        np.testing.assert_allclose(after(steps, other["scales"], other["priors"]), other[key], atol=1e-5)
+        np.testing.assert_allclose(after(steps, other["scales"], other["priors"]), other[key],
+                                   atol=1e-5)

@@ -1,4 +1,5 @@
-"""Bad input: each case has its own message, that names what is wrong and what to do, before any compile."""
+"""Bad input: each case has its own message, that names what is wrong and what to do, before any
+compile."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,40 +52,69 @@ DATA = {
     "no data": (lambda: MIXTURE.fit({}), "empty"),
     "None": (lambda: MIXTURE.fit(None), "empty"),
     "an array alone": (lambda: MIXTURE.fit(X), "mapping", "ndarray"),
-    "a code above the states": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 7)}), "'z'", "7", "0..2"),
+    "a code above the states": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 7)}), "'z'", "7",
+                                "0..2"),
     "a negative code": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, -1)}), "'z'", "-1"),
     "half a code": (lambda: MIXTURE.fit({"x": X, "z": np.full(60, 0.5)}), "'z'", "0.5", "whole"),
-    "too many labels": (lambda: MIXTURE.fit({"x": X, "z": list("abcd") * 15}), "'z'", "4 labels", "3 states"),
+    "too many labels": (lambda: MIXTURE.fit({"x": X, "z": list("abcd") * 15}), "'z'", "4 labels",
+                        "3 states"),
     "other rows": (lambda: MIXTURE.fit({"x": X, "z": np.zeros(59)}), "'z'", "59", "60"),
     "text for numbers": (lambda: MIXTURE.fit({"x": [["a", "b"]] * 60}), "'x'", "number"),
     "nothing seen": (lambda: MIXTURE.fit({"x": np.full((60, 2), nan)}), "unseen"),
-    "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'", "mapping"),
-    "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}), "'z'", "2 distinct rows", "3"),
+    "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'",
+                             "mapping"),
+    "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
+                                           "'z'", "2 distinct rows", "3"),
     "more components than rows": (lambda: MIXTURE.fit({"x": X[:1]}), "'z'", "distinct rows"),
-    "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3", ">= 0"),
-    "half a count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, 3.5]}), "'x'", "3.5", "whole"),
-    "negative weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, -1.0)), "weights", ">= 0"),
+    "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3",
+                         ">= 0"),
+    "half a count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, 3.5]}), "'x'", "3.5",
+                     "whole"),
+    "negative weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, -1.0)), "weights",
+                         ">= 0"),
     "too few weights": (lambda: MIXTURE.fit({"x": X}, weights=np.ones(59)), "weights", "(60,)"),
     "weights of zero": (lambda: MIXTURE.fit({"x": X}, weights=np.zeros(60)), "weights", "zero"),
-    "unseen weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, nan)), "weights", "unseen"),
-    "half a vector of shares": (lambda: shares(2).fit({"x": with_share(nan)}), "'x'", "row 7", "to_event(1)"),
-    "half a vector, exactly": (lambda: cases.full_mixture(3, 2).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "in part", "EM()"),
-    "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'", "zero"),
-    "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'", ">= 0"),
-    "unseen input": (lambda: cases.regression_mixture(k=2, d=2).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
-    "an input of one value": (lambda: cases.regression_mixture(k=2, d=2).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
-    "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}), "input 'x'"),
+    "unseen weights": (lambda: MIXTURE.fit({"x": X}, weights=np.full(60, nan)), "weights",
+                       "unseen"),
+    "half a vector of shares": (lambda: shares(2).fit({"x": with_share(nan)}), "'x'", "row 7",
+                                "to_event(1)"),
+    "half a vector, exactly": (lambda: cases.full_mixture(
+        3, 2
+    ).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "in part", "EM()"),
+    "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'",
+                                      "zero"),
+    "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'",
+                             ">= 0"),
+    "unseen input": (lambda: cases.regression_mixture(
+        k=2, d=2
+    ).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
+    "an input of one value": (lambda: cases.regression_mixture(
+        k=2, d=2
+    ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
+    "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}),
+                        "input 'x'"),
     "a missing setting": (lambda: cases.diagonal_mixture(k=3).fit({"x": X}), "'d'"),
     "Exact with a hidden class": (lambda: MIXTURE.fit({"x": X}, probml.Exact()), "'z'", "EM()"),
-    "hard EM of what lies outside rows": (lambda: cases.candy_bags().fit({"cherry": [1]}, probml.EM(hard=True)), "'bag'"),
-    "a start that is no parameter": (lambda: MIXTURE.fit({"x": X}, start={"z": np.zeros(60)}), "'z'", "'mean'"),
-    "a start of another shape": (lambda: MIXTURE.fit({"x": X}, start={"mean": np.zeros(2)}), "'mean'", "(3, 2)", "(2,)"),
-    "an infinite start": (lambda: MIXTURE.fit({"x": X}, start={"mean": np.full((3, 2), np.inf)}), "'mean'", "finite"),
-    "a start outside its support": (lambda: MIXTURE.fit({"x": X}, start={"scale": np.full((3, 2), -1.0)}), "'scale'"),
-    "a start off the simplex": (lambda: MIXTURE.fit({"x": X}, start={"weights": np.array([0.5, 0.5, 0.5])}), "'weights'"),
+    "hard EM of what lies outside rows": (
+        lambda: cases.candy_bags().fit({"cherry": [1]}, probml.EM(hard=True)), "'bag'"
+    ),
+    "a start that is no parameter": (lambda: MIXTURE.fit({"x": X}, start={"z": np.zeros(60)}),
+                                     "'z'", "'mean'"),
+    "a start of another shape": (lambda: MIXTURE.fit({"x": X}, start={"mean": np.zeros(2)}),
+                                 "'mean'", "(3, 2)", "(2,)"),
+    "an infinite start": (lambda: MIXTURE.fit({"x": X}, start={"mean": np.full((3, 2), np.inf)}),
+                          "'mean'", "finite"),
+    "a start outside its support": (
+        lambda: MIXTURE.fit({"x": X}, start={"scale": np.full((3, 2), -1.0)}), "'scale'"
+    ),
+    "a start off the simplex": (
+        lambda: MIXTURE.fit({"x": X}, start={"weights": np.array([0.5, 0.5, 0.5])}), "'weights'"
+    ),
     "an engine that is none": (lambda: MIXTURE.fit({"x": X}, "EM"), "engine"),
     "parameters that are missing": (lambda: MIXTURE.at({}).log_prob({"x": X}), "'weights'"),
-    "parameters of another shape": (lambda: MIXTURE.log_density({"x": X}, {"weights": np.ones(2) / 2, "mean": 0, "scale": 1}), "'weights'"),
+    "parameters of another shape": (lambda: MIXTURE.log_density(
+        {"x": X}, {"weights": np.ones(2) / 2, "mean": 0, "scale": 1}
+    ), "'weights'"),
 }
 
 
@@ -106,5 +136,6 @@ def test_every_message_is_its_own():
         with pytest.raises((probml.DataError, probml.ModelError)) as error:
             call()
         messages.setdefault(str(error.value), []).append(case)
-    alike = [names for names in messages.values() if len(names) > 1 and set(names) != {"no data", "None"}]
+    alike = [names for names in messages.values() if len(names) > 1
+             and set(names) != {"no data", "None"}]
     assert not alike, alike

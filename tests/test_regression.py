@@ -57,7 +57,8 @@ def test_regression_with_known_noise_has_the_ridge_posterior_and_evidence():
     close([*fit.params["beta"], fit.params["b"]], loc)
     close(fit.posterior("beta").covariance_matrix, covariance[:2, :2])
     close(fit.posterior("b").scale ** 2, covariance[2, 2])
-    whole = stats.multivariate_normal(h @ [0.0, 0.0, 1.0], h @ np.diag([4.0, 4.0, 9.0]) @ h.T + 0.25 * np.eye(20))
+    whole = stats.multivariate_normal(h @ [0.0, 0.0, 1.0],
+                                      h @ np.diag([4.0, 4.0, 9.0]) @ h.T + 0.25 * np.eye(20))
     close(fit.log_evidence, whole.logpdf(table()["y"]))
 
 
@@ -66,7 +67,8 @@ def test_draws_of_regression_weights_have_the_posterior_covariance():
     draws = known_noise(d=2).fit(table()).draws(4000, seed=0)
     joint = np.column_stack([draws["beta"], draws["b"]])
     np.testing.assert_allclose(joint.mean(0), loc, atol=5 * np.sqrt(covariance.max() / 4000))
-    np.testing.assert_allclose(np.cov(joint.T), covariance, atol=5 * np.sqrt(2 / 4000) * covariance.max())
+    np.testing.assert_allclose(np.cov(joint.T), covariance,
+                               atol=5 * np.sqrt(2 / 4000) * covariance.max())
 
 
 def test_the_predictive_of_a_regression_widens_by_the_posterior_of_its_weights():
@@ -103,7 +105,8 @@ def test_the_predictive_of_a_regression_with_unknown_noise_is_student_t():
 
 @probml.model
 def smoothing(covariance, tau: float, noise: float, h):
-    beta = sample("beta", dist.MultivariateNormal(jnp.zeros(len(covariance)), tau * jnp.asarray(covariance)))
+    beta = sample("beta", dist.MultivariateNormal(jnp.zeros(len(covariance)),
+                                                  tau * jnp.asarray(covariance)))
     with probml.rows():
         sample("z", dist.Normal(h @ beta, noise))
 
@@ -136,7 +139,8 @@ def free_noise(d: int, x):
         sample("y", dist.Normal(x @ beta + b, scale))
 
 
-@pytest.mark.parametrize("engine", [probml.EM(prior=False, tolerance=0.0), probml.MAP(prior=False)], ids=["EM", "MAP"])
+@pytest.mark.parametrize("engine", [probml.EM(prior=False, tolerance=0.0), probml.MAP(prior=False)],
+                         ids=["EM", "MAP"])
 def test_maximum_likelihood_regression_is_least_squares(engine):
     x, y = table()["x"], table()["y"]
     h = np.column_stack([x, np.ones(20)])
@@ -149,7 +153,8 @@ def test_maximum_likelihood_regression_is_least_squares(engine):
 
 
 def test_em_and_map_agree_with_priors():
-    em, climbed = free_noise(d=2).fit(table(), probml.EM(tolerance=0.0)), free_noise(d=2).fit(table(), probml.MAP())
+    em, climbed = (free_noise(d=2).fit(table(), probml.EM(tolerance=0.0)),
+                   free_noise(d=2).fit(table(), probml.MAP()))
     for name in em.params:
         close(em.params[name], climbed.params[name], 1e-5)
 
@@ -235,9 +240,11 @@ def test_a_seen_continuous_site_may_be_the_parent_of_another():
         xs, n = x[z == k], (z == k).sum()
         h = np.column_stack([xs, np.ones(n)])
         evidence += stats.multivariate_normal(np.zeros(n), np.eye(n) + 25).logpdf(xs)
-        evidence += stats.multivariate_normal(np.zeros(n), 0.25 * np.eye(n) + 25 * h @ h.T).logpdf(y[z == k])
+        evidence += stats.multivariate_normal(np.zeros(n),
+                                              0.25 * np.eye(n) + 25 * h @ h.T).logpdf(y[z == k])
         precision = h.T @ h / 0.25 + np.eye(2) / 25
-        close([fit.params["slope"][k], fit.params["shift"][k]], np.linalg.solve(precision, h.T @ y[z == k] / 0.25))
+        close([fit.params["slope"][k], fit.params["shift"][k]],
+              np.linalg.solve(precision, h.T @ y[z == k] / 0.25))
     close(fit.log_evidence, evidence)
 
 

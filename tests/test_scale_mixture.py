@@ -1,4 +1,5 @@
-"""Student's t as a scale mixture of normals: EM's updates are weighted least squares, in any model."""
+"""Student's t as a scale mixture of normals: EM's updates are weighted least squares, in any
+model."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -82,9 +83,11 @@ def test_unseen_cells_drop_out_and_weights_are_repetitions():
     seen = {name: value[np.arange(40) % 5 != 0] for name, value in data.items()}
     engine = probml.EM(tolerance=1e-12)
     kept = robust().fit(seen, engine)
-    np.testing.assert_allclose(robust().fit(holes, engine).params["weights"], kept.params["weights"], atol=1e-6)
+    np.testing.assert_allclose(robust().fit(holes, engine).params["weights"],
+                               kept.params["weights"], atol=1e-6)
     weights = np.where(np.arange(40) % 5 == 0, 0.0, 1.0)
-    np.testing.assert_allclose(robust().fit(data, engine, weights=weights).params["weights"], kept.params["weights"], atol=1e-6)
+    np.testing.assert_allclose(robust().fit(data, engine, weights=weights).params["weights"],
+                               kept.params["weights"], atol=1e-6)
 
 
 def test_a_mixture_of_students_climbs_by_its_closed_forms():
@@ -93,7 +96,8 @@ def test_a_mixture_of_students_climbs_by_its_closed_forms():
     model = robust_mixture(k=2)
     fit = model.fit({"x": x}, probml.EM(restarts=3, tolerance=1e-12))
     assert fit.converged and (np.diff(fit.history) >= -1e-9).all()
-    logs = np.log(0.5) + stats.t.logpdf(x[:, None], 3, fit.params["mean"], np.sqrt(fit.params["variance"]))
+    logs = np.log(0.5) + stats.t.logpdf(x[:, None], 3, fit.params["mean"],
+                                        np.sqrt(fit.params["variance"]))
     np.testing.assert_allclose(fit.log_prob({"x": x}), np.logaddexp(*logs.T), atol=1e-10)
     climbed = model.fit({"x": x}, probml.MAP(), start=fit.params)
     np.testing.assert_allclose(climbed.history[-1], fit.history[-1], atol=1e-6)
@@ -116,7 +120,8 @@ def test_a_student_prior_has_no_form_and_exact_refuses_both():
         at = [
             heavy_prior(d=2).log_density(
                 {"x": x},
-                {**fit.params, name: fit.params[name] + s * (np.arange(fit.params[name].size) == 0).reshape(fit.params[name].shape)},
+                {**fit.params, name: fit.params[name] + s
+                 * (np.arange(fit.params[name].size) == 0).reshape(fit.params[name].shape)},
             )
             for s in (-step, step)
         ]

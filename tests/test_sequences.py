@@ -1,4 +1,5 @@
-"""Models with chains against enumeration: every path of everything hidden, its density by plain NumPyro."""
+"""Models with chains against enumeration: every path of everything hidden, its density by plain
+NumPyro."""
 
 import itertools
 
@@ -26,11 +27,13 @@ def table(key, *shape):
 
 
 def parameters(**shapes):
-    """Parameter sites of these shapes, probabilities where the name says so; the prior is never looked at."""
+    """Parameter sites of these shapes, probabilities where the name says so; the prior is never
+    looked at."""
     out = {}
     for name, shape in shapes.items():
         simplex = name.startswith(("initial", "transition", "weights", "probs"))
-        base = dist.Dirichlet(jnp.ones(shape[-1])).expand(shape[:-1]) if simplex else dist.Normal(0.0, 1.0).expand(shape)
+        base = (dist.Dirichlet(jnp.ones(shape[-1])).expand(shape[:-1])
+                if simplex else dist.Normal(0.0, 1.0).expand(shape))
         out[name] = sample(name, base.to_event(base.batch_shape.__len__()))
     return out
 
@@ -48,17 +51,20 @@ def mixed_emissions():
     p = parameters(initial=(2,), transition=(2, 2), mean=(2, 2), probs=(2, 3), log_rate=(2,))
     with probml.rows():
         z = sample("z", probml.MarkovChain(p["initial"], p["transition"]))
-        sample("x", dist.MultivariateNormal(p["mean"][z], jnp.array([[1.0, 0.4], [0.4, 0.8]])).to_event(1))
+        sample("x", dist.MultivariateNormal(p["mean"][z],
+                                            jnp.array([[1.0, 0.4], [0.4, 0.8]])).to_event(1))
         sample("symbol", dist.Categorical(p["probs"][z]).to_event(1))
         sample("count", dist.Poisson(jnp.exp(p["log_rate"][z])).to_event(1))
 
 
 @probml.model
 def two_chains():
-    p = parameters(initial_a=(2,), transition_a=(2, 2), initial_b=(3,), transition_b=(2, 3, 3), mean=(2, 3))
+    p = parameters(initial_a=(2,), transition_a=(2, 2), initial_b=(3,), transition_b=(2, 3, 3),
+                   mean=(2, 3))
     with probml.rows():
         a = sample("a", probml.MarkovChain(p["initial_a"], p["transition_a"]))
-        b = sample("b", probml.MarkovChain(p["initial_b"], p["transition_b"][a], inhomogeneous=True))
+        b = sample("b",
+                   probml.MarkovChain(p["initial_b"], p["transition_b"][a], inhomogeneous=True))
         sample("y", dist.Normal(p["mean"][a, b], 1.0).to_event(1))
 
 
@@ -86,7 +92,8 @@ def driven(x, lagged):
     p = parameters(initial=(2,), slope=(2, 2), bias=(2, 2), beta=(2,), mean=(2,))
     with probml.rows():
         logits = p["bias"] + p["slope"] * x[..., None, None]
-        z = sample("z", probml.MarkovChain(p["initial"], jax.nn.softmax(logits, -1), inhomogeneous=True))
+        z = sample("z",
+                   probml.MarkovChain(p["initial"], jax.nn.softmax(logits, -1), inhomogeneous=True))
         sample("y", dist.Normal(p["mean"][z] + p["beta"][z] * lagged, 1.0).to_event(1))
 
 
@@ -131,11 +138,15 @@ CASES = {
         },
     ),
     "two chains": (two_chains(), {"y": holed(normal(13, ROWS, STEPS), 14)}),
-    "one of two chains seen": (two_chains(), {"y": normal(15, ROWS, STEPS), "a": np.array([[0, 1, 1, 0], [1, 1, 0, 0]])}),
-    "mixture of chains": (mixture_of_chains(), {"y": holed(normal(16, ROWS, STEPS), 17), "x": normal(18, ROWS)}),
-    "class seen": (mixture_of_chains(), {"y": holed(normal(19, ROWS, STEPS), 20), "c": np.array([1, 0])}),
+    "one of two chains seen": (two_chains(), {"y": normal(15, ROWS, STEPS),
+                                              "a": np.array([[0, 1, 1, 0], [1, 1, 0, 0]])}),
+    "mixture of chains": (mixture_of_chains(),
+                          {"y": holed(normal(16, ROWS, STEPS), 17), "x": normal(18, ROWS)}),
+    "class seen": (mixture_of_chains(),
+                   {"y": holed(normal(19, ROWS, STEPS), 20), "c": np.array([1, 0])}),
     "mixture emissions": (mixture_emissions(), {"y": holed(normal(21, ROWS, STEPS), 22)}),
-    "driven": (driven(), {"y": normal(23, ROWS, STEPS), "x": normal(24, ROWS, STEPS), "lagged": normal(25, ROWS, STEPS)}),
+    "driven": (driven(), {"y": normal(23, ROWS, STEPS), "x": normal(24, ROWS, STEPS),
+                          "lagged": normal(25, ROWS, STEPS)}),
     "sensors": (sensors(), {"y": holed(normal(26, ROWS, 3, STEPS), 27)}),
 }
 
@@ -146,7 +157,8 @@ def values(model, data):
     for i, (name, node) in enumerate(sites.items()):
         if not node["rows"] and name != "g":
             simplex = name.startswith(("initial", "transition", "weights", "probs"))
-            out[name] = table(100 + i, *node["shape"]) if simplex else normal(100 + i, *node["shape"])
+            out[name] = table(100 + i, *node["shape"]) if simplex else normal(100 + i,
+                                                                              *node["shape"])
     return out
 
 
@@ -160,22 +172,29 @@ class Enumerated:
     def __init__(self, model, params, row, steps, fixed=None):
         params = {name: jnp.asarray(value) for name, value in params.items()}
         inputs = {name: np.asarray(row[name])[None] for name in model.inputs}
-        seen = {name: np.asarray(value, float) for name, value in row.items() if name not in model.inputs}
-        with handlers.seed(rng_seed=0), handlers.substitute(data={**params, **(fixed or {})}), handlers.trace() as trace:
+        seen = {name: np.asarray(value, float) for name, value in row.items()
+                if name not in model.inputs}
+        with handlers.seed(
+            rng_seed=0
+        ), handlers.substitute(data={**params, **(fixed or {})}), handlers.trace() as trace:
             with chains_of(steps):
                 model(rows=1, **inputs)
-        found = {n: m for n, m in trace.items() if m["type"] == "sample" and n not in params and n not in (fixed or {})}
+        found = {n: m for n, m in trace.items() if m["type"] == "sample" and n not in params
+                 and n not in (fixed or {})}
         self.names, columns = [], []
         for name, message in found.items():
             base, _ = peel(message["fn"])
-            k = getattr(base, "states", None) or (base.probs.shape[-1] if isinstance(base, dist.CategoricalProbs) else None)
+            k = getattr(base, "states", None) or (
+                base.probs.shape[-1] if isinstance(base, dist.CategoricalProbs) else None
+            )
             shape = message["value"].shape
             if k is None or name in seen and not np.isnan(seen[name]).any():
                 continue
             cells = seen.get(name, np.full(shape, nan)).reshape(-1)
             if name not in seen and not any(name in str(a) for a in ("z", "a", "b", "c", "g")):
                 continue  # an unseen leaf
-            if message["fn"].event_shape and name in seen and not isinstance(base, probml.MarkovChain):
+            if message["fn"].event_shape and name in seen and not isinstance(base,
+                                                                             probml.MarkovChain):
                 continue  # unseen cells of a leaf sum to one
             for cell, value in enumerate(cells):
                 self.names.append((name, cell))
@@ -187,9 +206,13 @@ class Enumerated:
             for name in dict.fromkeys(n for n, _ in self.names):
                 where = [i for i, (n, _) in enumerate(self.names) if n == name]
                 hidden[name] = states[jnp.array(where)].reshape(found[name]["value"].shape)
-            data = {n: jnp.asarray(np.nan_to_num(v)).reshape(found[n]["value"].shape) for n, v in seen.items() if n not in hidden}
-            data = {n: v.astype(int) if found[n]["fn"].support.is_discrete else v for n, v in data.items()}
-            with handlers.seed(rng_seed=0), handlers.substitute(data={**params, **(fixed or {}), **data, **hidden}):
+            data = {n: jnp.asarray(np.nan_to_num(v)).reshape(found[n]["value"].shape)
+                    for n, v in seen.items() if n not in hidden}
+            data = {n: v.astype(int) if found[n]["fn"].support.is_discrete else v
+                    for n, v in data.items()}
+            with handlers.seed(rng_seed=0), handlers.substitute(
+                data={**params, **(fixed or {}), **data, **hidden}
+            ):
                 with chains_of(steps), handlers.trace() as trace:
                     model(rows=1, **inputs)
             total = 0.0
@@ -211,7 +234,8 @@ class Enumerated:
     def marginal(self, name, k):
         """(cells, k)."""
         where = [i for i, (n, _) in enumerate(self.names) if n == name]
-        return np.stack([(self.q[:, None] * (self.states[:, [i]] == np.arange(k))).sum(0) for i in where])
+        return np.stack([(self.q[:, None] * (self.states[:, [i]] == np.arange(k))).sum(0)
+                         for i in where])
 
     def best(self, names):
         """The most probable states of these sites, the others summed out."""
@@ -229,7 +253,8 @@ def test_evidence_marginals_pairs_and_paths_equal_enumeration(case):
     log = fit.log_prob(data)
     hidden = {}
     sizes = {"z": 3 if model.name == "plain" else 2, "a": 2, "b": 3, "c": 2}
-    names = [n for n, node in model_sites(model, data).items() if node["rows"] and n in sizes and n not in data or n == "z"]
+    names = [n for n, node in model_sites(model, data).items() if node["rows"] and n in sizes
+             and n not in data or n == "z"]
     names = [n for n in names if n in model_sites(model, data)]
     proba = fit.predict_proba(data, names)
     path = fit.decode(data, sites=[n for n in names])
@@ -238,7 +263,8 @@ def test_evidence_marginals_pairs_and_paths_equal_enumeration(case):
     rows = len(next(iter(data.values())))
     for i in range(rows):
         row = {name: value[i] for name, value in data.items()}
-        steps = max(np.shape(row[n])[-1] if model.name == "sensors" else len(row[n]) for n in row if np.ndim(row[n]))
+        steps = max(np.shape(row[n])[-1] if model.name == "sensors" else len(row[n]) for n in row
+                    if np.ndim(row[n]))
         brute = Enumerated(model, params, row, steps)
         np.testing.assert_allclose(log[i], brute.total, atol=1e-10)
         best = brute.best(names)
@@ -250,7 +276,8 @@ def test_evidence_marginals_pairs_and_paths_equal_enumeration(case):
         where = [c for c, (n, _) in enumerate(brute.names) if n == chain]
         for t, (now, then) in enumerate(itertools.pairwise(where)):
             hot = [brute.states[:, [c]] == np.arange(sizes[chain]) for c in (now, then)]
-            np.testing.assert_allclose(pairs[i, t], np.einsum("p,pi,pj->ij", brute.q, *hot), atol=1e-10)
+            np.testing.assert_allclose(pairs[i, t], np.einsum("p,pi,pj->ij", brute.q, *hot),
+                                       atol=1e-10)
         hidden[i] = brute
 
 
@@ -259,20 +286,24 @@ def test_a_site_outside_rows_that_moves_the_chains_is_summed_out_over_all_rows()
     params = values(model, data)
     total = []
     for g in range(2):
-        rows = [Enumerated(model, params, {"y": y}, STEPS, {"g": jnp.asarray(g)}).total for y in data["y"]]
+        rows = [Enumerated(model, params, {"y": y}, STEPS, {"g": jnp.asarray(g)}).total
+                for y in data["y"]]
         total.append(np.log([0.3, 0.7][g]) + sum(rows))
     prior = sum(
-        (dist.Dirichlet(jnp.ones(v.shape[-1])) if np.allclose(v.sum(-1), 1) and n != "mean" else dist.Normal(0.0, 1.0)).log_prob(v).sum()
+        (dist.Dirichlet(jnp.ones(v.shape[-1])) if np.allclose(v.sum(-1), 1)
+         and n != "mean" else dist.Normal(0.0, 1.0)).log_prob(v).sum()
         for n, v in params.items()
     )
-    np.testing.assert_allclose(model.log_density(data, params) - prior, np.logaddexp.reduce(total), atol=1e-10)
+    np.testing.assert_allclose(model.log_density(data, params) - prior, np.logaddexp.reduce(total),
+                               atol=1e-10)
 
 
 @pytest.mark.parametrize("case", ["holes", "mixture of chains", "mixture emissions", "driven"])
 def test_filtered_and_predicted_states_are_those_of_the_data_cut_short(case):
     model, data = CASES[case]
     fit = model.at(values(model, data))
-    filtered, predicted = (fit.predict_proba(data, "z", given=view) for view in ("filtered", "predicted"))
+    filtered, predicted = (fit.predict_proba(data, "z", given=view)
+                           for view in ("filtered", "predicted"))
     ahead = fit.predict(data, "y", given="predicted")
     for t in range(STEPS):
         early = {n: np.array(v, float) if n == "y" else v for n, v in data.items()}
@@ -302,7 +333,8 @@ def test_padding_changes_nothing_and_halves_differ_by_their_link():
     model, params = plain(), values(*CASES["complete"])
     y = normal(30, 1, 6, 2)
     padded = np.concatenate([y, np.full((1, 5, 2), nan)], 1)
-    fits = [model.fit({"y": d}, probml.EM(max_iterations=4, accelerate=False, tolerance=0.0), start=params) for d in (y, padded)]
+    fits = [model.fit({"y": d}, probml.EM(max_iterations=4, accelerate=False, tolerance=0.0),
+                      start=params) for d in (y, padded)]
     for name in params:
         np.testing.assert_allclose(fits[0].params[name], fits[1].params[name], atol=1e-10)
     fit = model.at(params)
@@ -310,13 +342,15 @@ def test_padding_changes_nothing_and_halves_differ_by_their_link():
     last = fit.predict_proba({"y": y[:, :3]}, "z")[0, -1]
     whole, first = fit.log_prob({"y": y})[0], fit.log_prob({"y": y[:, :3]})[0]
     ahead = {**params, "initial": last @ params["transition"]}
-    np.testing.assert_allclose(whole - first, model.at(ahead).log_prob({"y": y[:, 3:]})[0], atol=1e-10)
+    np.testing.assert_allclose(whole - first, model.at(ahead).log_prob({"y": y[:, 3:]})[0],
+                               atol=1e-10)
 
 
 def test_the_table_of_a_chain_is_its_labelled_transition():
     model, params = mixture_of_chains(), values(*CASES["mixture of chains"])
     table = model.at(params, labels={"c": ("calm", "wild"), "z": ("low", "high")}).table("z")
-    assert table.loc[("wild", "low"), "high"] == params["transition"][1, 0, 1] and table.index.names == ["c", "z before"]
+    assert (table.loc[("wild", "low"), "high"] == params["transition"][1, 0, 1]
+            and table.index.names == ["c", "z before"])
 
 
 @pytest.mark.parametrize("case", ["mixture of chains", "mixture emissions"])
@@ -325,13 +359,15 @@ def test_everything_unseen_is_decoded_together(case):
     params = values(model, data)
     path = model.at(params).decode(data)
     for i in range(ROWS):
-        best = Enumerated(model, params, {name: value[i] for name, value in data.items()}, STEPS).best(["c", "z"])
+        best = Enumerated(model, params, {name: value[i] for name, value in data.items()},
+                          STEPS).best(["c", "z"])
         for name in ("c", "z"):
             np.testing.assert_array_equal(np.ravel(path[name][i]), best[name])
 
 
 def test_unseen_symbols_are_decoded_with_the_states():
-    initial, moves, table = np.array([0.6, 0.4]), np.array([[0.7, 0.3], [0.2, 0.8]]), np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
+    initial, moves, table = (np.array([0.6, 0.4]), np.array([[0.7, 0.3], [0.2, 0.8]]),
+                             np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]))
 
     @probml.model
     def symbols():
@@ -343,9 +379,12 @@ def test_unseen_symbols_are_decoded_with_the_states():
 
     def weight(path, shown):
         emitted = np.prod([table[s, c] for s, c in zip(path, shown, strict=True)])
-        return initial[path[0]] * np.prod([moves[a, b] for a, b in itertools.pairwise(path)]) * emitted
+        return (
+            initial[path[0]] * np.prod([moves[a, b] for a, b in itertools.pairwise(path)]) * emitted
+        )
 
-    every = itertools.product(itertools.product(range(2), repeat=4), itertools.product((0,), range(3), (2,), range(3)))
+    every = itertools.product(itertools.product(range(2), repeat=4),
+                              itertools.product((0,), range(3), (2,), range(3)))
     best = max((weight(path, shown), path, shown) for path, shown in every)
     found = symbols().at({}).decode({"y": y})
     assert tuple(found["z"][0]) == best[1] and tuple(found["y"][0]) == best[2]

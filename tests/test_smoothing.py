@@ -1,4 +1,5 @@
-"""Smooth curves: B-splines, penalties, scales by evidence against mgcv's, additive terms, extrapolation, the face."""
+"""Smooth curves: B-splines, penalties, scales by evidence against mgcv's, additive terms,
+extrapolation, the face."""
 
 import functools
 import json
@@ -73,7 +74,8 @@ def test_the_columns_of_a_curve_are_the_b_splines_with_a_penalty_of_one_or_none(
     grid = np.linspace(z[0], z[-1], 20001)
     coefficients = np.random.default_rng(0).normal(size=k - 2)
     if penalty == "curvature":  # ∫ f''² with x in units of its range
-        f = BSpline(basis.knots, basis.turn @ coefficients, 3).derivative(2)(grid) * (z[-1] - z[0]) ** 2
+        f = BSpline(basis.knots, basis.turn @ coefficients,
+                    3).derivative(2)(grid) * (z[-1] - z[0]) ** 2
         value = (f**2).mean()
     else:
         value = (np.diff(basis.turn @ coefficients, 2) ** 2).sum()
@@ -97,7 +99,8 @@ def test_bad_knots_are_refused():
 def test_the_posterior_mean_is_that_of_the_elements_of_statistical_learning():
     z, y = wave()
     h = bspline_basis(z, knots=3)
-    fit = linear_regression(weight_scale=np.sqrt(1.5), bias_scale=0, noise=0.3).fit({"x": h, "y": y})
+    fit = linear_regression(weight_scale=np.sqrt(1.5), bias_scale=0,
+                            noise=0.3).fit({"x": h, "y": y})
     close(h @ fit.params["beta"], h @ np.linalg.solve(h.T @ h + 0.09 / 1.5 * np.eye(7), h.T @ y))
 
 
@@ -105,9 +108,12 @@ def test_a_p_spline_of_fixed_smoothness_is_eilers_and_marxs(shared_data):
     for name in ("lidar", "mcycle", "nile", "bone_spnbmd_male"):
         x, y, reference = example(shared_data, name)
         for fixed in reference["pspline_fixed"]:
-            face = SmoothingSpline(19, penalty="differences", lam=fixed["lambda"]).fit(x[:, None], y)
-            np.testing.assert_allclose(face.predict(np.array(reference["grid"], float)[:, None]), fixed["mean"], rtol=1e-8, atol=1e-10)
-            np.testing.assert_allclose(((y - face.predict(x[:, None])) ** 2).sum(), fixed["rss"], rtol=1e-9)
+            face = SmoothingSpline(19, penalty="differences", lam=fixed["lambda"]).fit(x[:, None],
+                                                                                       y)
+            np.testing.assert_allclose(face.predict(np.array(reference["grid"], float)[:, None]),
+                                       fixed["mean"], rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(((y - face.predict(x[:, None])) ** 2).sum(), fixed["rss"],
+                                       rtol=1e-9)
             np.testing.assert_allclose(face.edf_, fixed["edf"], rtol=1e-8)
 
 
@@ -124,7 +130,8 @@ def test_the_evidence_of_curves_is_the_restricted_likelihood_of_their_rows():
     inverse = np.linalg.inv(covariance)
     inside = flat.T @ inverse @ flat
     best = flat @ np.linalg.solve(inside, flat.T @ inverse @ y)
-    whole = stats.multivariate_normal(best, covariance).logpdf(y) + 1.5 * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(inside)[1]
+    whole = (stats.multivariate_normal(best, covariance).logpdf(y) + 1.5 * np.log(2 * np.pi) - 0.5
+             * np.linalg.slogdet(inside)[1])
     close(evidence.evaluate(given, ratio, basis.groups, variance=0.1).log_evidence, whole, 1e-9)
 
 
@@ -137,9 +144,11 @@ def test_the_scatter_of_many_rows_is_that_of_their_design(weighted, monkeypatch)
     monkeypatch.setattr(sys.modules["probml.models.regression.smoothing"], "DENSE", 0)
     found = smooth_moments(basis, x, y, weights)
     close(found.mean, dense.mean, 1e-12)
-    np.testing.assert_allclose(found.root.T @ found.root, dense.root.T @ dense.root, atol=1e-9 * np.abs(dense.root).max() ** 2)
+    np.testing.assert_allclose(found.root.T @ found.root, dense.root.T @ dense.root,
+                               atol=1e-9 * np.abs(dense.root).max() ** 2)
     close(found.root[-1, -1] ** 2, dense.root[-1, -1] ** 2)
-    line = smooth_moments(basis, x, x @ [1.0, 2.0, 3.0, 4.0])  # no residual: the scatter has no digits of it, QR has
+    # no residual: the scatter has no digits of it, QR has
+    line = smooth_moments(basis, x, x @ [1.0, 2.0, 3.0, 4.0])
     assert line.root[-1, -1] ** 2 < 1e-25 * (line.root[:, -1] ** 2).sum()
 
 
@@ -148,19 +157,24 @@ def test_the_scatter_of_many_rows_is_that_of_their_design(weighted, monkeypatch)
 
 def example(shared_data, name):
     reference = json.loads((shared_data / "fits" / f"smooth_{name}.json").read_text())
-    table = pd.read_csv(shared_data / "classic" / ("bone_spnbmd.csv" if "bone" in name else f"{name}.csv"))
+    table = pd.read_csv(shared_data / "classic" / ("bone_spnbmd.csv" if "bone" in name
+                                                   else f"{name}.csv"))
     if "bone" in name:
         table = table[table["gender"] == name.rsplit("_", 1)[1]][["age", "spnbmd"]]
     return *table.to_numpy(float).T, reference
 
 
-@pytest.mark.parametrize("name", ["lidar", "mcycle", "nile", "bone_spnbmd_male", "bone_spnbmd_female"])
+@pytest.mark.parametrize("name",
+                         ["lidar", "mcycle", "nile", "bone_spnbmd_male", "bone_spnbmd_female"])
 def test_mean_and_band_are_mgcvs(shared_data, name):
-    """The same P-spline: to a hundredth of a standard error. Other bases of the same curves: to a quarter of one."""
+    """The same P-spline: to a hundredth of a standard error. Other bases of the same curves: to a
+    quarter of one."""
     x, y, reference = example(shared_data, name)
     grid, size = np.array(reference["grid"], float)[:, None], 15 if "bone" in name else 20
-    same, other, finer = (size - 4, "differences", 0.01, 0.005), (size, "curvature", 0.1, 0.1), (40, "curvature", 0.25, 0.1)
-    for peer, (knots, penalty, mean_off, band_off) in {"ps_REML": same, "cr_REML": other, "tp_REML": finer}.items():
+    same, other, finer = ((size - 4, "differences", 0.01, 0.005), (size, "curvature", 0.1, 0.1),
+                          (40, "curvature", 0.25, 0.1))
+    for peer, (knots, penalty, mean_off, band_off) in {"ps_REML": same, "cr_REML": other,
+                                                       "tp_REML": finer}.items():
         face, expected = SmoothingSpline(knots, penalty=penalty).fit(x[:, None], y), reference[peer]
         mean, std = face.predict(grid, return_std=True)
         assert np.max(np.abs(mean - expected["mean"]) / expected["se"]) < mean_off
@@ -216,14 +230,17 @@ def test_rows_with_weights_are_rows_so_many_times():
 
 def test_units_and_offsets_do_not_matter():
     z, y = wave()
-    one, other = SmoothingSpline().fit(z[:, None], y), SmoothingSpline().fit(1e6 + 1e-3 * z[:, None], 1e6 + 10 * y)
-    np.testing.assert_allclose(other.predict(1e6 + 1e-3 * z[:, None]) - 1e6, 10 * one.predict(z[:, None]), atol=1e-4)
+    one, other = (SmoothingSpline().fit(z[:, None], y),
+                  SmoothingSpline().fit(1e6 + 1e-3 * z[:, None], 1e6 + 10 * y))
+    np.testing.assert_allclose(other.predict(1e6 + 1e-3 * z[:, None]) - 1e6,
+                               10 * one.predict(z[:, None]), atol=1e-4)
 
 
 def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
     z, _ = wave()
     y = z**2 - 3 * z
-    assert np.abs(SmoothingSpline(60).fit(z[:, None], y).predict(z[:, None]) - y).max() < 1e-3 * np.ptp(y)
+    assert np.abs(SmoothingSpline(60).fit(z[:, None],
+                                          y).predict(z[:, None]) - y).max() < 1e-3 * np.ptp(y)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +253,8 @@ def test_a_curve_without_noise_is_interpolated_to_the_digits_of_its_basis():
         (SmoothingSpline(lam=-1.0), None, "lam=-1.0.*above 0"),
         (SmoothingSpline(lam=[1.0, 2.0]), None, "lam=.*one number or 4"),
         (SmoothingSpline(), (3, 2, nan), "NaN: column 2 is missing in row 3"),
-        (SmoothingSpline(), (slice(None), 2, 1.0), "column 2 of X is constant, or a linear combination"),
+        (SmoothingSpline(), (slice(None), 2, 1.0),
+         "column 2 of X is constant, or a linear combination"),
         (SmoothingSpline(), "rows", "n_samples=5: too few for an intercept and 4 straight lines"),
     ],
 )
@@ -256,7 +274,8 @@ def test_lines_and_curves_must_add_up():
         smoothing(lines=1, curves=(4,)).fit({"h": np.zeros((4, 3)), "y": np.zeros(4)})
 
 
-EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "its data have more columns than rows, and so more straight lines"}
+EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "its data have more columns than "
+            "rows, and so more straight lines"}
 
 
 @pytest.mark.slow

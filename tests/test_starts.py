@@ -1,4 +1,5 @@
-"""Starts: of several kinds, in standardised units, as many as are worth their time; the first answer does not hang on the seed."""
+"""Starts: of several kinds, in standardised units, as many as are worth their time; the first
+answer does not hang on the seed."""
 
 import importlib
 import re
@@ -20,7 +21,8 @@ from probml.models import LatentClass, gaussian_mixture, hidden_markov
 
 R = np.random.default_rng(1)
 GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide ones
-    [R.normal(0, 1, (150, 5)), R.normal(4, [1, 3, 1, 0.3, 2], (35, 5)), R.normal(-3, [2, 0.5, 1, 1, 4], (30, 5))]
+    [R.normal(0, 1, (150, 5)), R.normal(4, [1, 3, 1, 0.3, 2], (35, 5)),
+     R.normal(-3, [2, 0.5, 1, 1, 4], (30, 5))]
 )
 WORDS = re.compile(r"best of (\d+) starts, reached by (\d+)(; the next is \S+ nats below)?")
 
@@ -57,7 +59,8 @@ def test_a_second_default_fit_compiles_nothing():
 def test_one_start_is_made_where_there_is_nothing_to_tell_apart_and_fewer_of_many_rows():
     model = gaussian_mixture(3, 5)
     data, plan = held(model, {"x": GLANDS})
-    point = {"weights": np.full(3, 1 / 3), "mean": GLANDS[[0, 160, 200]], "precision": np.stack([np.eye(5)] * 3)}
+    point = {"weights": np.full(3, 1 / 3), "mean": GLANDS[[0, 160, 200]],
+             "precision": np.stack([np.eye(5)] * 3)}
     assert probml.EM().starts(data, plan, {}) >= 10
     assert probml.EM().starts(data, plan, point) == 1
     assert probml.EM(restarts=4).starts(data, plan, {}) == 4
@@ -76,7 +79,8 @@ def test_starts_do_not_depend_on_units_and_are_of_several_kinds():
     np.testing.assert_allclose(one.evidence["z"], other.evidence["z"], atol=1e-6)
     np.testing.assert_allclose(one.weights, other.weights)
     table = one.evidence["z"]
-    hard, soft = (table == 1).any(-1) & (table.sum(-1) == 1), (table > 0).all(-1) & (table.sum(-1) < 1 + 1e-9)
+    hard, soft = ((table == 1).any(-1) & (table.sum(-1) == 1),
+                  (table > 0).all(-1) & (table.sum(-1) < 1 + 1e-9))
     assert hard[1, 3:].all() and soft[2, 3:].all() and hard[0, :3].all() and one.drawn.sum() == 2
 
 
@@ -106,7 +110,8 @@ def two_rates():
 
 def test_states_that_cannot_stand_for_one_another_keep_their_roles():
     z = np.arange(80) % 2
-    data = {"storms": R.poisson(np.array([1.0, 7.0])[z]), "calm": (R.random(80) < np.array([0.9, 0.2])[z]).astype(int)}
+    data = {"storms": R.poisson(np.array([1.0, 7.0])[z]),
+            "calm": (R.random(80) < np.array([0.9, 0.2])[z]).astype(int)}
     for seed in range(4):
         rate = two_rates().fit(data, probml.EM(), seed=seed).params["rate"]
         assert rate[0] < 2 and rate[1] > 5
@@ -115,7 +120,8 @@ def test_states_that_cannot_stand_for_one_another_keep_their_roles():
 def test_a_hidden_chain_finds_the_better_basin_from_every_seed():
     z = np.repeat([0, 1, 0, 2, 0, 1], 40)
     y = R.normal(np.array([0.05, -0.05, 0.0])[z], np.array([0.5, 1.2, 3.0])[z])
-    ends = [hidden_markov(k=3).fit({"y": y[None, :, None]}, probml.EM(), seed=seed).history[-1] for seed in range(4)]
+    ends = [hidden_markov(k=3).fit({"y": y[None, :, None]}, probml.EM(), seed=seed).history[-1]
+            for seed in range(4)]
     assert np.ptp(ends) < 1e-2
 
 
@@ -124,20 +130,24 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail = np.repeat(value[:, None], 32, 1)
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.left(status, value, trail, True), [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
+    np.testing.assert_array_equal(race.left(status, value, trail, True),
+                                  [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
     np.testing.assert_array_equal(race.left(status, value, trail, False)[:2], [0, Status.LEFT])
     words = race.ends(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0, 1e-3)
-    assert words == "best of 7 starts, reached by 1; the next is 1 nats below; 2 fell behind and were left; 1 collapsed and were discarded"
+    assert (words == "best of 7 starts, reached by 1; the next is 1 nats below; 2 fell behind and "
+            "were left; 1 collapsed and were discarded")
 
 
 def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_worth_its_starts():
     assert race.effort(215, 60, 3) == race.Effort(32)
     few, many, huge = (race.effort(rows, 50, 3) for rows in (20_000, 200_000, 10_000_000))
     for made, rows in ((few, 20_000), (many, 200_000), (huge, 10_000_000)):
-        assert made.starts == race.FINAL and made.scouts >= race.LEAST and race.ROWS <= made.size < rows
+        assert (made.starts == race.FINAL and made.scouts >= race.LEAST
+                and race.ROWS <= made.size < rows)
         assert made.scouts * made.size <= max(race.EFFORT / 50, race.PASS * rows)
     assert huge.large and not few.large
-    assert race.effort(5_000, 125_000, 50) == race.Effort(1, large=True)  # a sample large enough for 50 states is no saving
+    # a sample large enough for 50 states is no saving
+    assert race.effort(5_000, 125_000, 50) == race.Effort(1, large=True)
     assert race.effort(1_000, 100, 3, programs=6).starts == race.LEAST
     assert race.effort(20_000, 50, 3, sampling=False).scouts == 0
 
@@ -157,7 +167,9 @@ def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
     data, plan = held(hidden_markov(k=2), {"y": y})
     part, _ = race.sample(data.trimmed(), None, 2_000, 0)
     assert part.plan() == data.trimmed().plan() and part.steps == 125 and part.table.rows == 16
-    assert (np.diff(part.table.columns["y"].values[:, :, 0], axis=1) == 1).all() and (part.lengths == 125).all()
+    assert (np.diff(part.table.columns["y"].values[:, :, 0], axis=1) == 1).all() and (
+        part.lengths == 125
+    ).all()
     sequences = held(hidden_markov(k=2), {"y": y[:1].reshape(600, 10, 1)})[0]
     assert race.sample(sequences, None, 500, 0)[0].table.rows == 50
 
@@ -173,13 +185,15 @@ def test_ends_on_a_sample_are_finished_one_of_each_height_if_not_hopeless():
 def test_a_fit_of_many_rows_ends_where_all_starts_on_all_rows_do(monkeypatch):
     """What no row of the sample shows is not therefore impossible."""
     z = np.random.default_rng(3).integers(0, 3, 1500)
-    items = (np.random.default_rng(4).random((1500, 6)) < np.array([0.1, 0.5, 0.9])[(z[:, None] + np.arange(6) // 3) % 3]).astype(int)
+    items = (np.random.default_rng(4).random((1500, 6))
+             < np.array([0.1, 0.5, 0.9])[(z[:, None] + np.arange(6) // 3) % 3]).astype(int)
     items[700, 0] = 2  # once only
     best = LatentClass(3, prior=False).fit(items).fit_
     monkeypatch.setattr(race, "EFFORT", 3e4)
     for seed in range(2):
         fit = LatentClass(3, prior=False, random_state=seed).fit(items).fit_
-        assert re.search(r"best of \d+ starts on 7\d\d of 1500 rows, reached by .* finished on all", fit.status), fit.status
+        assert re.search(r"best of \d+ starts on 7\d\d of 1500 rows, reached by .* finished on all",
+                         fit.status), fit.status
         assert fit.converged and fit.history[-1] > best.history[-1] - 0.1
 
 
@@ -206,7 +220,8 @@ def levels_apart(k):
 
 
 QUICK = ("earthquakes k=3", "mixreg_tonedata")
-SLOW = ("nile HMM 2", "polca_carcinoma k=3", "speed HMM 3", "moe_npreg", "diabetes_reaven_miller VVI3")
+SLOW = ("nile HMM 2", "polca_carcinoma k=3", "speed HMM 3", "moe_npreg",
+        "diabetes_reaven_miller VVI3")
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
@@ -215,7 +230,9 @@ def test_the_first_answer_reaches_the_best_known_likelihood(name, shared_data, m
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     cases = importlib.import_module("default_cases")
     monkeypatch.setattr(cases, "DATA", shared_data)
-    rows, best, ours = next((rows, best, ours) for found, rows, best, _, ours, _ in cases.references(False) if found == name)
+    rows, best, ours = next((
+        rows, best, ours
+    ) for found, rows, best, _, ours, _ in cases.references(False) if found == name)
     short = np.maximum(best - np.array([ours(seed) for seed in range(3)]), 0)
     assert short.mean() < 0.01 * rows and short.min() < max(0.01, 1e-6 * abs(best))
 

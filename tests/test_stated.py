@@ -1,4 +1,5 @@
-"""A prior in other units than the data is said once, before the fit, and ordinary models are left in peace."""
+"""A prior in other units than the data is said once, before the fit, and ordinary models are left
+in peace."""
 
 import warnings
 
@@ -63,12 +64,14 @@ Y = np.random.default_rng(0).normal(size=40)
 def test_a_location_thousands_of_its_spreads_from_the_data_is_said_with_what_to_write():
     (text,) = said(normal(), {"y": 1e6 + Y})
     assert "prior of 'mu', Normal around 0 with a spread of 1, is 1e+06 of its spreads" in text
-    assert "'y', of which it is the location, lies around 1e+06 with a spread of 0.79" in text and "dist.Normal(1e+06" in text
+    assert ("'y', of which it is the location, lies around 1e+06 with a spread of 0.79" in text
+            and "dist.Normal(1e+06" in text)
 
 
 def test_a_scale_thousands_of_its_spreads_below_the_data_is_said_with_what_to_write():
     location, scale = said(normal(), {"y": 1e6 * (Y + 2)})
-    assert "'mu'" in location and "prior of 'sigma', HalfNormal" in scale and "of which it is the scale" in scale
+    assert ("'mu'" in location and "prior of 'sigma', HalfNormal" in scale and "of which it is "
+            "the scale" in scale)
     assert "dist.LogNormal(13.6, 1)" in scale
 
 
@@ -102,7 +105,8 @@ def test_it_is_said_once_by_the_fit_and_the_prior_stays_as_written():
 
 @pytest.mark.parametrize("unit", [1.0, 300.0, 0.05])
 def test_ordinary_units_are_left_in_peace(unit):
-    assert not said(normal(), {"y": unit * Y}) and not said(clusters(), {"x": unit * np.stack([Y, 5 + Y], 1)})
+    assert not said(normal(), {"y": unit * Y}) and not said(clusters(),
+                                                            {"x": unit * np.stack([Y, 5 + Y], 1)})
 
 
 def test_a_spread_that_a_covariate_or_a_hierarchy_explains_is_no_slip_in_units():
@@ -114,7 +118,8 @@ def test_a_spread_that_a_covariate_or_a_hierarchy_explains_is_no_slip_in_units()
 def test_a_parameter_that_is_given_and_a_heavy_tail_are_left_in_peace():
     @probml.model
     def heavy():
-        mu, sigma = sample("mu", dist.Cauchy(0.0, 1.0)), sample("sigma", dist.InverseGamma(2.0, 1.0))
+        mu, sigma = sample("mu", dist.Cauchy(0.0, 1.0)), sample("sigma",
+                                                                dist.InverseGamma(2.0, 1.0))
         with probml.rows():
             sample("y", dist.Normal(mu, jnp.sqrt(sigma)))
 

@@ -1,4 +1,5 @@
-"""What is read off one trace: sites, plates, parents, layouts, levels; and models that are refused."""
+"""What is read off one trace: sites, plates, parents, layouts, levels; and models that are
+refused."""
 
 import jax
 import jax.numpy as jnp
@@ -34,10 +35,12 @@ def layered(k: int, d: int):
 def test_the_graph_has_the_sites_inside_rows_and_the_structure_all():
     model = layered(k=3, d=2)
     assert isinstance(model.graph, nx.DiGraph)
-    assert set(model.graph) == {"z", "x", "answer"} and set(model.graph.edges) == {("z", "x"), ("z", "answer")}
+    assert set(model.graph) == {"z", "x", "answer"} and set(model.graph.edges) == {("z", "x"),
+                                                                                   ("z", "answer")}
     whole = model.structure
     assert nx.is_directed_acyclic_graph(whole)
-    edges = {("era", "z"), ("weights", "z"), ("mean", "x"), ("variance", "x"), ("z", "x"), ("z", "answer"), ("mean", "answer")}
+    edges = {("era", "z"), ("weights", "z"), ("mean", "x"), ("variance", "x"), ("z", "x"),
+             ("z", "answer"), ("mean", "answer")}
     assert set(whole.edges) == edges
     assert whole.nodes["x"]["rows"] and not whole.nodes["mean"]["rows"]
     assert set(whole.nodes["answer"]["plates"]) == {"item", "rows"}
@@ -46,8 +49,11 @@ def test_the_graph_has_the_sites_inside_rows_and_the_structure_all():
 def test_families_states_and_shapes_of_sites():
     sites = trace(layered(k=3, d=2)).sites
     assert [sites[name].states for name in ("era", "z", "x", "answer")] == [2, 3, None, 2]
-    assert sites["x"].cells == (2,) and sites["answer"].cells == (4,) and sites["mean"].shape == (3, 2) and sites["z"].cells == ()
-    assert [sites[name].kind for name in ("weights", "variance", "z", "x")] == ["Dirichlet", "InverseGamma", "Categorical", "Normal"]
+    assert (sites["x"].cells == (2,) and sites["answer"].cells == (4,)
+            and sites["mean"].shape == (3, 2) and sites["z"].cells == ())
+    assert [sites[name].kind for name in ("weights", "variance", "z", "x")] == [
+        "Dirichlet", "InverseGamma", "Categorical", "Normal"
+    ]
 
 
 def test_levels_of_arguments_are_read_off_the_program():
@@ -227,8 +233,11 @@ def reading(look):
 
 LOOKS = {
     "on other rows through 'fft'": lambda x: jnp.abs(jnp.fft.fft(x[:, 0])),
-    "on other rows through 'triangular_solve'": lambda x: jnp.linalg.solve(jnp.eye(x.shape[0]) + 0.1, x[:, 0]),
-    "on other rows through 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0, x[:, 0])[1],
+    "on other rows through 'triangular_solve'": lambda x: jnp.linalg.solve(
+        jnp.eye(x.shape[0]) + 0.1, x[:, 0]
+    ),
+    "on other rows through 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0,
+                                                           x[:, 0])[1],
     "on other rows through 'pure_callback'": lambda x: jax.pure_callback(np.sort, x[:, 0], x[:, 0]),
     "on its row's number": lambda x: x[:, 0] * jnp.arange(x.shape[0]),
     "on how many rows there are": lambda x: x[:, 0] / x.shape[0],
@@ -237,15 +246,19 @@ LOOKS = {
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_look_at_other_rows_is_refused_by_name(words):
-    with pytest.raises(probml.ModelError, match=f"'y': a row of it depends {words}, but rows are exchangeable"):
+    with pytest.raises(probml.ModelError,
+                       match=f"'y': a row of it depends {words}, but rows are exchangeable"):
         trace(reading(LOOKS[words]), {"x": ((4,), "f")})
 
 
 OWN = {
     "fourier": lambda x: jnp.abs(jnp.fft.fft(x))[:, 1],
     "recursion": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, None), x[:, 0], x.T)[0],
-    "recursion under vmap": lambda x: jax.vmap(lambda r: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0, r)[1].sum())(x),
-    "own matrix": lambda x: jnp.linalg.solve(x.reshape(-1, 2, 2) + 9 * jnp.eye(2), x[:, :2, None])[:, 1, 0],
+    "recursion under vmap": lambda x: jax.vmap(
+        lambda r: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0, r)[1].sum()
+    )(x),
+    "own matrix": lambda x: jnp.linalg.solve(x.reshape(-1, 2, 2) + 9 * jnp.eye(2),
+                                             x[:, :2, None])[:, 1, 0],
     "own entry": lambda x: x[jnp.arange(x.shape[0]), (x[:, 0] > 0).astype(int)],
     "mean of its own": lambda x: x.mean(-1) + x.sum(1) / x.shape[1],
 }
@@ -311,7 +324,8 @@ def test_an_unseen_count_is_refused_by_name():
 def test_explain_tells_roles_updates_and_refusals():
     model, data, _, _ = cases.mixture("scale")
     text = str(model.explain(data))
-    assert "unseen, summed out" in text and "Dirichlet–Categorical, closed form" in text and "on pooled statistics" in text
+    assert ("unseen, summed out" in text and "Dirichlet–Categorical, closed form" in text
+            and "on pooled statistics" in text)
     assert "Exact" in text and "refuses" in text and "'z'" in text
     assert "chosen" in text
     labelled = str(model.explain({**data, "z": np.zeros(cases.ROWS)}))

@@ -1,4 +1,5 @@
-"""Support vector machines: the dual against LIBSVM and against its own conditions, both faces, the loss as a model."""
+"""Support vector machines: the dual against LIBSVM and against its own conditions, both faces, the
+loss as a model."""
 
 import json
 
@@ -8,7 +9,13 @@ import pytest
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, make_classification
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    make_classification,
+)
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -28,7 +35,8 @@ U, V = load_diabetes(return_X_y=True)
 
 
 @pytest.mark.slow
-@parametrize_with_checks([SupportVectorMachine(gamma="auto", tol=1e-10), SupportVectorRegression(gamma="auto", tol=1e-10)])
+@parametrize_with_checks([SupportVectorMachine(gamma="auto", tol=1e-10),
+                          SupportVectorRegression(gamma="auto", tol=1e-10)])
 def test_both_faces_keep_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -49,7 +57,8 @@ def test_both_faces_keep_the_contract_of_scikit_learn(estimator, check):
     ids=["rbf", "linear", "poly", "sigmoid", "balanced pairs", "weights"],
 )
 def test_classes_are_parted_as_svc_does(settings):
-    peer, ours = SVC(tol=1e-8, **settings).fit(X, NAMES), SupportVectorMachine(tol=1e-6, **settings).fit(X, NAMES)
+    peer, ours = (SVC(tol=1e-8, **settings).fit(X, NAMES),
+                  SupportVectorMachine(tol=1e-6, **settings).fit(X, NAMES))
     np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), atol=1e-3)
     np.testing.assert_array_equal(ours.support_, peer.support_)
     np.testing.assert_array_equal(ours.n_support_, peer.n_support_)
@@ -62,21 +71,26 @@ def test_classes_are_parted_as_svc_does(settings):
 
 def test_two_classes_and_weighted_rows_are_parted_as_svc_does():
     x, y = load_breast_cancer(return_X_y=True)
-    x, weights = StandardScaler().fit_transform(x), np.random.default_rng(0).integers(3, size=len(y)).astype(float)
+    x, weights = (StandardScaler().fit_transform(x),
+                  np.random.default_rng(0).integers(3, size=len(y)).astype(float))
     peer = SVC(C=2.0, gamma=0.05, tol=1e-8).fit(x, y, sample_weight=weights)
     ours = SupportVectorMachine(C=2.0, gamma=0.05).fit(x, y, sample_weight=weights)
-    np.testing.assert_allclose(ours.decision_function(x), peer.decision_function(x), atol=2e-3)  # at the tolerance of both defaults
+    # at the tolerance of both defaults
+    np.testing.assert_allclose(ours.decision_function(x), peer.decision_function(x), atol=2e-3)
     finer = clone(ours).set_params(tol=1e-6).fit(x, y, sample_weight=weights)
     np.testing.assert_allclose(finer.decision_function(x), peer.decision_function(x), atol=1e-4)
-    np.testing.assert_array_equal(finer.support_vectors_, peer.support_vectors_)  # SVC numbers rows without those of weight 0
+    # SVC numbers rows without those of weight 0
+    np.testing.assert_array_equal(finer.support_vectors_, peer.support_vectors_)
     np.testing.assert_array_equal(finer.support_vectors_, x[finer.support_])
     np.testing.assert_allclose(finer.dual_coef_, peer.dual_coef_, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{"C": 10.0, "epsilon": 5.0}, {"kernel": "linear", "epsilon": 1.0}, {"epsilon": 400.0}])
+@pytest.mark.parametrize("settings", [{"C": 10.0, "epsilon": 5.0},
+                                      {"kernel": "linear", "epsilon": 1.0}, {"epsilon": 400.0}])
 def test_numbers_are_predicted_as_svr_does(settings):
     x = StandardScaler().fit_transform(U)
-    peer, ours = SVR(tol=1e-8, **settings).fit(x, V), SupportVectorRegression(tol=1e-6, **settings).fit(x, V)
+    peer, ours = (SVR(tol=1e-8, **settings).fit(x, V),
+                  SupportVectorRegression(tol=1e-6, **settings).fit(x, V))
     np.testing.assert_allclose(ours.predict(x), peer.predict(x), atol=1e-3)
     np.testing.assert_array_equal(ours.support_, peer.support_)
     np.testing.assert_allclose(ours.dual_coef_, peer.dual_coef_, atol=1e-3)
@@ -94,9 +108,11 @@ def test_many_steps_leave_out_what_is_settled_and_end_where_svc_does():
 @pytest.mark.slow
 def test_digits_are_read_as_svc_reads_them():
     x, y = load_digits(return_X_y=True)
-    peer, ours = SVC(tol=1e-6).fit(x[:1200], y[:1200]), SupportVectorMachine(tol=1e-5).fit(x[:1200], y[:1200])
+    peer, ours = SVC(tol=1e-6).fit(x[:1200], y[:1200]), SupportVectorMachine(tol=1e-5).fit(x[:1200],
+                                                                                           y[:1200])
     np.testing.assert_array_equal(ours.support_, peer.support_)
-    np.testing.assert_allclose(ours.decision_function(x[1200:]), peer.decision_function(x[1200:]), atol=1e-3)
+    np.testing.assert_allclose(ours.decision_function(x[1200:]), peer.decision_function(x[1200:]),
+                               atol=1e-3)
 
 
 def reference(shared_data, name):
@@ -115,7 +131,9 @@ def test_the_machines_of_e1071_are_found(name, shared_data):
         kernel = {"linear": "linear", "radial": "rbf"}[fit["kernel"]]
         ours = SupportVectorMachine(fit["C"], kernel=kernel, gamma=fit["gamma"], tol=1e-6).fit(x, y)
         sums, objective = ours.decision_function(x), ours.dual_objective_[0]
-        assert ours.converged_ and np.mean((sums > 0) == y) == pytest.approx(fit["training_accuracy"], abs=0.006)
+        assert ours.converged_ and np.mean((sums > 0) == y) == pytest.approx(
+            fit["training_accuracy"], abs=0.006
+        )
         if fit["C"] < 1000:
             assert len(ours.support_) == fit["n_sv"]
             scale = max(1.0, fit["C"] / 10)  # LIBSVM holds kernel values in float32
@@ -124,9 +142,12 @@ def test_the_machines_of_e1071_are_found(name, shared_data):
             np.testing.assert_allclose(objective, fit["dual_objective"], rtol=1e-6)
             continue
         loss = np.maximum(1 - np.where(y == 1, 1, -1) * sums, 0.0).sum()
-        primal = 0.5 * (ours.coef_**2).sum() + fit["C"] * loss  # ours is the maximum: no gap is left; LIBSVM's stops 6e-5 below it
+        # ours is the maximum: no gap is left; LIBSVM's stops 6e-5 below it
+        primal = 0.5 * (ours.coef_**2).sum() + fit["C"] * loss
         np.testing.assert_allclose(objective, primal, rtol=1e-6)
-        assert objective > fit["dual_objective"] and objective == pytest.approx(fit["dual_objective"], rel=1e-4)
+        assert objective > fit["dual_objective"] and objective == pytest.approx(
+            fit["dual_objective"], rel=1e-4
+        )
         np.testing.assert_allclose(sums[:10], fit["decision_first10"], atol=0.05)
         assert abs(len(ours.support_) - fit["n_sv"]) <= 2
 
@@ -142,9 +163,12 @@ def test_the_solution_keeps_the_conditions_of_optimality():
     low, high = np.minimum(sign * cost, 0), np.maximum(sign * cost, 0)
     found = solve(kernel, sign[None], low[None], high[None], 1e-8, 10**5)
     beta = found.beta[0]
-    assert abs(beta.sum()) < 1e-10 and (beta >= low).all() and (beta <= high).all() and found.gap <= 1e-8
+    assert (abs(beta.sum()) < 1e-10 and (beta >= low).all() and (beta <= high).all()
+            and found.gap <= 1e-8)
     margin = sign * (kernel[:90, :90] @ beta + found.bias)
-    assert (margin[beta == 0] >= 1 - 1e-7).all() and (margin[np.abs(beta) == cost] <= 1 + 1e-7).all()
+    assert (margin[beta == 0] >= 1 - 1e-7).all() and (
+        margin[np.abs(beta) == cost] <= 1 + 1e-7
+    ).all()
     np.testing.assert_allclose(margin[(beta > low) & (beta < high)], 1.0, atol=1e-7)
     primal = 0.5 * beta @ kernel[:90, :90] @ beta + cost * np.maximum(1 - margin, 0).sum()
     np.testing.assert_allclose(found.objective, primal, rtol=1e-7)
@@ -155,13 +179,17 @@ def test_the_interior_point_finds_the_same_maximum_with_the_kernel_or_its_featur
     x = np.column_stack([rng.normal(size=(120, 3)), np.ones(120)])
     sign = np.sign(x[:, 0] + rng.normal(size=120))
     low, high = np.minimum(100 * sign, 0), np.maximum(100 * sign, 0)
-    found = solve(Kernel("linear").matrix(x, "test"), sign[None], low[None], high[None], 1e-7, 10**7, x)
+    found = solve(Kernel("linear").matrix(x, "test"), sign[None], low[None], high[None], 1e-7,
+                  10**7, x)
     assert found.gap <= 1e-7 and found.steps < 2000
     for quadratic in (Dense(x @ x.T), Products(x)):
         beta = maximum(quadratic, sign, low, high)
         assert abs(beta.sum()) < 1e-9 and (beta >= low).all() and (beta <= high).all()
-        np.testing.assert_allclose(sign @ beta - 0.5 * ((beta @ x) ** 2).sum(), found.objective, rtol=1e-9)
-    assert maximum(Dense(np.diag([1.0, -5.0, 1.0, 1.0])), np.ones(4), -np.ones(4), np.ones(4)) is None  # no inner product
+        np.testing.assert_allclose(sign @ beta - 0.5 * ((beta @ x) ** 2).sum(), found.objective,
+                                   rtol=1e-9)
+    # no inner product
+    assert maximum(Dense(np.diag([1.0, -5.0, 1.0, 1.0])), np.ones(4), -np.ones(4),
+                   np.ones(4)) is None
 
 
 def test_separable_classes_have_the_widest_margin():
@@ -184,8 +212,10 @@ def test_results_are_those_of_float64_where_jax_has_float32():
 
 
 def test_kernels_are_their_formulas():
-    a, b = np.random.default_rng(0).normal(size=(4, 3)) + 1e3, np.random.default_rng(1).normal(size=(5, 3)) + 1e3
-    np.testing.assert_allclose(Kernel("rbf", 0.3)(a, b), np.exp(-0.3 * ((a[:, None] - b) ** 2).sum(2)), rtol=1e-9)
+    a, b = (np.random.default_rng(0).normal(size=(4, 3)) + 1e3,
+            np.random.default_rng(1).normal(size=(5, 3)) + 1e3)
+    np.testing.assert_allclose(Kernel("rbf", 0.3)(a, b),
+                               np.exp(-0.3 * ((a[:, None] - b) ** 2).sum(2)), rtol=1e-9)
     a, b = a - 1e3, b - 1e3
     np.testing.assert_allclose(Kernel("linear")(a, b), a @ b.T)
     np.testing.assert_allclose(Kernel("poly", 0.3, 3, 1.0)(a, b), (0.3 * a @ b.T + 1) ** 3)
@@ -241,19 +271,22 @@ def holed(row, column):
 @pytest.mark.parametrize(
     ("face", "x", "y", "words"),
     [
-        (SupportVectorMachine(kernel="laplace"), X, Y, "kernel='laplace'.*'linear', 'poly', 'rbf', 'sigmoid'"),
+        (SupportVectorMachine(kernel="laplace"), X, Y,
+         "kernel='laplace'.*'linear', 'poly', 'rbf', 'sigmoid'"),
         (SupportVectorMachine(C=0), X, Y, "C=0.*above 0"),
         (SupportVectorMachine(gamma="wide"), X, Y, "gamma='wide'.*'scale'"),
         (SupportVectorMachine(gamma=-1), X, Y, "gamma=-1"),
         (SupportVectorMachine(degree=-1), X, Y, "degree=-1"),
         (SupportVectorMachine(degree=2.5), X, Y, "degree=2.5.*whole"),
-        (SupportVectorMachine(kernel="poly", gamma=1.0), 1e120 * X, Y, "kernel of row 0 with itself is inf.*standardise"),
+        (SupportVectorMachine(kernel="poly", gamma=1.0), 1e120 * X, Y,
+         "kernel of row 0 with itself is inf.*standardise"),
         (SupportVectorMachine(coef0=nan), X, Y, "coef0=nan.*a number"),
         (SupportVectorMachine(tol=0), X, Y, "tol=0"),
         (SupportVectorMachine(class_weight="heavy"), X, Y, "class_weight='heavy'.*balanced"),
         (SupportVectorMachine(class_weight={7: 2.0}), X, Y, r"7 is no class; they are \[0, 1, 2\]"),
         (SupportVectorMachine(class_weight={1: -2.0}), X, Y, "numbers above 0"),
-        (SupportVectorMachine(decision_function_shape="all"), X, Y, "decision_function_shape='all'"),
+        (SupportVectorMachine(decision_function_shape="all"), X, Y,
+         "decision_function_shape='all'"),
         (SupportVectorMachine(), X, np.zeros(150), "greater than one; y has 1 class"),
         (SupportVectorMachine(), X, np.linspace(0, 1, 150), "continuous"),
         (SupportVectorMachine(), X, np.where(Y == 2, None, NAMES), "y has no label in row 100"),
@@ -271,7 +304,8 @@ def test_what_cannot_be_used_is_refused_by_name(face, x, y, words):
 
 def test_more_rows_than_the_memory_has_room_for_are_refused_by_name(monkeypatch):
     monkeypatch.setattr(support_vectors, "BUDGET", 2**17)
-    with pytest.raises(probml.ModelError, match=r"SupportVectorMachine\(kernel='rbf'\): 200 rows.*GiB.*LinearSVM.*Nystroem"):
+    with pytest.raises(probml.ModelError, match=r"SupportVectorMachine\(kernel='rbf'\): 200 "
+                       r"rows.*GiB.*LinearSVM.*Nystroem"):
         SupportVectorMachine().fit(np.zeros((200, 2)), np.arange(200) % 2)
 
 

@@ -1,4 +1,5 @@
-"""Discrete sites outside rows with many states, such as change points: every answer is that of enumeration, at a cost linear in them."""
+"""Discrete sites outside rows with many states, such as change points: every answer is that of
+enumeration, at a cost linear in them."""
 
 import io
 import sys
@@ -46,20 +47,27 @@ PROGRAMS = {  # name: (rate, switches, more)
     "where": (lambda t, a, b, tau: jnp.where(t < tau, a, b), 1, {}),
     "an index": (lambda t, a, b, tau: jnp.array([a, b])[(t >= tau).astype(int)], 1, {}),
     "a jump": (lambda t, a, b, tau: a + (t >= tau) * b, 1, {}),
-    "twice the same": (lambda t, a, b, tau: jnp.where(t < tau, a, b) + jnp.where(t < tau, b, 2 * a), 1, {}),
+    "twice the same": (lambda t, a, b, tau: jnp.where(t < tau, a, b) + jnp.where(t < tau, b, 2 * a),
+                       1, {}),
     "an interval": (lambda t, a, b, tau: jnp.where((t < tau) & (t > tau - 4), a, b), 1, {}),
-    "two sites": (lambda t, a, b, tau, later: jnp.array([a, b, a + b])[(t >= tau).astype(int) + (t >= 7 + later)], 2, {"later": True}),
-    "a hidden state": (lambda t, a, b, tau, z: jnp.where(t < tau, a, b) * (1.0 + 2.0 * z), 1, {"hidden": True}),
-    "one of two": (lambda t, a, b, tau, later: jnp.where(t < tau, a, b * (1.0 + later)), 1, {"later": True}),
+    "two sites": (lambda t, a, b, tau, later: jnp.array(
+        [a, b, a + b]
+    )[(t >= tau).astype(int) + (t >= 7 + later)], 2, {"later": True}),
+    "a hidden state": (lambda t, a, b, tau, z: jnp.where(t < tau, a, b) * (1.0 + 2.0 * z), 1,
+                       {"hidden": True}),
+    "one of two": (lambda t, a, b, tau, later: jnp.where(t < tau, a, b * (1.0 + later)), 1,
+                   {"later": True}),
     "a slope": (lambda t, a, b, tau: a + b * jnp.maximum(t - tau, 0), 0, {}),
     "a comparison with a parameter": (lambda t, a, b, tau: jnp.where(t < tau * a, a, b), 0, {}),
 }
 
 
-SLOW = ("an index", "a jump", "twice the same", "one of two", "a comparison with a parameter")  # each is a program to compile
+# each is a program to compile
+SLOW = ("an index", "a jump", "twice the same", "one of two", "a comparison with a parameter")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROGRAMS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+                                  for name in PROGRAMS])
 def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch):
     rate, count, more = PROGRAMS[name]
     model, at = change_point(rate, **more), {"a": jnp.asarray(3.5), "b": jnp.asarray(1.2)}
@@ -85,24 +93,33 @@ def test_the_density_and_its_gradient_are_those_of_enumeration(name, monkeypatch
                 logs = (
                     logs_at(at, others)
                     if "hidden" not in more
-                    else jnp.logaddexp(jnp.log(0.7) + logs_at(at, (*others, 0)), jnp.log(0.3) + logs_at(at, (*others, 1)))
+                    else jnp.logaddexp(jnp.log(0.7) + logs_at(at, (*others, 0)),
+                                       jnp.log(0.3) + logs_at(at, (*others, 1)))
                 )
-                terms.append(logs.sum() - jnp.log(12.0) + (jnp.log((i + 1) / 15) if "later" in more else 0.0))
-        return jax.nn.logsumexp(jnp.stack(terms)) + sum(dist.Exponential(0.5).log_prob(v) for v in at.values())
+                terms.append(
+                    logs.sum() - jnp.log(12.0) + (jnp.log((i + 1) / 15) if "later" in more else 0.0)
+                )
+        return jax.nn.logsumexp(jnp.stack(terms)) + sum(dist.Exponential(0.5).log_prob(v)
+                                                        for v in at.values())
 
     value, slope = jax.value_and_grad(by_hand)(at)
     for size in (16, 4):
         monkeypatch.setattr(plan.Plan, "chunk_rows", lambda self, copies=1, size=size: size)
         rows, known = load.load(held, made)
         assert (rows.weights.shape[0] > 1) == (size == 4)
-        found = jax.jit(lambda u, known, rows: density.value_and_gradient(made, lambda u: (u, 0.0), u, known, rows))(at, known, rows)
+        found = jax.jit(lambda u, known, rows: density.value_and_gradient(
+            made, lambda u: (u, 0.0), u, known, rows
+        ))(at, known, rows)
         np.testing.assert_allclose(found[0], value, rtol=1e-5)
-        np.testing.assert_allclose([found[1]["a"], found[1]["b"]], [slope["a"], slope["b"]], rtol=2e-4, atol=1e-4)
+        np.testing.assert_allclose([found[1]["a"], found[1]["b"]], [slope["a"], slope["b"]],
+                                   rtol=2e-4, atol=1e-4)
 
 
 def test_every_comparison_has_its_own_side_where_numbers_are_equal():
     compare = [jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal]
-    turned = [lambda t, tau, f=f: f(tau, t) for f in compare] + [lambda t, tau, f=f: f(tau / 2.0, t - 1) for f in compare]
+    turned = [lambda t, tau, f=f: f(tau, t) for f in compare] + [
+        lambda t, tau, f=f: f(tau / 2.0, t - 1) for f in compare
+    ]
 
     @probml.model
     def compared(t):
@@ -126,9 +143,11 @@ def test_every_comparison_has_its_own_side_where_numbers_are_equal():
 
 
 def grid():
-    """The posterior of PROGRAMS["where"] by hand: of tau its probabilities, of a and b the means (a Gamma each, given tau)."""
+    """The posterior of PROGRAMS["where"] by hand: of tau its probabilities, of a and b the means (a
+    Gamma each, given tau)."""
 
-    def one(y):  # log ∫ Exponential(a; 1/2) Π Poisson(y | a) da but for a constant, and the mean of a
+    # log ∫ Exponential(a; 1/2) Π Poisson(y | a) da but for a constant, and the mean of a
+    def one(y):
         shape, rate = 1 + y.sum(), 0.5 + len(y)
         return gammaln(shape) - shape * np.log(rate), shape / rate
 
@@ -145,7 +164,8 @@ def test_nuts_finds_the_year_and_the_rates():
     draws = fit.draws(2000, seed=0)
     np.testing.assert_allclose([draws["a"].mean(), draws["b"].mean()], means, rtol=0.05)
     np.testing.assert_allclose(fit.posterior("tau").probs, probs, atol=0.03)
-    np.testing.assert_allclose(np.bincount(np.asarray(draws["tau"], int), minlength=13)[1:] / 2000, probs, atol=0.05)
+    np.testing.assert_allclose(np.bincount(np.asarray(draws["tau"], int), minlength=13)[1:] / 2000,
+                               probs, atol=0.05)
 
 
 def test_em_ends_at_the_mode_of_the_density():
@@ -161,7 +181,8 @@ def test_em_ends_at_the_mode_of_the_density():
 def test_the_cost_is_linear_in_the_states():
     costs = []
     for states in (100, 400):
-        model = change_point(PROGRAMS["a slope"][0], states)  # no switches: every row at every state
+        # no switches: every row at every state
+        model = change_point(PROGRAMS["a slope"][0], states)
         held = read.read(model, DATA)
         rows, known = load.load(held, held.plan())
         made = held.plan()

@@ -31,7 +31,8 @@ X, XV, Z, N = real(), real("x", (2,)), states(), count()
 
 
 def take(data, *sites, **more):
-    return read(data, {e.name: e for e in sites}, more.pop("inputs", ()), more.pop("labels", {}), model="mixture", **more)
+    return read(data, {e.name: e for e in sites}, more.pop("inputs", ()), more.pop("labels", {}),
+                model="mixture", **more)
 
 
 def refuses(words, data, *sites, **more):
@@ -52,8 +53,11 @@ def test_reading_tables_stands_on_numpy_alone():
     """Other table libraries are found by what was given, not imported; nothing is traced."""
     for module in (tables, arrays):
         tree = ast.parse(Path(module.__file__).read_text())
-        plain = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
-        found = {name.split(".")[0] for name in [*plain, *(node.module for node in tree.body if isinstance(node, ast.ImportFrom))]}
+        plain = [alias.name for node in tree.body if isinstance(node, ast.Import)
+                 for alias in node.names]
+        found = {name.split(".")[0] for name in [
+            *plain, *(node.module for node in tree.body if isinstance(node, ast.ImportFrom))
+        ]}
         assert not found & {"pandas", "pyarrow", "jax"}
 
 
@@ -66,7 +70,8 @@ def test_a_complete_float_array_is_not_copied():
 def test_float32_stays_float32_and_other_numbers_become_float64():
     assert column({"x": np.ones(3, np.float32)}, X).values.dtype == np.float32
     assert column({"x": np.array([1, np.nan], np.float32)}, X).values.dtype == np.float32
-    for given in ([1, 2], np.array([True, False]), np.ones(2, np.longdouble), np.ones(2, ">f8"), np.array([1, 2], object)):
+    for given in ([1, 2], np.array([True, False]), np.ones(2, np.longdouble), np.ones(2, ">f8"),
+                  np.array([1, 2], object)):
         values = column({"x": given}, X).values
         assert values.dtype == np.float64 and values.dtype.isnative
 
@@ -96,7 +101,8 @@ def test_unseen_real_cells_hold_the_mean_of_their_column():
     ],
     ids=lambda v: f"{type(v).__name__}-{getattr(v, 'dtype', '')}",
 )
-@pytest.mark.parametrize("site", [real(), states("x", 4), count("x")], ids=["real", "finite", "count"])
+@pytest.mark.parametrize("site", [real(), states("x", 4), count("x")],
+                         ids=["real", "finite", "count"])
 def test_every_way_to_write_an_unseen_cell(given, site):
     got = column({"x": given}, site)
     assert got.seen.tolist() == [True, False, True]
@@ -114,7 +120,8 @@ def test_jax_arrays_are_taken_bfloat16_too():
 def test_pyarrow_columns_and_tables_are_taken():
     pa = pytest.importorskip("pyarrow")
     kind = pa.array(["wet", None, "dry"])
-    table = pa.table({"x": pa.array([1, None, 3]), "z": kind, "w": kind.dictionary_encode(), "b": pa.array([True, None, False])})
+    table = pa.table({"x": pa.array([1, None, 3]), "z": kind, "w": kind.dictionary_encode(),
+                      "b": pa.array([True, None, False])})
     for data in (
         table,
         {name: table[name] for name in table.column_names},
@@ -124,8 +131,11 @@ def test_pyarrow_columns_and_tables_are_taken():
         assert got.rows == 3 and got.index is None
         assert got.columns["x"].values.tolist() == [1.0, 2.0, 3.0]
         assert got.labels == {"z": ("dry", "wet"), "w": ("wet", "dry")}
-        assert got.columns["z"].values.tolist() == [1, 0, 0] and got.columns["w"].values.tolist() == [0, 0, 1]
-        assert got.columns["b"].values.tolist() == [1, 0, 0] and got.columns["b"].seen.tolist() == [True, False, True]
+        assert (got.columns["z"].values.tolist() == [1, 0, 0]
+                and got.columns["w"].values.tolist() == [0, 0, 1])
+        assert got.columns["b"].values.tolist() == [1, 0, 0] and got.columns["b"].seen.tolist() == [
+            True, False, True
+        ]
     refuses(["'x'", "2 columns"], pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), X)
 
 
@@ -142,7 +152,8 @@ def test_a_dataframe_of_categoricals_keeps_the_category_order_of_its_first_colum
     b = pd.Categorical(["hi", None], categories=["hi", "lo"])
     got = take({"z": pd.DataFrame({"a": a, "b": b})}, states(k=2, cells=(2,)))
     assert got.labels == {"z": ("lo", "hi")}
-    assert got.columns["z"].values.tolist() == [[0, 1], [1, 0]] and got.columns["z"].seen.tolist() == [[True, True], [True, False]]
+    assert (got.columns["z"].values.tolist() == [[0, 1], [1, 0]]
+            and got.columns["z"].seen.tolist() == [[True, True], [True, False]])
 
 
 def test_text_of_several_cells_has_one_set_of_labels():
@@ -189,7 +200,8 @@ def test_a_float_matrix_over_the_states_is_likelihood_evidence():
     np.testing.assert_array_equal(got.likelihood, [[0.2, 0.8, 0.0], [1, 1, 1], [1, 0, 0]])
     assert take({"z": w[1:2]}, Z).columns == {}
     assert column({"z": w}, Z, labels={"z": ("a", "b", "c")}).likelihood is not None
-    for row, word in (([0.0] * 3, "zero"), ([-1.0, 1, 1], "-1.0"), ([np.inf, 1, 1], "inf"), ([np.nan, 1, 1], "nan")):
+    for row, word in (([0.0] * 3, "zero"), ([-1.0, 1, 1], "-1.0"), ([np.inf, 1, 1], "inf"),
+                      ([np.nan, 1, 1], "nan")):
         refuses(["'z'", "likelihood", word, "row 1"], {"z": [[1.0, 1.0, 1.0], row]}, Z)
     refuses(["'z'", "(n, 3)", "(2, 4)"], {"z": np.ones((2, 4))}, Z)
     refuses(["'z'", "float"], {"z": np.ones((2, 3), int)}, Z)
@@ -203,13 +215,16 @@ def test_inputs_are_given_as_they_are():
 
 
 def test_values_outside_rows_have_no_row_axis():
-    sites = (real("mean", (2,), rows=False), states("bag", 5, rows=False), real("rate", rows=False), X)
+    sites = (real("mean", (2,), rows=False), states("bag", 5, rows=False), real("rate", rows=False),
+             X)
     got = take({"mean": [0, 1], "bag": 3, "rate": None, "x": [1.0]}, *sites)
-    assert got.values["mean"].tolist() == [0.0, 1.0] and got.values["bag"] == 3 and got.values["bag"].shape == ()
+    assert (got.values["mean"].tolist() == [0.0, 1.0] and got.values["bag"] == 3
+            and got.values["bag"].shape == ())
     assert "rate" not in got.values and got.rows == 1
     refuses(["'mean'", "(2,)", "(3,)"], {"mean": [0, 1, 2]}, *sites)
     refuses(["'mean'", "cell 1", "unseen"], {"mean": [0, None], "x": [1.0]}, *sites)
-    refuses(["'rate'", "got -1.0."], {"rate": -1.0}, real("rate", rows=False, support="positive", valid=lambda v: v > 0))
+    refuses(["'rate'", "got -1.0."], {"rate": -1.0},
+            real("rate", rows=False, support="positive", valid=lambda v: v > 0))
     refuses(["'mean'", "mapping"], pd.DataFrame({"mean": [1.0]}), *sites)
 
 
@@ -221,11 +236,17 @@ def test_labels_are_in_categorical_order_else_sorted():
     order = pd.Categorical(values, categories=["low", "mid", "high"])
     for given in (order, pd.Series(order), pd.CategoricalIndex(order)):
         got = take({"z": given}, Z)
-        assert got.labels["z"] == ("low", "mid", "high") and got.columns["z"].values.tolist() == [1, 0, 0, 2]
-    text = [values, np.array(values, object), pd.Series(values), pd.Series(values, dtype=object), pd.Series(values, dtype="string")]
-    for given in text + [np.ma.masked_array(["mid", "low", "?", "high"], [0, 0, 1, 0]), ["mid", "low", np.nan, "high"]]:
+        assert got.labels["z"] == ("low", "mid", "high") and got.columns["z"].values.tolist() == [
+            1, 0, 0, 2
+        ]
+    text = [values, np.array(values, object), pd.Series(values), pd.Series(values, dtype=object),
+            pd.Series(values, dtype="string")]
+    for given in text + [np.ma.masked_array(["mid", "low", "?", "high"], [0, 0, 1, 0]),
+                         ["mid", "low", np.nan, "high"]]:
         got = take({"z": given}, Z)
-        assert got.labels["z"] == ("high", "low", "mid") and got.columns["z"].values.tolist() == [2, 1, 0, 0]
+        assert got.labels["z"] == ("high", "low", "mid") and got.columns["z"].values.tolist() == [
+            2, 1, 0, 0
+        ]
         assert got.columns["z"].seen.tolist() == [True, True, False, True]
     assert take({"z": np.array(["b", "a"])}, states(k=2)).columns["z"].seen is None
 
@@ -244,10 +265,14 @@ def test_labels_make_the_round_trip():
 def test_the_labels_of_a_fit_rule_later_data():
     known = {"sky": ("sun", "rain", "cloud")}
     sky = states("sky")
-    assert take(pd.DataFrame({"sky": ["cloud", None, "sun"]}), sky, labels=known).columns["sky"].values.tolist() == [2, 0, 0]
+    assert take(pd.DataFrame({"sky": ["cloud", None, "sun"]}), sky,
+                labels=known).columns["sky"].values.tolist() == [2, 0, 0]
     later = pd.Categorical(["rain"], categories=["hail", "rain"])
-    assert take({"sky": later}, sky, labels=known).columns["sky"].values.tolist() == [1], "an unused category does no harm"
-    refuses(["'sky'", "'hail'", "row 1", "'sun', 'rain', 'cloud'"], pd.DataFrame({"sky": ["sun", "hail"]}), sky, labels=known)
+    assert take({"sky": later}, sky, labels=known).columns["sky"].values.tolist() == [1], (
+        "an unused category does no harm"
+    )
+    refuses(["'sky'", "'hail'", "row 1", "'sun', 'rain', 'cloud'"],
+            pd.DataFrame({"sky": ["sun", "hail"]}), sky, labels=known)
     refuses(["'sky'", "got 1 in row 0", "'rain'", "not a code"], {"sky": [1, 2]}, sky, labels=known)
     assert take({"sky": [np.nan]}, sky, labels=known).columns == {}
 
@@ -279,7 +304,8 @@ def test_to_labels_keeps_shapes_and_refuses_codes_without_a_label():
 
 def test_too_many_or_mixed_labels_are_refused():
     refuses(["'z'", "3 labels", "'a', 'b', 'c'", "2 states"], {"z": ["a", "b", "c"]}, states(k=2))
-    refuses(["'z'", "3 labels", "remove_unused"], {"z": pd.Categorical(["a"], ["a", "b", "c"])}, states(k=2))
+    refuses(["'z'", "3 labels", "remove_unused"], {"z": pd.Categorical(["a"], ["a", "b", "c"])},
+            states(k=2))
     refuses(["'z'", "got 1 in row 1", "text"], {"z": ["a", 1]}, Z)
 
 
@@ -293,9 +319,11 @@ def test_unknown_names_are_refused_with_the_known_ones():
 
 
 def test_a_missing_input_is_named_before_anything_else():
-    refuses(["'d'", "missing", "mixture(…, d=...)"], {"x": [np.inf], "unknown": 1}, X, inputs=("d",))
+    refuses(["'d'", "missing", "mixture(…, d=...)"], {"x": [np.inf], "unknown": 1}, X,
+            inputs=("d",))
     refuses(["'d'"], None, X, inputs=("d",))
-    refuses(["'x'", "missing", "table[["], pd.DataFrame({"y": [1.0], "a": [1.0]}), real("y"), inputs=("x",))
+    refuses(["'x'", "missing", "table[["], pd.DataFrame({"y": [1.0], "a": [1.0]}), real("y"),
+            inputs=("x",))
 
 
 def test_inputs_must_be_complete_numbers():
@@ -308,7 +336,8 @@ def test_inputs_must_be_complete_numbers():
 
 def test_differing_row_counts_name_both():
     refuses(["'z' has 299 rows, 'x' has 300"], {"x": np.zeros((300, 2)), "z": np.zeros(299)}, XV, Z)
-    refuses(["'x' has 2 rows, 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)}, X, Z, N)
+    refuses(["'x' has 2 rows, 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)},
+            X, Z, N)
     refuses(["'x' has 2 rows", "expected 5"], {"x": np.zeros(2)}, X, rows=5)
     refuses(["'z' has 2 rows, 'd' has 3"], {"d": np.zeros(3), "z": np.zeros(2)}, Z, inputs=("d",))
 
@@ -374,11 +403,14 @@ def test_values_outside_the_support_are_refused():
     refuses(["'n' must be even, got 3 in row 0, cell 1"], {"n": [[2, 3]]}, even)
 
 
-@pytest.mark.parametrize("answer", [lambda v: np.isclose(v.sum(-1), 1), lambda v: np.isclose(v.sum(-1, keepdims=True), 1)])
+@pytest.mark.parametrize("answer", [lambda v: np.isclose(v.sum(-1), 1),
+                                    lambda v: np.isclose(v.sum(-1, keepdims=True), 1)])
 def test_an_event_is_judged_whole_and_only_where_seen_whole(answer):
     simplex = real("x", (2,), support="on the simplex", valid=answer, event=1)
-    assert column({"x": [[0.5, 0.5], [0.9, None]]}, simplex).seen.tolist() == [[True, True], [True, False]]
-    refuses(["'x' must be on the simplex, got [0.5, 0.6] in row 1"], {"x": [[0.5, 0.5], [0.5, 0.6]]}, simplex)
+    assert column({"x": [[0.5, 0.5], [0.9, None]]}, simplex).seen.tolist() == [[True, True],
+                                                                               [True, False]]
+    refuses(["'x' must be on the simplex, got [0.5, 0.6] in row 1"],
+            {"x": [[0.5, 0.5], [0.5, 0.6]]}, simplex)
 
 
 def test_unsupported_kinds_are_refused():
@@ -392,7 +424,8 @@ def test_unsupported_kinds_are_refused():
 def test_ragged_rows_are_refused_and_rows_of_equal_length_are_not():
     refuses(["'x'", "ragged", "equal lengths"], {"x": [[1.0, 2.0], [1.0]]}, XV)
     refuses(["'x'", "ragged"], {"x": pd.Series([[1.0, 2.0], [1.0]])}, XV)
-    assert column({"x": pd.Series([[1.0, 2.0], [1.0, None]])}, XV).seen.tolist() == [[True, True], [True, False]]
+    assert column({"x": pd.Series([[1.0, 2.0], [1.0, None]])}, XV).seen.tolist() == [[True, True],
+                                                                                     [True, False]]
 
 
 def test_data_that_is_no_mapping_is_refused_with_what_to_pass():

@@ -1,4 +1,5 @@
-"""No unit of measurement matters: columns times 10⁶ and plus 10⁹ give the same classes, clusters and states, in double and single."""
+"""No unit of measurement matters: columns times 10⁶ and plus 10⁹ give the same classes, clusters
+and states, in double and single."""
 
 import inspect
 
@@ -73,13 +74,16 @@ FREE = {  # faces to which neither scale nor offset of any column matters
     "least squares classifier, no penalty": LeastSquaresClassifier(0.0),
     "perceptron": Perceptron(max_iter=100),
     "neural network": NeuralNetworkClassifier((4,)),
-    "neural network of numbers": NeuralNetworkRegressor((2,), weight_scale=1.0, noise=0.5),  # one mode
+    # one mode
+    "neural network of numbers": NeuralNetworkRegressor((2,), weight_scale=1.0, noise=0.5),
     "regression, a scale each": BayesianLinearRegression("each"),
     "smooth curves": SmoothingSpline(5),
     "generalized linear model": GeneralizedLinearModel(),
     "robust regression": RobustRegression(),
 }
-COMPARED = {  # faces that compare columns in their own units, as their documentation says: an offset of all does not matter
+# faces that compare columns in their own units, as their documentation says: an offset of all does
+# not matter
+COMPARED = {
     "logistic regression": LogisticRegression(),
     "linear SVM": LinearSVM(),
     "linear SVM, hinge": LinearSVM(loss="hinge"),
@@ -93,9 +97,11 @@ COMPARED = {  # faces that compare columns in their own units, as their document
 }
 UNITLESS = (LatentClass, PoissonMixture)  # categories and counts
 QUICK = {
-    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen", "least squares classifier, no penalty", "perceptron",
+    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
+    "least squares classifier, no penalty", "perceptron",
     "regression, a scale each",
-    "smooth curves", "robust regression", "logistic regression", "least squares classifier", "kernel machine", "linear kernel",
+    "smooth curves", "robust regression", "logistic regression", "least squares classifier",
+    "kernel machine", "linear kernel",
     "kernel regression", "regression",
 }  # fmt: skip
 CLUSTERS = GaussianMixture | MixedMixture | HiddenMarkov
@@ -103,7 +109,8 @@ WRITTEN = ("scikit-learn", "in like units", "units that can be compared")
 
 
 def answers(face, x, name="", t=T):
-    """Classes, clusters or states, or numbers that have the same unit whatever that of the columns."""
+    """Classes, clusters or states, or numbers that have the same unit whatever that of the
+    columns."""
     face = clone(face)
     if isinstance(face, CLUSTERS):
         return face.fit(x).predict(x)
@@ -136,7 +143,8 @@ def named(faces):
 @pytest.mark.parametrize("name", named(FREE))
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of unlabelled rows
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of classes that no planes part, or that planes part without a penalty
+# of classes that no planes part, or that planes part without a penalty
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_no_unit_of_measurement_matters(name, double):
     with jax.enable_x64(double):
         same(FREE[name], answers(FREE[name], X, name), answers(FREE[name], MOVED, name))
@@ -158,21 +166,27 @@ def test_every_face_is_held_to_units_or_says_why_not():
     faces = {face for face in faces if inspect.isclass(face) and issubclass(face, Face)}
     assert faces == {type(face) for face in (*FREE.values(), *COMPARED.values())} | set(UNITLESS)
     for face in COMPARED.values():
-        said = f"{type(face).__doc__}{SupportVectorMachine.__doc__ if isinstance(face, SupportVectorRegression) else ''}"
+        said = (
+            f"{type(face).__doc__}{SupportVectorMachine.__doc__ if isinstance(face, SupportVectorRegression) else ''}"
+        )
         assert any(words in " ".join(said.split()) for words in WRITTEN)
 
 
-@pytest.mark.parametrize("name", named(name for name, face in (FREE | COMPARED).items() if _numeric(face)))
+@pytest.mark.parametrize("name",
+                         named(name for name, face in (FREE | COMPARED).items() if _numeric(face)))
 @pytest.mark.parametrize("double", [True, False])
 def test_answers_come_in_the_units_in_which_they_were_given(name, double):
     face = (FREE | COMPARED)[name]
-    stated = isinstance(face, SupportVectorRegression | NeuralNetworkRegressor)  # C and epsilon, and this noise, are in units of y
+    # C and epsilon, and this noise, are in units of y
+    stated = isinstance(face, SupportVectorRegression | NeuralNetworkRegressor)
     unit = 1.0 if stated else 1e6
     with jax.enable_x64(double):
         same(face, answers(face, X), (answers(face, X, t=T * unit + 1e9) - 1e9) / unit)
 
 
-@pytest.mark.parametrize("face", [NaiveBayes(), pytest.param(MixtureDiscriminant(2, covariance="diag"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("face", [
+    NaiveBayes(), pytest.param(MixtureDiscriminant(2, covariance="diag"), marks=pytest.mark.slow)
+])
 def test_constant_columns_say_nothing_however_large(face):
     wide = np.column_stack([X, np.full(len(X), 5.0), np.full(len(X), 1e9)])
     with jax.enable_x64(False):
@@ -183,11 +197,14 @@ def test_waiting_times_may_be_in_any_unit():
     random = np.random.default_rng(0)
     x = random.exponential(np.where(np.arange(60) % 2, 1.0, 30.0)[:, None], (60, 2))
     for unit in (1e-6, 1e6):
-        np.testing.assert_array_equal(*(NaiveBayes(kinds="exponential").fit(z, np.arange(60) % 2).predict(z) for z in (x, x * unit)))
+        np.testing.assert_array_equal(*(NaiveBayes(
+            kinds="exponential"
+        ).fit(z, np.arange(60) % 2).predict(z) for z in (x, x * unit)))
 
 
 def test_a_prior_in_the_users_units_stays_as_written():
-    model = gaussian_mixture(k=3, d=4, covariance="full", concentration=1.0, mean_scale=1000.0, centre=1.0, scale=0.5)
+    model = gaussian_mixture(k=3, d=4, covariance="full", concentration=1.0, mean_scale=1000.0,
+                             centre=1.0, scale=0.5)
     assert GaussianDiscriminant(centre=1.0, scale=0.5).fit(X, Y).fit_.model == model
     given = GaussianDiscriminant().fit(X, Y).fit_.given
     within = np.sqrt(np.mean([X[Y == k].var(0) for k in range(3)], 0))
@@ -202,10 +219,12 @@ def test_moments_of_parts_add_up_to_those_of_the_whole():
     codes = random.integers(0, 2, 50).astype(float)
     codes[::7] = np.nan
     whole = moments(x, weights, codes, 2)
-    parts = moments(x[:20], weights[:20], codes[:20], 2) + moments(x[20:], weights[20:], codes[20:], 2)
+    parts = moments(x[:20], weights[:20], codes[:20], 2) + moments(x[20:], weights[20:], codes[20:],
+                                                                   2)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-    np.testing.assert_allclose(whole.centre, np.nansum(weights[:, None] * x, 0) / (weights[:, None] * ~np.isnan(x)).sum(0), rtol=1e-12)
+    np.testing.assert_allclose(whole.centre, np.nansum(weights[:, None] * x, 0)
+                               / (weights[:, None] * ~np.isnan(x)).sum(0), rtol=1e-12)
     np.testing.assert_array_equal(moments(np.full((3, 1), -5.0)).spread, [5.0])
 
 
@@ -213,8 +232,12 @@ def test_parts_learnt_one_after_the_other_or_merged_have_the_prior_of_the_whole(
     whole = GaussianDiscriminant("diag").fit(X, Y)
     order = np.argsort(np.arange(len(Y)) % 2, kind="stable")
     first, second = order[:38], order[38:]
-    chunks = GaussianDiscriminant("diag").partial_fit(X[first], Y[first]).partial_fit(X[second], Y[second])
-    merged = GaussianDiscriminant("diag").fit(X[first], Y[first]).merge(GaussianDiscriminant("diag").fit(X[second], Y[second]))
+    chunks = GaussianDiscriminant("diag").partial_fit(X[first], Y[first]).partial_fit(X[second],
+                                                                                      Y[second])
+    merged = GaussianDiscriminant("diag").fit(X[first], Y[first]).merge(
+        GaussianDiscriminant("diag").fit(X[second], Y[second])
+    )
     for face in (chunks, merged):
-        np.testing.assert_allclose(face.fit_.given["prior_scale"], whole.fit_.given["prior_scale"], rtol=1e-5)
+        np.testing.assert_allclose(face.fit_.given["prior_scale"], whole.fit_.given["prior_scale"],
+                                   rtol=1e-5)
         np.testing.assert_allclose(face.predict_proba(X), whole.predict_proba(X), atol=1e-4)

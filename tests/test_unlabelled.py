@@ -1,4 +1,5 @@
-"""Rows without labels: a warning where they hurt, a weight that mends it, silence where they help."""
+"""Rows without labels: a warning where they hurt, a weight that mends it, silence where they
+help."""
 
 import warnings
 
@@ -13,10 +14,13 @@ nan = np.nan
 
 
 def misled(n=400, labelled=60):
-    """Columns that cluster by something else than the class: four of them by a hidden group, one by the class."""
+    """Columns that cluster by something else than the class: four of them by a hidden group, one by
+    the class."""
     random = np.random.default_rng(0)
     group, y = random.integers(2, size=n), random.integers(2, size=n)
-    x = random.normal(size=(n, 5)) + 4 * group[:, None] * np.array([1, 1, 1, 1, 0]) + 1.5 * y[:, None] * np.array([0, 0, 0, 0, 1])
+    x = random.normal(size=(n, 5)) + 4 * group[
+        :, None
+    ] * np.array([1, 1, 1, 1, 0]) + 1.5 * y[:, None] * np.array([0, 0, 0, 0, 1])
     return x, y, np.where(np.arange(n) < labelled, y, nan)
 
 
@@ -29,7 +33,8 @@ def helped(n=400, labelled=12):
 
 def test_unlabelled_rows_that_hurt_are_said_with_the_weight_that_helps():
     x, y, seen = misled()
-    with pytest.warns(UserWarning, match=r"340 unlabelled rows make held-out labels less probable.*unlabelled_weight=\d"):
+    with pytest.warns(UserWarning, match=r"340 unlabelled rows make held-out labels less "
+                      r"probable.*unlabelled_weight=\d"):
         hurt = NaiveBayes().fit(x, seen)
     assert "held-out labels less probable" in hurt.status and hurt.unlabelled_weight_ == 1.0
     chosen = NaiveBayes(unlabelled_weight="auto").fit(x, seen)
@@ -51,7 +56,8 @@ def test_a_weight_of_zero_is_the_fit_to_the_labelled_rows_alone():
     x, _, seen = misled()
     known = ~np.isnan(seen)
     without = GaussianDiscriminant("diag", unlabelled_weight=0, centre=0.0, scale=0.1).fit(x, seen)
-    alone = GaussianDiscriminant("diag", centre=0.0, scale=0.1).fit(x[known], seen[known].astype(int))
+    alone = GaussianDiscriminant("diag", centre=0.0, scale=0.1).fit(x[known],
+                                                                    seen[known].astype(int))
     np.testing.assert_allclose(without.means_, alone.means_, rtol=1e-5)
     np.testing.assert_allclose(without.predict_proba(x), alone.predict_proba(x), atol=1e-5)
 
@@ -63,7 +69,8 @@ def test_a_weight_counts_an_unlabelled_row_as_that_part_of_one():
     by_hand = NaiveBayes(centre=0.0, scale=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        np.testing.assert_allclose(light.fit(x, seen).theta_, by_hand.fit(x, seen, weights).theta_, rtol=1e-4)
+        np.testing.assert_allclose(light.fit(x, seen).theta_, by_hand.fit(x, seen, weights).theta_,
+                                   rtol=1e-4)
 
 
 def test_weights_that_are_none_are_refused():

@@ -1,4 +1,5 @@
-"""Vectors seen in part: marginal densities, exact EM, conditional means and draws, against brute force and scipy."""
+"""Vectors seen in part: marginal densities, exact EM, conditional means and draws, against brute
+force and scipy."""
 
 import json
 
@@ -34,7 +35,8 @@ def holes(random, n, d, share=0.4):
 def marginal(x, seen, loc, covariance):
     """The oracle: scipy's density of the sub-vector."""
     return np.array(
-        [multivariate_normal(loc[s], covariance[np.ix_(s, s)]).logpdf(row[s]) if s.any() else 0.0 for row, s in zip(x, seen, strict=True)]
+        [multivariate_normal(loc[s], covariance[np.ix_(s, s)]).logpdf(row[s]) if s.any() else 0.0
+         for row, s in zip(x, seen, strict=True)]
     )
 
 
@@ -45,22 +47,27 @@ MORE = [pytest.param(*pair, marks=pytest.mark.slow) for pair in ((5, True), (9, 
 def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch):
     random = np.random.default_rng(d)
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
-    x, seen, weight = random.normal(size=(40, 1, d)), holes(random, 40, d)[:, None], random.random((40, 3))
+    x, seen, weight = (random.normal(size=(40, 1, d)), holes(random, 40, d)[:, None],
+                       random.random((40, 3)))
     found = marginal_normal.locate(seen, switch)
 
     @jax.jit
     def fast(loc, covariance):
         natural = FAMILY.natural({"loc": loc, "covariance_matrix": covariance}, 0.0)
-        return FAMILY.log_density(natural, jnp.asarray(np.where(seen, x, 7.0)), jnp.asarray(seen), jax.tree.map(jnp.asarray, found))
+        return FAMILY.log_density(natural, jnp.asarray(np.where(seen, x, 7.0)), jnp.asarray(seen),
+                                  jax.tree.map(jnp.asarray, found))
 
     @jax.jit
     def slow(loc, covariance):
-        return marginal_normal.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x), jnp.asarray(seen))
+        return marginal_normal.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x),
+                                           jnp.asarray(seen))
 
-    expected = np.stack([marginal(x[:, 0], seen[:, 0], loc[j, 0], covariance[j, 0]) for j in range(3)], 1)
+    expected = np.stack([marginal(x[:, 0], seen[:, 0], loc[j, 0], covariance[j, 0])
+                         for j in range(3)], 1)
     np.testing.assert_allclose(fast(loc, covariance), expected, atol=1e-10)
     np.testing.assert_allclose(slow(loc, covariance), expected, atol=1e-10)
-    slopes = [jax.grad(lambda *a, f=f: (weight * f(*a)).sum(), (0, 1))(jnp.asarray(loc), jnp.asarray(covariance)) for f in (fast, slow)]
+    slopes = [jax.grad(lambda *a, f=f: (weight * f(*a)).sum(),
+                       (0, 1))(jnp.asarray(loc), jnp.asarray(covariance)) for f in (fast, slow)]
     for a, b in zip(*slopes, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)
 
@@ -77,10 +84,13 @@ def test_two_dimensions_equal_brute_integration():
     mean = marginal_normal.fill(loc, covariance, np.nan_to_num(row), seen)[0]
     np.testing.assert_allclose(mean, [0.3, (grid * joint).sum() / joint.sum()], atol=1e-10)
     draws = random.multivariate_normal(loc, covariance, 200_000)
-    filled = marginal_normal.fill(draws, covariance, np.broadcast_to(np.nan_to_num(row), draws.shape), np.broadcast_to(seen, draws.shape))
+    filled = marginal_normal.fill(draws,
+                                  covariance, np.broadcast_to(np.nan_to_num(row), draws.shape),
+                                  np.broadcast_to(seen, draws.shape))
     np.testing.assert_allclose(filled[:, 0], 0.3)
     spread = ((grid - mean[1]) ** 2 * joint).sum() / joint.sum()
-    np.testing.assert_allclose([filled[:, 1].mean(), filled[:, 1].var()], [mean[1], spread], atol=0.02)
+    np.testing.assert_allclose([filled[:, 1].mean(), filled[:, 1].var()], [mean[1], spread],
+                               atol=0.02)
 
 
 def test_a_student_t_seen_in_part_is_the_student_t_of_the_sub_vector():
@@ -88,9 +98,11 @@ def test_a_student_t_seen_in_part_is_the_student_t_of_the_sub_vector():
     loc, covariance = random.normal(size=4), covariances(random, 1, 4)[0]
     x, seen = random.normal(size=(6, 4)), holes(random, 6, 4)
     expected = [
-        multivariate_t(loc[s], covariance[np.ix_(s, s)], df=3.5).logpdf(row[s]) if s.any() else 0.0 for row, s in zip(x, seen, strict=True)
+        multivariate_t(loc[s], covariance[np.ix_(s, s)], df=3.5).logpdf(row[s]) if s.any() else 0.0
+        for row, s in zip(x, seen, strict=True)
     ]
-    np.testing.assert_allclose(marginal_normal.log_density(loc, covariance, x, seen, 3.5), expected, atol=1e-10)
+    np.testing.assert_allclose(marginal_normal.log_density(loc, covariance, x, seen, 3.5), expected,
+                               atol=1e-10)
 
 
 @probml.model
@@ -105,10 +117,12 @@ def mixture(k: int, d: int):
 
 
 def masked_em(x, seen, weights, loc, covariance, iterations):
-    """Maximum likelihood EM as a textbook writes it, row by row (Little & Rubin 2002, section 11.2.1)."""
+    """Maximum likelihood EM as a textbook writes it, row by row (Little & Rubin 2002, section
+    11.2.1)."""
     n, d = x.shape
     for _ in range(iterations):
-        log = np.stack([marginal(x, seen, m, c) for m, c in zip(loc, covariance, strict=True)], 1) + np.log(weights)
+        log = np.stack([marginal(x, seen, m, c) for m, c in zip(loc, covariance, strict=True)],
+                       1) + np.log(weights)
         q = np.exp(log - log.max(1, keepdims=True))
         q /= q.sum(1, keepdims=True)
         new_loc, new_covariance = [], []
@@ -120,7 +134,9 @@ def masked_em(x, seen, weights, loc, covariance, iterations):
                 extra[i][np.ix_(~s, ~s)] = c[np.ix_(~s, ~s)] - gain @ c[np.ix_(s, ~s)]
             new_loc.append(q[:, j] @ filled / q[:, j].sum())
             away = filled - new_loc[-1]
-            new_covariance.append(np.einsum("i,ijk->jk", q[:, j], away[:, :, None] * away[:, None] + extra) / q[:, j].sum())
+            new_covariance.append(np.einsum(
+                "i,ijk->jk", q[:, j], away[:, :, None] * away[:, None] + extra
+            ) / q[:, j].sum())
         weights, loc, covariance = q.mean(0), np.array(new_loc), np.array(new_covariance)
     return weights, loc, covariance
 
@@ -134,7 +150,8 @@ def data(n=300, d=5, seed=0):
 
 def test_em_is_the_textbooks_row_by_row():
     x, seen = data(60, 3)
-    start = np.array([0.4, 0.6]), np.array([[0.0, 0, 0], [2.0, 2, 2]]), np.stack([np.eye(3), 2 * np.eye(3)])
+    start = (np.array([0.4, 0.6]), np.array([[0.0, 0, 0], [2.0, 2, 2]]),
+             np.stack([np.eye(3), 2 * np.eye(3)]))
     engine = probml.EM(prior=False, accelerate=False, max_iterations=4, tolerance=0.0)
     with pytest.warns(RuntimeWarning, match="before it converged"):
         first = dict(zip(("weights", "mean", "covariance"), start, strict=True))
@@ -159,14 +176,18 @@ def test_em_never_lowers_the_log_posterior_with_unseen_coordinates(fitted):
 def test_answers_are_those_of_the_sub_vectors(fitted):
     x, seen, torn, fit = fitted
     p = fit.params
-    log = np.stack([marginal(x, seen, m, c) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1) + np.log(p["weights"])
+    log = np.stack(
+        [marginal(x, seen, m, c) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1
+    ) + np.log(p["weights"])
     total = np.logaddexp.reduce(log, 1)
     np.testing.assert_allclose(fit.log_prob({"x": torn}), total, atol=1e-9)
     q = np.exp(log - total[:, None])
     np.testing.assert_allclose(fit.predict_proba({"x": torn}), q, atol=1e-9)
-    np.testing.assert_allclose(fit.log_prob({"x": torn})[1], 0.0, atol=1e-9)  # nothing of row 1 is seen
+    # nothing of row 1 is seen
+    np.testing.assert_allclose(fit.log_prob({"x": torn})[1], 0.0, atol=1e-9)
     filled = fit.impute({"x": torn})["x"]
-    expected = np.stack([marginal_normal.fill(m, c, np.nan_to_num(torn), seen) for m, c in zip(p["mean"], p["covariance"], strict=True)], 1)
+    expected = np.stack([marginal_normal.fill(m, c, np.nan_to_num(torn), seen)
+                         for m, c in zip(p["mean"], p["covariance"], strict=True)], 1)
     np.testing.assert_allclose(filled, np.einsum("ij,ijd->id", q, expected), atol=1e-9)
     np.testing.assert_array_equal(filled[seen], x[seen])
 
@@ -180,8 +201,10 @@ def test_draws_given_the_seen_coordinates_have_the_conditional_moments(fitted):
     np.testing.assert_allclose(drawn["x"].mean(0), fit.impute({"x": row[:1]})["x"][0], atol=0.05)
     p, j = fit.params, fit.predict_proba({"x": row[:1]})[0].argmax()
     c = p["covariance"][j]
-    schur = c[np.ix_(~mask, ~mask)] - c[np.ix_(~mask, mask)] @ np.linalg.inv(c[np.ix_(mask, mask)]) @ c[np.ix_(mask, ~mask)]
-    np.testing.assert_allclose(np.cov(drawn["x"][drawn["z"] == j][:, ~mask].T), schur, atol=0.1 * np.abs(schur).max())
+    schur = (c[np.ix_(~mask, ~mask)] - c[np.ix_(~mask, mask)] @ np.linalg.inv(c[np.ix_(mask, mask)])
+             @ c[np.ix_(mask, ~mask)])
+    np.testing.assert_allclose(np.cov(drawn["x"][drawn["z"] == j][:, ~mask].T), schur,
+                               atol=0.1 * np.abs(schur).max())
 
 
 @pytest.mark.slow
@@ -206,22 +229,27 @@ def test_labels_seen_and_cells_unseen_go_to_em(fitted):
 @pytest.mark.slow
 @pytest.mark.parametrize("covariance", ["full", "tied"])
 def test_every_order_of_many_rows_gives_the_same_fit(covariance):
-    """Rows travel sorted by what is unseen, through programs of several sizes; answers come back in the user's order."""
+    """Rows travel sorted by what is unseen, through programs of several sizes; answers come back in
+    the user's order."""
     random = np.random.default_rng(3)
     d, n = 7, 6000
-    x = random.normal(size=(n, d)) @ random.normal(size=(d, d)) + 3 * random.integers(2, size=(n, 1))
+    x = random.normal(size=(n, d)) @ random.normal(size=(d, d)) + 3 * random.integers(2,
+                                                                                      size=(n, 1))
     x[random.random((n, d)) < 0.25] = np.nan
     model, engine = gaussian_mixture(2, d, covariance), probml.EM(max_iterations=5, tolerance=0.0)
     precision = np.eye(d) if covariance == "tied" else np.tile(np.eye(d), (2, 1, 1))
-    start = {"weights": np.full(2, 0.5), "mean": np.stack([np.zeros(d), np.full(d, 3.0)]), "precision": precision}
+    start = {"weights": np.full(2, 0.5), "mean": np.stack([np.zeros(d), np.full(d, 3.0)]),
+             "precision": precision}
     shuffle = random.permutation(n)
     with pytest.warns(RuntimeWarning):
         a = model.fit({"x": x}, engine, start=start)
         b = model.fit({"x": x[shuffle]}, engine, start=start)
-    np.testing.assert_allclose(a.log_prob({"x": x})[shuffle], b.log_prob({"x": x[shuffle]}), rtol=1e-9)
+    np.testing.assert_allclose(a.log_prob({"x": x})[shuffle], b.log_prob({"x": x[shuffle]}),
+                               rtol=1e-9)
     part = slice(0, 20)
     np.testing.assert_allclose(a.log_prob({"x": x[part]}), a.log_prob({"x": x})[part], atol=1e-9)
-    np.testing.assert_allclose(a.impute({"x": x[part]})["x"], a.impute({"x": x})["x"][part], atol=1e-9)
+    np.testing.assert_allclose(a.impute({"x": x[part]})["x"], a.impute({"x": x})["x"][part],
+                               atol=1e-9)
 
 
 @probml.model
@@ -235,11 +263,14 @@ def regression(x, d: int = 2):
 def test_a_regression_of_vectors_takes_rows_seen_in_part():
     random = np.random.default_rng(5)
     x = random.normal(size=200)
-    y = x[:, None] * np.array([1.0, -2.0]) + random.multivariate_normal([0, 0], [[1.0, 0.8], [0.8, 1.0]], 200)
+    y = x[:, None] * np.array([1.0, -2.0]) + random.multivariate_normal(
+        [0, 0], [[1.0, 0.8], [0.8, 1.0]], 200
+    )
     y[::3, 1] = np.nan
     fit = regression().fit({"x": x, "y": y})
     p, seen = fit.params, ~np.isnan(y)
-    expected = np.array([marginal(y[i : i + 1], seen[i : i + 1], x[i] * p["slope"], p["covariance"])[0] for i in range(200)])
+    expected = np.array([marginal(y[i : i + 1], seen[i : i + 1], x[i] * p["slope"],
+                                  p["covariance"])[0] for i in range(200)])
     np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), expected, atol=1e-9)
     np.testing.assert_allclose(p["slope"], [1.0, -2.0], atol=0.2)
 
@@ -251,7 +282,10 @@ def test_mvnmle_is_reached(shared_data, name):
     if name == "mvn_airquality":
         table["Ozone"] = np.log(table["Ozone"])
     data = {"x": table.to_numpy()}
-    found = gaussian_mixture(1, table.shape[1]).fit(data, probml.EM(prior=False, tolerance=1e-14, max_iterations=5000))
+    found = gaussian_mixture(1, table.shape[1]).fit(
+        data, probml.EM(prior=False, tolerance=1e-14, max_iterations=5000)
+    )
     np.testing.assert_allclose(found.log_prob(data).sum(), fit["loglik"], atol=1e-6)
     np.testing.assert_allclose(found.params["mean"][0], fit["mean_polished"], rtol=1e-6)
-    np.testing.assert_allclose(np.linalg.inv(found.params["precision"][0]), fit["covariance_polished"], rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.inv(found.params["precision"][0]),
+                               fit["covariance_polished"], rtol=1e-5)

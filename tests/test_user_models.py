@@ -1,4 +1,5 @@
-"""Models that users bring: their density is NumPyro's (brute force over what is hidden), and the default fit is right, or says why not."""
+"""Models that users bring: their density is NumPyro's (brute force over what is hidden), and the
+default fit is right, or says why not."""
 
 import warnings
 
@@ -11,12 +12,15 @@ from monte_carlo import STANDARD_ERRORS
 from user_models import CASES
 
 STORED = user_truth.stored()
-HIGHER, LOWER = 1e-3, 1e-3  # nats by which a fit may be above the stored mode (which many starts found), or below it
+# nats by which a fit may be above the stored mode (which many starts found), or below it
+HIGHER, LOWER = 1e-3, 1e-3
 ROUNDED = 1e-3  # of a standard deviation: below that, a difference of means is of no account
 
 
 def marks(case, wrong, *more):
-    return pytest.param(case, id=repr(case), marks=[*more, *([pytest.mark.xfail(strict=True, reason=wrong)] if wrong else [])])
+    return pytest.param(case, id=repr(case), marks=[
+        *more, *([pytest.mark.xfail(strict=True, reason=wrong)] if wrong else [])
+    ])
 
 
 def test_every_case_has_a_name_of_its_own_and_a_stored_truth():
@@ -37,11 +41,13 @@ def unless(short, *more):
 DENSE = [case for case in CASES if case.truth != "refused"]
 
 
-@pytest.mark.parametrize("case", [marks(c, c.wrong_density, *unless(c.quick or i % EACH == 0)) for i, c in enumerate(DENSE)])
+@pytest.mark.parametrize("case", [marks(c, c.wrong_density, *unless(c.quick or i % EACH == 0))
+                                  for i, c in enumerate(DENSE)])
 def test_the_log_density_is_numpyros_with_hidden_sites_summed_by_brute_force(case):
     stored = STORED[repr(case)]
     assert np.isfinite(stored["densities"]).all()
-    points = [{name: np.asarray(value) for name, value in point.items()} for point in stored["points"]]
+    points = [{name: np.asarray(value) for name, value in point.items()}
+              for point in stored["points"]]
     found = [float(case.model.log_density(case.data, point)) for point in points]
     np.testing.assert_allclose(found, stored["densities"], rtol=1e-9, atol=1e-9)
 
@@ -49,7 +55,8 @@ def test_the_log_density_is_numpyros_with_hidden_sites_summed_by_brute_force(cas
 @pytest.mark.slow
 @pytest.mark.parametrize("case", DENSE, ids=repr)
 def test_the_stored_densities_are_numpyros_of_today(case):
-    np.testing.assert_allclose(user_truth.densities(case)["densities"], STORED[repr(case)]["densities"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(user_truth.densities(case)["densities"],
+                               STORED[repr(case)]["densities"], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", [marks(case, case.wrong, *unless(case.quick)) for case in CASES])
@@ -62,20 +69,25 @@ def test_the_default_fit_is_the_truth_or_a_refusal_in_words(case):
     if {"mode": "value", "posterior": "means"}[case.truth] not in stored:
         pytest.skip(f"no truth is stored: python tests/user_models.py {case!r}")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "NUTS of model", RuntimeWarning)  # where the posterior is hard, it says so: the means must agree
+        # where the posterior is hard, it says so: the means must agree
+        warnings.filterwarnings("ignore", "NUTS of model", RuntimeWarning)
         fit = case.model.fit(case.data, case.engine)
     if case.truth == "mode":
         assert set(fit.params) >= set(case.free)
         reached = float(case.density()({name: fit.params[name] for name in case.free}))
-        assert -LOWER < reached - stored["value"] < HIGHER, f"{fit.engine}: {reached} where the mode is {stored}"
+        assert -LOWER < reached - stored["value"] < HIGHER, (
+            f"{fit.engine}: {reached} where the mode is {stored}"
+        )
         return
     apart = {name: standard_errors_apart(fit, name, stored) for name in stored["means"]}
-    assert max(apart.values()) < STANDARD_ERRORS, f"{fit.engine}: means apart, in standard errors: {apart}"
+    assert max(apart.values()) < STANDARD_ERRORS, (f"{fit.engine}: means apart, in standard "
+                                                   f"errors: {apart}")
 
 
 def standard_errors_apart(fit, name, stored):
     """The most by which means differ, in combined Monte Carlo standard errors."""
-    mean, error, deviation = (np.asarray(stored[key][name]) for key in ("means", "errors", "deviations"))
+    mean, error, deviation = (np.asarray(stored[key][name])
+                              for key in ("means", "errors", "deviations"))
     drawn = getattr(fit.drawn, "values", None)
     own = user_truth.moments(np.asarray(drawn[name], float))[1] if drawn is not None else 0.0
     allowed = np.hypot(np.hypot(error, own), ROUNDED * deviation)

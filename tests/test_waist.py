@@ -30,9 +30,11 @@ def test_the_next_candy_is_cherry_with_065_and_with_05_under_the_most_probable_b
     fit = cases.candy_bags().fit({"cherry": [1]})
     unseen = {"cherry": [nan]}
     np.testing.assert_allclose(fit.predict_proba(unseen, "cherry"), [[0.35, 0.65]], atol=EXACT)
-    np.testing.assert_allclose(fit.predict_proba(unseen, "cherry", plug_in=True), [[0.5, 0.5]], atol=EXACT)
+    np.testing.assert_allclose(fit.predict_proba(unseen, "cherry", plug_in=True), [[0.5, 0.5]],
+                               atol=EXACT)
     np.testing.assert_allclose(fit.log_prob({"cherry": [1]}), [np.log(0.65)], atol=EXACT)
-    np.testing.assert_allclose(fit.log_prob({"cherry": [1]}, plug_in=True), [np.log(0.5)], atol=EXACT)
+    np.testing.assert_allclose(fit.log_prob({"cherry": [1]}, plug_in=True), [np.log(0.5)],
+                               atol=EXACT)
 
 
 def test_ten_lime_candies_leave_little_doubt_of_the_bag():
@@ -44,11 +46,14 @@ def test_ten_lime_candies_leave_little_doubt_of_the_bag():
 
 def test_a_positive_lab_test_means_two_thirds():
     fit = cases.lab_test().at({})
-    np.testing.assert_allclose(fit.predict_proba({"positive": [1, 0, nan]}, "ill")[:2, 1], [2 / 3, 0.0001 / 0.98515], rtol=1e-12)
-    np.testing.assert_allclose(fit.predict_proba({"positive": [1, 0, nan]}, "ill")[2], [0.99, 0.01], rtol=1e-12)
+    np.testing.assert_allclose(fit.predict_proba({"positive": [1, 0, nan]}, "ill")[:2, 1],
+                               [2 / 3, 0.0001 / 0.98515], rtol=1e-12)
+    np.testing.assert_allclose(fit.predict_proba({"positive": [1, 0, nan]}, "ill")[2], [0.99, 0.01],
+                               rtol=1e-12)
 
 
-COUNTS = {(1, 1, 1): 273, (1, 1, 0): 93, (1, 0, 1): 104, (1, 0, 0): 90, (0, 1, 1): 79, (0, 1, 0): 100, (0, 0, 1): 94, (0, 0, 0): 167}
+COUNTS = {(1, 1, 1): 273, (1, 1, 0): 93, (1, 0, 1): 104, (1, 0, 0): 90, (0, 1, 1): 79,
+          (0, 1, 0): 100, (0, 0, 1): 94, (0, 0, 0): 167}
 START = {"theta": 0.6, "p_flavour": [0.6, 0.4], "p_wrapper": [0.6, 0.4], "p_hole": [0.6, 0.4]}
 CANDIES = {name: np.array(list(COUNTS))[:, i] for i, name in enumerate(("cherry", "red", "hole"))}
 WEIGHTS = np.array(list(COUNTS.values()), float)
@@ -76,10 +81,13 @@ def test_a_die_heard_over_a_noisy_telephone_is_fair_when_the_mechanism_is_in_the
     weights = np.array([7 / 48, 1 / 8, 1 / 8, 7 / 48, 7 / 48, 7 / 48, 1 / 6]) * 4800
     face = np.array([0, 1, 2, 3, 4, 5, nan])
     engine = probml.EM(max_iterations=2000, tolerance=1e-14, prior=False)
-    fair = cases.telephone_die().fit({"face": face, "heard": [1, 1, 1, 1, 1, 1, 0]}, engine, weights=weights)
-    np.testing.assert_allclose(fair.params["theta"], np.full(6, 1 / 6), atol=1e-5)  # EM stops at its tolerance
+    fair = cases.telephone_die().fit({"face": face, "heard": [1, 1, 1, 1, 1, 1, 0]}, engine,
+                                     weights=weights)
+    # EM stops at its tolerance
+    np.testing.assert_allclose(fair.params["theta"], np.full(6, 1 / 6), atol=1e-5)
     dropped = cases.telephone_die().fit({"face": face}, engine, weights=weights)
-    np.testing.assert_allclose(dropped.params["theta"], np.array([7, 6, 6, 7, 7, 7]) / 40, atol=1e-6)
+    np.testing.assert_allclose(dropped.params["theta"], np.array([7, 6, 6, 7, 7, 7]) / 40,
+                               atol=1e-6)
 
 
 def test_the_maximum_likelihood_map_and_bayes_answers_of_a_coin_and_a_die():
@@ -87,22 +95,29 @@ def test_the_maximum_likelihood_map_and_bayes_answers_of_a_coin_and_a_die():
     n, a = np.array([3, 1, 0]), np.array([2.0, 3.0, 4.0])
     coin, die = cases.coin(a=2.0, b=3.0), cases.dice(a=tuple(a))
     for engine in (probml.EM(), probml.MAP()):
-        np.testing.assert_allclose(die.fit({"face": face}, engine).params["theta"], (n + a - 1) / (n + a - 1).sum(), rtol=1e-6)  # L-BFGS
-        np.testing.assert_allclose(coin.fit({"toss": toss}, engine).params["heads"], (3 + 1) / (4 + 3), rtol=1e-6)
+        # L-BFGS
+        np.testing.assert_allclose(die.fit({"face": face}, engine).params["theta"],
+                                   (n + a - 1) / (n + a - 1).sum(), rtol=1e-6)
+        np.testing.assert_allclose(coin.fit({"toss": toss}, engine).params["heads"],
+                                   (3 + 1) / (4 + 3), rtol=1e-6)
     ml = probml.EM(prior=False)
     np.testing.assert_allclose(die.fit({"face": face}, ml).params["theta"], n / n.sum(), atol=EXACT)
     np.testing.assert_allclose(coin.fit({"toss": toss}, ml).params["heads"], 3 / 4, atol=EXACT)
-    np.testing.assert_allclose(die.fit({"face": face}).params["theta"], (n + a) / (n + a).sum(), atol=EXACT)
-    np.testing.assert_allclose(coin.fit({"toss": toss}).params["heads"], (3 + 2) / (4 + 5), atol=EXACT)
+    np.testing.assert_allclose(die.fit({"face": face}).params["theta"], (n + a) / (n + a).sum(),
+                               atol=EXACT)
+    np.testing.assert_allclose(coin.fit({"toss": toss}).params["heads"], (3 + 2) / (4 + 5),
+                               atol=EXACT)
 
 
 # Random networks
 
 
 def brute(nodes, sizes, data, rows, outer=None):
-    """The joint log table of every row, (rows, *sizes); `outer` replaces the tables of the sites outside rows."""
+    """The joint log table of every row, (rows, *sizes); `outer` replaces the tables of the sites
+    outside rows."""
     with np.errstate(divide="ignore"):
-        factors = [(np.log(table)[None], (*parents, name)) for name, _, parents, table in nodes if outer is None or name not in outer[1]]
+        factors = [(np.log(table)[None], (*parents, name)) for name, _, parents, table in nodes
+                   if outer is None or name not in outer[1]]
         for name, value in data.items():
             value = np.asarray(value, float)
             if value.ndim == 2:
@@ -110,12 +125,14 @@ def brute(nodes, sizes, data, rows, outer=None):
             else:
                 hot = (value[:, None] == np.arange(sizes[name])) | np.isnan(value)[:, None]
                 factors.append((np.where(hot, 0.0, -np.inf), (name,)))
-    factors.append((np.zeros((rows, 1)) if not sizes else np.zeros((rows, next(iter(sizes.values())))), (next(iter(sizes)),)))
+    factors.append((np.zeros((rows, 1)) if not sizes
+                    else np.zeros((rows, next(iter(sizes.values())))), (next(iter(sizes)),)))
     return oracles.enumerate_factors(factors if outer is None else [*factors, outer], sizes)
 
 
 class Network:
-    """A random network with data drawn from it, some cells hidden, some sites wholly unseen, one perhaps as likelihoods."""
+    """A random network with data drawn from it, some cells hidden, some sites wholly unseen, one
+    perhaps as likelihoods."""
 
     def __init__(self, seed, globals_=0, zeros=0.0, likelihood=False, rows=6):
         self.model, self.nodes, self.sizes = cases.random_network(seed, globals_, zeros)
@@ -124,7 +141,8 @@ class Network:
         self.outer, inner = names[:globals_], names[globals_:]
         joint = np.exp(brute(self.nodes, self.sizes, {}, 1)[0])
         glob = joint.sum(tuple(range(globals_, joint.ndim)))
-        g = np.unravel_index(rng.choice(glob.size, p=glob.reshape(-1) / glob.sum()), glob.shape) if globals_ else ()
+        g = np.unravel_index(rng.choice(glob.size, p=glob.reshape(-1) / glob.sum()),
+                             glob.shape) if globals_ else ()
         local = joint[g] / joint[g].sum()
         drawn = np.unravel_index(rng.choice(local.size, rows, p=local.reshape(-1)), local.shape)
         seen = rng.permutation(inner)[: max(1, len(inner) // 2 + 1 - (len(inner) == 2))]
@@ -138,7 +156,8 @@ class Network:
             self.data[name] = rng.random((rows, self.sizes[name])) + 0.05
         self.rows, self.inner = rows, inner
         self.unseen = [name for name in inner if name not in self.data or self.data[name].ndim == 2]
-        self.part = [name for name in inner if name in self.data and np.isnan(self.data[name]).any()]
+        self.part = [name for name in inner if name in self.data
+                     and np.isnan(self.data[name]).any()]
 
     @functools.cached_property
     def joint(self):
@@ -176,7 +195,8 @@ def net(case):
 @every
 def test_log_prob_of_a_row_equals_enumeration(case):
     n = net(case)
-    np.testing.assert_allclose(n.model.at({}).log_prob(n.data), oracles.evidence(n.joint), atol=EXACT)
+    np.testing.assert_allclose(n.model.at({}).log_prob(n.data), oracles.evidence(n.joint),
+                               atol=EXACT)
 
 
 @every
@@ -185,7 +205,8 @@ def test_every_marginal_equals_enumeration(case):
     names = n.unseen + n.part
     got = n.model.at({}).predict_proba(n.data, names)
     for name in names:
-        np.testing.assert_allclose(got[name], oracles.posterior(n.joint, n.sizes, [name]), atol=EXACT, err_msg=name)
+        np.testing.assert_allclose(got[name], oracles.posterior(n.joint, n.sizes, [name]),
+                                   atol=EXACT, err_msg=name)
 
 
 @every
@@ -193,7 +214,8 @@ def test_decoding_reaches_the_maximum_of_the_joint(case):
     n = net(case)
     sizes = {name: n.sizes[name] for name in n.inner}
     joint = oracles.log_marginal(n.joint, n.sizes, n.inner)
-    seen = {name: value for name, value in n.data.items() if value.ndim == 1 and not np.isnan(value).any()}
+    seen = {name: value for name, value in n.data.items() if value.ndim == 1
+            and not np.isnan(value).any()}
     got = {**seen, **n.model.at({}).decode(n.data)}
     reached = oracles.at(joint, sizes, {name: value.astype(int) for name, value in got.items()})
     np.testing.assert_allclose(reached, oracles.most_probable(joint, sizes)[0], atol=EXACT)
@@ -210,13 +232,15 @@ def test_decoding_some_sites_sums_out_the_others_first(case):
     got = n.model.at({}).decode(n.data, wanted)
     assert list(got) == wanted
     sizes = {name: n.sizes[name] for name in wanted}
-    np.testing.assert_allclose(oracles.at(joint, sizes, got), oracles.most_probable(joint, sizes)[0], atol=EXACT)
+    np.testing.assert_allclose(oracles.at(joint, sizes, got),
+                               oracles.most_probable(joint, sizes)[0], atol=EXACT)
 
 
 @every
 def test_log_density_of_all_rows_equals_enumeration(case):
     n = net(case)
-    expected = oracles.log_sum(n.global_log, tuple(range(n.global_log.ndim))) if n.outer else oracles.evidence(n.joint).sum()
+    expected = (oracles.log_sum(n.global_log, tuple(range(n.global_log.ndim)))
+                if n.outer else oracles.evidence(n.joint).sum())
     np.testing.assert_allclose(n.model.log_density(n.data, {}), expected, atol=EXACT)
 
 
@@ -248,16 +272,20 @@ def test_log_density_of_complete_data_is_that_of_numpyro():
     n = net("small")
     rng = np.random.default_rng(0)
     data = {name: rng.integers(size, size=n.rows) for name, size in n.sizes.items()}
-    with_numpyro = float(numpyro_log_density(n.model, (), {"rows": n.rows}, {k: jnp.asarray(v) for k, v in data.items()})[0])
+    with_numpyro = float(numpyro_log_density(n.model, (), {"rows": n.rows},
+                                             {k: jnp.asarray(v) for k, v in data.items()})[0])
     np.testing.assert_allclose(n.model.log_density(data, {}), with_numpyro, atol=EXACT)
 
 
 def test_an_impossible_row_is_minus_infinity_and_leaves_the_others_alone():
     half, copy = np.array([0.5, 0.5]), np.eye(2)
-    model = cases.network(outer=(("g", "categorical", (), half),), inner=(("a", "categorical", (), half), ("b", "bernoulli", ("a",), copy)))
-    data = {"a": [0, 0, 1, nan], "b": [0, 1, nan, nan]}  # b is a copy of a: the second row cannot be
+    model = cases.network(outer=(("g", "categorical", (), half),),
+                          inner=(("a", "categorical", (), half), ("b", "bernoulli", ("a",), copy)))
+    # b is a copy of a: the second row cannot be
+    data = {"a": [0, 0, 1, nan], "b": [0, 1, nan, nan]}
     fit = model.at({})
-    np.testing.assert_allclose(fit.log_prob(data), [np.log(0.5), -np.inf, np.log(0.5), 0.0], atol=EXACT)
+    np.testing.assert_allclose(fit.log_prob(data), [np.log(0.5), -np.inf, np.log(0.5), 0.0],
+                               atol=EXACT)
     with pytest.warns(RuntimeWarning, match="1 of 4 rows are impossible .* rows 1"):
         got = fit.predict_proba(data, ["a", "b"])
     np.testing.assert_allclose(got["b"][[0, 2, 3]], [[1, 0], [0, 1], [0.5, 0.5]], atol=EXACT)
@@ -270,7 +298,8 @@ def test_an_impossible_row_is_minus_infinity_and_leaves_the_others_alone():
 
 @probml.model
 def switches(p, q, d: int):
-    """A class, d switches that it turns, a reading of each: axes of plates inside rows follow the rows."""
+    """A class, d switches that it turns, a reading of each: axes of plates inside rows follow the
+    rows."""
     with probml.rows():
         c = sample("c", dist.Categorical(jnp.array([0.5, 0.3, 0.2])))
         with plate("part", d):
@@ -283,7 +312,8 @@ def circuit():
     rng = np.random.default_rng(0)
     d, rows = 3, 5
     p, q = rng.random(3), rng.dirichlet(np.ones(3), 2)
-    s, reading = rng.integers(2, size=(rows, d)).astype(float), rng.integers(3, size=(rows, d)).astype(float)
+    s, reading = (rng.integers(2, size=(rows, d)).astype(float),
+                  rng.integers(3, size=(rows, d)).astype(float))
     s[rng.random(s.shape) < 0.6] = nan
     reading[rng.random(s.shape) < 0.3] = nan
     nodes = [("c", "", (), np.array([0.5, 0.3, 0.2]))]
@@ -292,7 +322,8 @@ def circuit():
         nodes += [(f"s{j}", "", ("c",), np.stack([1 - p, p], -1)), (f"r{j}", "", (f"s{j}",), q)]
         flat |= {f"s{j}": s[:, j], f"r{j}": reading[:, j]}
     sizes = {name: table.shape[-1] for name, _, _, table in nodes}
-    return switches(p, q, d).at({}), {"s": s, "reading": reading}, brute(nodes, sizes, flat, rows), sizes
+    return (switches(p, q, d).at({}), {"s": s, "reading": reading}, brute(nodes, sizes, flat, rows),
+            sizes)
 
 
 def test_cells_of_a_plate_inside_rows_equal_enumeration():
@@ -301,15 +332,19 @@ def test_cells_of_a_plate_inside_rows_equal_enumeration():
     got = fit.predict_proba(data, ["c", "s", "reading"])
     np.testing.assert_allclose(got["c"], oracles.posterior(joint, sizes, ["c"]), atol=EXACT)
     for j in range(3):
-        np.testing.assert_allclose(got["s"][:, j], oracles.posterior(joint, sizes, [f"s{j}"]), atol=EXACT)
-        np.testing.assert_allclose(got["reading"][:, j], oracles.posterior(joint, sizes, [f"r{j}"]), atol=EXACT)
+        np.testing.assert_allclose(got["s"][:, j], oracles.posterior(joint, sizes, [f"s{j}"]),
+                                   atol=EXACT)
+        np.testing.assert_allclose(got["reading"][:, j], oracles.posterior(joint, sizes, [f"r{j}"]),
+                                   atol=EXACT)
 
 
 def test_cells_of_a_plate_inside_rows_are_decoded_jointly():
     fit, data, joint, sizes = circuit()
     got = fit.decode(data)
-    states = {"c": got["c"], **{f"s{j}": got["s"][:, j] for j in range(3)}, **{f"r{j}": got["reading"][:, j] for j in range(3)}}
-    np.testing.assert_allclose(oracles.at(joint, sizes, states), oracles.most_probable(joint, sizes)[0], atol=EXACT)
+    states = {"c": got["c"], **{f"s{j}": got["s"][:, j] for j in range(3)},
+              **{f"r{j}": got["reading"][:, j] for j in range(3)}}
+    np.testing.assert_allclose(oracles.at(joint, sizes, states),
+                               oracles.most_probable(joint, sizes)[0], atol=EXACT)
 
 
 @probml.model
@@ -339,6 +374,9 @@ def test_a_given_value_outside_rows_counts_in_the_density_and_in_the_evidence():
     data = {"bag": 2, "cherry": [1, 0, 1]}
     joint = np.log(0.4) + 3 * np.log(0.5)
     np.testing.assert_allclose(cases.candy_bags().log_density(data, {}), joint, atol=EXACT)
-    np.testing.assert_allclose(cases.candy_bags().fit(data, probml.Exact()).log_evidence, joint, atol=EXACT)
+    np.testing.assert_allclose(cases.candy_bags().fit(data, probml.Exact()).log_evidence, joint,
+                               atol=EXACT)
     coin = cases.coin(a=2.0, b=3.0).fit({"heads": 0.3, "toss": [1, 0]}, probml.Exact())
-    np.testing.assert_allclose(coin.log_evidence, np.log(0.3 * 0.7) + float(dist.Beta(2.0, 3.0).log_prob(0.3)), atol=EXACT)
+    np.testing.assert_allclose(
+        coin.log_evidence, np.log(0.3 * 0.7) + float(dist.Beta(2.0, 3.0).log_prob(0.3)), atol=EXACT
+    )

@@ -22,7 +22,8 @@ def batting(player):
         sample("hits", dist.Binomial(45, phi[player]))
 
 
-HITS = np.array([18, 17, 16, 15, 14, 14, 13, 12, 11, 11, 10, 10, 10, 10, 10, 9, 8, 7])  # Efron & Morris (1975)
+# Efron & Morris (1975)
+HITS = np.array([18, 17, 16, 15, 14, 14, 13, 12, 11, 11, 10, 10, 10, 10, 10, 9, 8, 7])
 
 
 def test_a_climb_leaves_a_start_whose_curvature_is_negative():
@@ -60,7 +61,8 @@ def test_data_that_no_parameter_can_make_are_named():
             y = sample("y", dist.Normal(a, 1.0))
             factor("never", jnp.where(y < 2, -jnp.inf, 0.0))
 
-    with pytest.raises(probml.ModelError, match="MAP cannot start on model 'below': the log density is -inf at the first point"):
+    with pytest.raises(probml.ModelError, match="MAP cannot start on model 'below': the log "
+                       "density is -inf at the first point"):
         below().fit({"y": np.array([0.2, 0.7])}, probml.MAP())
 
 

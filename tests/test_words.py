@@ -1,4 +1,5 @@
-"""What used to be a raw traceback or a false sentence: it works as in NumPyro, or is refused in words that say what to do."""
+"""What used to be a raw traceback or a false sentence: it works as in NumPyro, or is refused in
+words that say what to do."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -71,27 +72,41 @@ def own_plate_of_inputs(x):
 
 
 WORDS = {
-    "expand, a batch axis": (lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0).expand([3])).fit({"x": X, "y": Y}), "x[:, None]"),
+    "expand, a batch axis": (lambda: model_of(
+        lambda mu, x: dist.Normal(mu + x, 1.0).expand([3])
+    ).fit({"x": X, "y": Y}), "x[:, None]"),
     "expand, an event axis": (
-        lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0).expand([3]).to_event(1)).fit({"x": X, "y": np.ones((12, 3))}),
+        lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0).expand([3]).to_event(1)).fit(
+            {"x": X, "y": np.ones((12, 3))}
+        ),
         "x[:, None]",
         "to_event(1)",
         ".expand([n, 3])",
     ),
-    "groups as a setting": (lambda: by_group(group=GROUP).fit({"y": Y}), "setting 'group'", "(12,)", "input", "fit({'group'"),
-    "a list as a setting": (lambda: by_group(group=GROUP.tolist()).fit({"y": Y}), "setting 'group'", "input"),
+    "groups as a setting": (lambda: by_group(group=GROUP).fit({"y": Y}), "setting 'group'", "(12,)",
+                            "input", "fit({'group'"),
+    "a list as a setting": (lambda: by_group(group=GROUP.tolist()).fit({"y": Y}), "setting 'group'",
+                            "input"),
     "data from around": (lambda: captured().fit({"y": Y}), "'X'", "(12,)", "input"),
-    "an array of the inner plate": (lambda: inner_plate().fit({"y": np.ones((2, 3))}), "'trials'", "v[:, None]", "(3, 1)"),
-    "rows forgotten": (lambda: rows_forgotten().fit({"x": X, "y": Y}), "'y'", "with probml.rows():", "(12,)"),
-    "a plate of one's own": (lambda: own_plate().fit({"y": Y}), "'y'", "plate 'data'", "with probml.rows():"),
-    "a plate of the inputs": (lambda: own_plate_of_inputs().fit({"x": X, "y": Y}), "'y'", "plate 'data'", "with probml.rows():"),
+    "an array of the inner plate": (lambda: inner_plate().fit({"y": np.ones((2, 3))}), "'trials'",
+                                    "v[:, None]", "(3, 1)"),
+    "rows forgotten": (lambda: rows_forgotten().fit({"x": X, "y": Y}), "'y'", "with probml.rows():",
+                       "(12,)"),
+    "a plate of one's own": (lambda: own_plate().fit({"y": Y}), "'y'", "plate 'data'",
+                             "with probml.rows():"),
+    "a plate of the inputs": (lambda: own_plate_of_inputs().fit({"x": X, "y": Y}), "'y'",
+                              "plate 'data'", "with probml.rows():"),
     "probabilities of a real number": (
-        lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0)).at({"mu": 0.0}).predict_proba({"x": X}),
+        lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0)).at({"mu": 0.0}).predict_proba(
+            {"x": X}
+        ),
         "'y' (Normal)",
         "predict(data, 'y')",
     ),
     "no mean of a matrix": (
-        lambda: model_of(lambda mu, x: dist.LKJCholesky(3, jnp.exp(mu + x))).at({"mu": 0.0}).predict({"x": X}, "y"),
+        lambda: model_of(
+            lambda mu, x: dist.LKJCholesky(3, jnp.exp(mu + x))
+        ).at({"mu": 0.0}).predict({"x": X}, "y"),
         "'y' (LKJCholesky)",
         "simulate",
     ),
@@ -107,9 +122,12 @@ def test_it_is_refused_in_words(case):
 
 
 def test_a_vector_of_each_row_is_what_the_words_advise():
-    model = model_of(lambda mu, x: dist.Normal(mu + x[:, None], 1.0).expand([len(x), 3]).to_event(1))
+    model = model_of(
+        lambda mu, x: dist.Normal(mu + x[:, None], 1.0).expand([len(x), 3]).to_event(1)
+    )
     y = RANDOM.normal(size=(12, 3))
-    np.testing.assert_allclose(model.fit({"x": X, "y": y}).params["mu"], (y - X[:, None]).sum() / 37, rtol=1e-3)
+    np.testing.assert_allclose(model.fit({"x": X, "y": y}).params["mu"],
+                               (y - X[:, None]).sum() / 37, rtol=1e-3)
 
 
 @probml.model
@@ -136,7 +154,9 @@ def weighed(x, y):
 
 
 @pytest.mark.filterwarnings("ignore:NUTS of model:RuntimeWarning")  # one chain
-@pytest.mark.parametrize("engine", [None, probml.Laplace(), probml.NUTS(draws=300, warmup=200, chains=1)], ids=["MAP", "Laplace", "NUTS"])
+@pytest.mark.parametrize("engine", [
+    None, probml.Laplace(), probml.NUTS(draws=300, warmup=200, chains=1)
+], ids=["MAP", "Laplace", "NUTS"])
 def test_inputs_and_a_factor_are_data_enough(engine):
     mean, sd = X @ Y / (X @ X + 1), (X @ X + 1) ** -0.5
     fit = weighed().fit({"x": X, "y": Y}, engine)
@@ -160,14 +180,16 @@ def heavy():
 def test_without_a_mean_the_answer_is_a_median_and_says_so():
     known = survival().at({"rate": 0.5})
     data = {"c": np.zeros(2), "t": np.array([nan, 1.0])}
-    for ask in (lambda: known.predict(data, "t"), lambda: known.predict(data, "t", interval=0.8).value):
+    for ask in (lambda: known.predict(data, "t"),
+                lambda: known.predict(data, "t", interval=0.8).value):
         with pytest.warns(RuntimeWarning, match="'t' .RightCensored.*median"):
             np.testing.assert_allclose(ask(), np.log(2) / 0.5, rtol=0.12)
     with pytest.warns(RuntimeWarning, match="'t' .RightCensored.*median"):
         filled = known.impute(data)["t"]
     assert filled[1] == 1.0 and abs(filled[0] - np.log(2) / 0.5) < 0.2
     with pytest.warns(RuntimeWarning, match="'t' .Cauchy.*median"):
-        np.testing.assert_allclose(heavy().at({"mu": 2.0}).predict({"t": [nan]}, "t"), 2.0, atol=0.02)
+        np.testing.assert_allclose(heavy().at({"mu": 2.0}).predict({"t": [nan]}, "t"), 2.0,
+                                   atol=0.02)
 
 
 @probml.model
@@ -185,7 +207,8 @@ def test_unseen_coordinates_of_a_low_rank_normal_are_integrated_out():
     y = RANDOM.normal(size=(6, 3))
     y[0, 1], y[2, :2], y[3] = nan, nan, nan
     low, full = (factors(low_rank).at({"loc": [0.1, -0.2, 0.4]}) for low_rank in (True, False))
-    np.testing.assert_allclose(low.log_prob({"y": y}), full.log_prob({"y": y}), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(low.log_prob({"y": y}), full.log_prob({"y": y}), rtol=1e-4,
+                               atol=1e-5)
     np.testing.assert_allclose(low.impute({"y": y})["y"], full.impute({"y": y})["y"], rtol=1e-4)
     w, noise = np.array([1.0, 0.5, -0.7]), np.array([0.3, 0.6, 0.2])
     marginal = (np.outer(w, w) + np.diag(noise))[2, 2]

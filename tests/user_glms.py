@@ -1,4 +1,5 @@
-"""Generalised linear, censored and zero-inflated regressions as users paste them, from the Stan User's Guide and textbooks."""
+"""Generalised linear, censored and zero-inflated regressions as users paste them, from the Stan
+User's Guide and textbooks."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,14 @@ def kidscore(mom_iq, mom_hs):
     b = sample("b", dist.Normal(0.0, 10.0).expand([4]).to_event(1))
     sigma = sample("sigma", dist.HalfCauchy(2.5))
     with probml.rows():
-        sample("kid_score", dist.Normal(b[0] + b[1] * mom_iq + b[2] * mom_hs + b[3] * mom_iq * mom_hs, sigma))
+        sample("kid_score",
+               dist.Normal(b[0] + b[1] * mom_iq + b[2] * mom_hs + b[3] * mom_iq * mom_hs, sigma))
 
 
 def kids(rng):
     iq, hs = rng.normal(0, 1.5, 60), rng.integers(0, 2, 60)
-    return {"mom_iq": iq, "mom_hs": hs, "kid_score": 8 + 0.6 * iq + 0.5 * hs - 0.2 * iq * hs + rng.normal(size=60)}
+    return {"mom_iq": iq, "mom_hs": hs,
+            "kid_score": 8 + 0.6 * iq + 0.5 * hs - 0.2 * iq * hs + rng.normal(size=60)}
 
 
 @probml.model
@@ -108,7 +111,8 @@ def claims(rng):
 @probml.model
 def ordered_logistic(x):
     beta = sample("beta", dist.Normal(0, 1))
-    cut = sample("cut", dist.TransformedDistribution(dist.Normal(0, 3).expand([3]).to_event(1), dist.transforms.OrderedTransform()))
+    cut = sample("cut", dist.TransformedDistribution(dist.Normal(0, 3).expand([3]).to_event(1),
+                                                     dist.transforms.OrderedTransform()))
     with probml.rows():
         sample("rating", dist.OrderedLogistic(beta * x, cut))
 
@@ -145,7 +149,8 @@ def right_censored(age, censored):
     a, b = sample("a", dist.Normal(0, 2)), sample("b", dist.Normal(0, 1))
     shape = sample("shape", dist.Gamma(2.0, 1.0))
     with probml.rows():
-        sample("time", dist.RightCensoredDistribution(dist.Weibull(jnp.exp(a + b * age), shape), censored))
+        sample("time",
+               dist.RightCensoredDistribution(dist.Weibull(jnp.exp(a + b * age), shape), censored))
 
 
 def survival(rng):
@@ -216,7 +221,8 @@ CASES = [
     Case(gamma_regression(), claims),
     Case(ordered_logistic(), ratings),
     Case(robust_regression(), outliers),
-    Case(censored_weibull(), lambda rng: {k: v for k, v in survival(rng).items() if k != "censored"}),
+    Case(censored_weibull(),
+         lambda rng: {k: v for k, v in survival(rng).items() if k != "censored"}),
     Case(right_censored(), survival),
     Case(censored_by_factor(), survival),
     Case(truncated_outcome(), lambda rng: {"y": np.abs(1.0 + 1.5 * rng.normal(size=60))}),

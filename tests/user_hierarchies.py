@@ -1,4 +1,5 @@
-"""Hierarchies as users paste them: effects of groups, schools, students, players, and latent series read by an index."""
+"""Hierarchies as users paste them: effects of groups, schools, students, players, and latent series
+read by an index."""
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +110,8 @@ def schools_integrated(sigma):
         sample("y", dist.Normal(mu, jnp.sqrt(tau**2 + sigma**2)))
 
 
-SCHOOLS = {"sigma": [15.0, 10, 16, 11, 9, 11, 10, 18], "y": [28.0, 8, -3, 7, -1, 1, 18, 12]}  # Rubin 1981
+# Rubin 1981
+SCHOOLS = {"sigma": [15.0, 10, 16, 11, 9, 11, 10, 18], "y": [28.0, 8, -3, 7, -1, 1, 18, 12]}
 
 
 @probml.model
@@ -120,7 +122,8 @@ def radon(floor, county, uranium):
     with plate("counties", 5):
         raw = sample("raw", dist.Normal(0, 1))
     with probml.rows():
-        sample("log_radon", dist.Normal(g[0] + g[1] * uranium + tau * raw[county] + b * floor, sigma))
+        sample("log_radon",
+               dist.Normal(g[0] + g[1] * uranium + tau * raw[county] + b * floor, sigma))
 
 
 def houses(rng):
@@ -137,7 +140,8 @@ def rats_by_rows():
     slope, sigma = sample("slope", dist.Normal(5, 5)), sample("sigma", dist.HalfNormal(20))
     with probml.rows():
         level = sample("level", dist.Normal(mu, tau))
-        sample("weight", dist.Normal(level[..., None] + slope * jnp.arange(-2.0, 3.0), sigma).to_event(1))
+        sample("weight",
+               dist.Normal(level[..., None] + slope * jnp.arange(-2.0, 3.0), sigma).to_event(1))
 
 
 @probml.model
@@ -163,7 +167,8 @@ def two_parameter(student, item):
 def answers(rng):
     student, item = (m.ravel() for m in np.meshgrid(np.arange(12), np.arange(6), indexing="ij"))
     away = rng.normal(size=12)[student] - np.linspace(-1, 1, 6)[item]
-    return {"student": student, "item": item, "right": (rng.random(72) < 1 / (1 + np.exp(-1.3 * away))).astype(int)}
+    return {"student": student, "item": item,
+            "right": (rng.random(72) < 1 / (1 + np.exp(-1.3 * away))).astype(int)}
 
 
 @probml.model
@@ -186,7 +191,8 @@ def fixed_kappa(player):
         sample("hits", dist.Binomial(45, phi[player]))
 
 
-BATTERS = {"player": np.arange(8), "hits": [18, 17, 16, 15, 14, 11, 10, 7]}  # Efron & Morris 1975, in part
+# Efron & Morris 1975, in part
+BATTERS = {"player": np.arange(8), "hits": [18, 17, 16, 15, 14, 11, 10, 7]}
 
 
 @probml.model
@@ -220,7 +226,8 @@ def nested_plates(school, pupil_class):
 def pupils(rng):
     school, room = np.tile(np.repeat(np.arange(3), 2), 6), np.tile(np.arange(2), 18)
     effect = rng.normal(size=(2, 3))
-    return {"school": school, "pupil_class": room, "score": effect[room, school] + 0.5 * rng.normal(size=36)}
+    return {"school": school, "pupil_class": room,
+            "score": effect[room, school] + 0.5 * rng.normal(size=36)}
 
 
 @probml.model
@@ -246,13 +253,15 @@ def stochastic_volatility(t):
     mu, phi = sample("mu", dist.Normal(-1, 1)), sample("phi", dist.Beta(20, 1.5))
     s = sample("s", dist.HalfNormal(0.5))
     z = sample("z", dist.Normal(0, 1).expand([30]).to_event(1))
-    _, h = jax.lax.scan(lambda h, e: (phi * h + s * e, phi * h + s * e), z[0] * s / jnp.sqrt(1 - (2 * phi - 1) ** 2 + 1e-3), z)
+    _, h = jax.lax.scan(lambda h, e: (phi * h + s * e, phi * h + s * e),
+                        z[0] * s / jnp.sqrt(1 - (2 * phi - 1) ** 2 + 1e-3), z)
     with probml.rows():
         sample("r", dist.Normal(0, jnp.exp((mu + h[t]) / 2)))
 
 
 def returns(rng):
-    return {"t": np.arange(30), "r": np.exp(0.5 * (-1 + np.cumsum(0.3 * rng.normal(size=30)))) * rng.normal(size=30)}
+    return {"t": np.arange(30),
+            "r": np.exp(0.5 * (-1 + np.cumsum(0.3 * rng.normal(size=30)))) * rng.normal(size=30)}
 
 
 @probml.model
@@ -265,7 +274,9 @@ def local_level(t):
         sample("flow", dist.Normal(level[t], sigma))
 
 
-NILE = [1120.0, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140]  # Cobb 1978
+# Cobb 1978
+NILE = [1120.0, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960,
+        1180, 799, 958, 1140]
 
 
 @probml.model
@@ -302,7 +313,8 @@ def bradley_terry(home, away):
 def games(rng):
     home, away = rng.integers(0, 5, 60), rng.integers(0, 5, 60)
     away = np.where(away == home, (away + 1) % 5, away)
-    return {"home": home, "away": away, "won": (rng.random(60) < 1 / (1 + np.exp(-(0.4 + 0.5 * (home - away))))).astype(int)}
+    return {"home": home, "away": away,
+            "won": (rng.random(60) < 1 / (1 + np.exp(-(0.4 + 0.5 * (home - away))))).astype(int)}
 
 
 @probml.model
@@ -317,13 +329,15 @@ def zero_sum_football(home, away):
 
 def matches(rng):
     data = games(rng)
-    return {"home": data["home"], "away": data["away"], "goals": rng.poisson(np.exp(0.3 + 0.2 * (data["home"] - data["away"])))}
+    return {"home": data["home"], "away": data["away"],
+            "goals": rng.poisson(np.exp(0.3 + 0.2 * (data["home"] - data["away"])))}
 
 
 @probml.model
 def ordinal_by_judge(judge, x):
     s, b = sample("s", dist.HalfNormal(1)), sample("b", dist.Normal(0, 1))
-    cut = sample("cut", dist.TransformedDistribution(dist.Normal(0, 2).expand([2]).to_event(1), dist.transforms.OrderedTransform()))
+    cut = sample("cut", dist.TransformedDistribution(dist.Normal(0, 2).expand([2]).to_event(1),
+                                                     dist.transforms.OrderedTransform()))
     with plate("judges", 5):
         u = sample("u", dist.Normal(0, 1))
     with probml.rows():
@@ -332,7 +346,9 @@ def ordinal_by_judge(judge, x):
 
 def grades(rng):
     judge, x = np.repeat(np.arange(5), 10), rng.normal(size=50)
-    return {"judge": judge, "x": x, "grade": np.digitize(x + 0.7 * rng.normal(size=5)[judge] + rng.logistic(size=50), [-1, 1])}
+    return {"judge": judge, "x": x, "grade": np.digitize(
+        x + 0.7 * rng.normal(size=5)[judge] + rng.logistic(size=50), [-1, 1]
+    )}
 
 
 @probml.model
@@ -377,7 +393,8 @@ CASES = [
     hierarchy(radon(), houses),
     Case(
         rats_by_rows(),
-        lambda rng: {"weight": 240 + 10 * rng.normal(size=(8, 1)) + 6 * np.arange(-2, 3) + 5 * rng.normal(size=(8, 5))},
+        lambda rng: {"weight": 240 + 10 * rng.normal(size=(8, 1)) + 6 * np.arange(-2, 3) + 5
+                     * rng.normal(size=(8, 5))},
         truth="refused",
         says="level",
     ),
@@ -390,7 +407,9 @@ CASES = [
     hierarchy(crossed_effects(), reading),
     hierarchy(stochastic_volatility(), returns),
     hierarchy(local_level(), lambda rng: {"t": np.arange(20), "flow": NILE}),
-    hierarchy(random_walk_site(), lambda rng: {"t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)}),
+    hierarchy(random_walk_site(), lambda rng: {
+        "t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)
+    }),
     hierarchy(horseshoe(), sparse),
     hierarchy(bradley_terry(), games),
     hierarchy(zero_sum_football(), matches),

@@ -1,4 +1,5 @@
-"""Models with unseen discrete sites as users paste them: mixtures, classes, annotators, networks."""
+"""Models with unseen discrete sites as users paste them: mixtures, classes, annotators,
+networks."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,8 @@ from user_truth import Case
 @probml.model
 def ordered_mixture():
     w = sample("w", dist.Dirichlet(jnp.full(2, 2.0)))
-    mu = sample("mu", dist.TransformedDistribution(dist.Normal(0, 3).expand([2]).to_event(1), dist.transforms.OrderedTransform()))
+    mu = sample("mu", dist.TransformedDistribution(dist.Normal(0, 3).expand([2]).to_event(1),
+                                                   dist.transforms.OrderedTransform()))
     sigma = sample("sigma", dist.InverseGamma(3.0, 2.0))
     with probml.rows():
         z = sample("z", dist.Categorical(w))
@@ -112,7 +114,9 @@ def latent_classes_by_plate():
 
 def items(rng):
     z = rng.integers(0, 2, 60)
-    return {"item": (rng.random((60, 4)) < np.array([[0.9, 0.8, 0.2, 0.3], [0.2, 0.3, 0.9, 0.7]])[z]).astype(int)}
+    return {"item": (
+        rng.random((60, 4)) < np.array([[0.9, 0.8, 0.2, 0.3], [0.2, 0.3, 0.9, 0.7]])[z]
+    ).astype(int)}
 
 
 @probml.model
@@ -181,7 +185,8 @@ def zoo_frame(rng):
     kind = rng.integers(0, 2, 60)
     height = np.where(kind == 1, 3.0, 0.0) + rng.normal(size=60)
     height[5] = np.nan
-    striped = pd.array((rng.random(60) < np.where(kind == 1, 0.8, 0.1)).astype(object), dtype="boolean")
+    striped = pd.array((rng.random(60) < np.where(kind == 1, 0.8, 0.1)).astype(object),
+                       dtype="boolean")
     striped[7] = pd.NA
     named = np.array(["ass", "zebra"], object)[kind]
     named[::2] = None
@@ -190,7 +195,8 @@ def zoo_frame(rng):
 
 def zoo_arrays(frame):
     kind = frame["kind"].map({"ass": 0.0, "zebra": 1.0}).to_numpy(float)
-    return {"kind": kind, "height": frame["height"].to_numpy(), "striped": frame["striped"].to_numpy(float, na_value=np.nan)}
+    return {"kind": kind, "height": frame["height"].to_numpy(),
+            "striped": frame["striped"].to_numpy(float, na_value=np.nan)}
 
 
 @probml.model
@@ -199,7 +205,8 @@ def gaussian_network():
     p = sample("p", dist.Beta(2, 2))
     with plate("seasons", 2):
         wet = sample("wet", dist.Beta(2, 2))
-    a, b, s = sample("a", dist.Normal(0, 3)), sample("b", dist.Normal(0, 3)), sample("s", dist.InverseGamma(3.0, 2.0))
+    a, b, s = (sample("a", dist.Normal(0, 3)), sample("b", dist.Normal(0, 3)),
+               sample("s", dist.InverseGamma(3.0, 2.0)))
     with probml.rows():
         season = sample("season", dist.Bernoulli(p))
         rain = sample("rain", dist.Bernoulli(wet[season]))
@@ -212,12 +219,14 @@ def river(rng):
     rain = (rng.random(60) < np.where(season == 1, 0.8, 0.2)).astype(float)
     upstream = 2 * rain + rng.normal(size=60)
     y = rain + 0.5 * upstream + 0.5 * rng.normal(size=60)
-    return {"season": season, "rain": np.where(np.arange(60) % 3 == 0, np.nan, rain), "upstream": upstream, "river": y}
+    return {"season": season, "rain": np.where(np.arange(60) % 3 == 0, np.nan, rain),
+            "upstream": upstream, "river": y}
 
 
 @probml.model
 def topics():
-    """A small latent Dirichlet allocation: a row is a document of four words, its topics' shares are outside rows."""
+    """A small latent Dirichlet allocation: a row is a document of four words, its topics' shares
+    are outside rows."""
     shares = sample("shares", dist.Dirichlet(jnp.full(2, 2.0)))
     with plate("topic", 2):
         words = sample("words", dist.Dirichlet(jnp.full(5, 1.5)))
@@ -252,7 +261,9 @@ def topics_by_index(document):
 
 def documents(rng):
     z = rng.integers(0, 2, 20)
-    return {"word": np.stack([rng.choice(5, 4, p=[[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.3, 0.5]][k]) for k in z])}
+    return {"word": np.stack([
+        rng.choice(5, 4, p=[[0.5, 0.3, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.3, 0.5]][k]) for k in z
+    ])}
 
 
 def loose_words(rng):
@@ -266,7 +277,8 @@ def loose_words(rng):
 def shared_parent():
     """Two unseen discrete sites of one unseen parent."""
     p = sample("p", dist.Dirichlet(jnp.full(2, 3.0)))
-    a_table, b_table = jnp.array([[0.8, 0.2], [0.3, 0.7]]), jnp.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+    a_table, b_table = (jnp.array([[0.8, 0.2], [0.3, 0.7]]),
+                        jnp.array([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]]))
     mu = sample("mu", dist.Normal(jnp.array([-3.0, 3.0]), 1.0).to_event(1))
     nu = sample("nu", dist.Normal(jnp.array([-4.0, 0.0, 4.0]), 1.0).to_event(1))
     with probml.rows():
@@ -281,7 +293,8 @@ def siblings(rng):
     root = rng.integers(0, 2, 60)
     a = (rng.random(60) < np.array([0.2, 0.7])[root]).astype(int)
     b = np.array([rng.choice(3, p=[[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]][r]) for r in root])
-    return {"x": np.array([-3.0, 3])[a] + rng.normal(size=60), "y": np.array([-4.0, 0, 4])[b] + 0.5 * a + rng.normal(size=60)}
+    return {"x": np.array([-3.0, 3])[a] + rng.normal(size=60),
+            "y": np.array([-4.0, 0, 4])[b] + 0.5 * a + rng.normal(size=60)}
 
 
 @probml.model
@@ -296,7 +309,8 @@ def gated_experts(x):
 
 @probml.model
 def capture_recapture():
-    """Data augmentation (Royle & Dorazio 2008): rows are animals seen, and others that may not exist."""
+    """Data augmentation (Royle & Dorazio 2008): rows are animals seen, and others that may not
+    exist."""
     psi, p = sample("psi", dist.Beta(1.5, 1.5)), sample("p", dist.Beta(1.5, 1.5))
     with probml.rows():
         real = sample("real", dist.Bernoulli(psi))
@@ -325,10 +339,12 @@ def hardy_weinberg():
     """Blood groups: two unseen alleles, a seen phenotype by a table that is given."""
     q = sample("q", dist.Dirichlet(jnp.full(3, 2.0)))
     group = np.zeros((3, 3, 4))  # alleles A, B, O; groups A, B, AB, O
-    for i, j, g in [(0, 0, 0), (0, 2, 0), (2, 0, 0), (1, 1, 1), (1, 2, 1), (2, 1, 1), (0, 1, 2), (1, 0, 2), (2, 2, 3)]:
+    for i, j, g in [(0, 0, 0), (0, 2, 0), (2, 0, 0), (1, 1, 1), (1, 2, 1), (2, 1, 1), (0, 1, 2),
+                    (1, 0, 2), (2, 2, 3)]:
         group[i, j, g] = 1.0
     with probml.rows():
-        mother, father = sample("mother", dist.Categorical(q)), sample("father", dist.Categorical(q))
+        mother, father = sample("mother", dist.Categorical(q)), sample("father",
+                                                                       dist.Categorical(q))
         sample("group", dist.Categorical(jnp.asarray(group)[mother, father]))
 
 
@@ -358,7 +374,8 @@ def full_covariances():
     w = sample("w", dist.Dirichlet(jnp.full(2, 2.0)))
     with plate("component", 2):
         mean = sample("mean", dist.Normal(0, 5).expand([2]).to_event(1))
-        cov = sample("cov", dist.InverseWishart(5.0, 2.0 * jnp.eye(2))) if hasattr(dist, "InverseWishart") else None
+        cov = (sample("cov", dist.InverseWishart(5.0, 2.0 * jnp.eye(2)))
+               if hasattr(dist, "InverseWishart") else None)
         if cov is None:
             precision = sample("precision", dist.Wishart(5.0, 0.3 * jnp.eye(2)))
             cov = jnp.linalg.inv(precision)
@@ -380,7 +397,8 @@ def poisson_mixture_by_where():
     p = sample("p", dist.Beta(2, 2))
     with probml.rows():
         z = sample("z", dist.Bernoulli(p))
-        rate = jax.lax.select(z == 1, high + jnp.zeros_like(z, float), low + jnp.zeros_like(z, float))
+        rate = jax.lax.select(z == 1, high + jnp.zeros_like(z, float),
+                              low + jnp.zeros_like(z, float))
         sample("n", dist.Poisson(rate))
 
 
@@ -416,7 +434,9 @@ CASES = [
     Case(model_choice(), weak_line, {"used": 2}),
     Case(ordered_mixture(), two_humps, {"z": 2}),
     Case(same_family(), two_humps),
-    Case(general_mixture(), lambda rng: {"y": np.concatenate([rng.exponential(1.0, 30), rng.lognormal(3.0, 0.3, 30)])}),
+    Case(general_mixture(), lambda rng: {
+        "y": np.concatenate([rng.exponential(1.0, 30), rng.lognormal(3.0, 0.3, 30)])
+    }),
     Case(zero_inflated_by_hand(), fish, {"fishing": 2}),
     Case(regressions_mixed(), crossing, {"z": 2}),
     Case(good_and_bad_points(), with_outliers, {"out": 2}),
@@ -434,9 +454,11 @@ CASES = [
     Case(gated_experts(), crossing, {"z": 2}),
     Case(capture_recapture(), captures, {"real": 2}),
     Case(occupancy(), visits, {"occupied": 2}),
-    Case(hardy_weinberg(), lambda rng: {"group": rng.choice(4, 80, p=[0.4, 0.1, 0.05, 0.45])}, {"mother": 3, "father": 3}),
+    Case(hardy_weinberg(), lambda rng: {"group": rng.choice(4, 80, p=[0.4, 0.1, 0.05, 0.45])},
+         {"mother": 3, "father": 3}),
     Case(unseen_total(), lambda rng: {"heads": rng.binomial(5, 0.3, 40)}, {"n": range(1, 5)}),
     Case(penalised_mixture(), two_humps, {"z": 2}),
     Case(full_covariances(), clouds, {"z": 2}),
-    Case(poisson_mixture_by_where(), lambda rng: {"n": np.concatenate([rng.poisson(1, 30), rng.poisson(9, 30)])}, {"z": 2}),
+    Case(poisson_mixture_by_where(),
+         lambda rng: {"n": np.concatenate([rng.poisson(1, 30), rng.poisson(9, 30)])}, {"z": 2}),
 ]

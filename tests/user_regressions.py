@@ -1,4 +1,5 @@
-"""Regressions and one-level models as users paste them, from the Stan User's Guide, NumPyro's examples and textbooks."""
+"""Regressions and one-level models as users paste them, from the Stan User's Guide, NumPyro's
+examples and textbooks."""
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +50,15 @@ def seemingly_unrelated(x):
 
 def outcomes(rng):
     x = np.stack([np.ones(60), rng.normal(size=60)], 1)
-    return {"x": x, "y": x @ [[1.0, -1.0], [0.5, 2.0]] + rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 60)}
+    return {"x": x, "y": x @ [[1.0, -1.0], [0.5, 2.0]]
+            + rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 60)}
 
 
 @probml.model
 def measurement_error(w):
     mu, spread = sample("mu", dist.Normal(0, 2)), sample("spread", dist.HalfNormal(2))
-    a, b, sigma = sample("a", dist.Normal(0, 2)), sample("b", dist.Normal(0, 2)), sample("sigma", dist.HalfNormal(1))
+    a, b, sigma = (sample("a", dist.Normal(0, 2)), sample("b", dist.Normal(0, 2)),
+                   sample("sigma", dist.HalfNormal(1)))
     with probml.rows():
         x = sample("x", dist.Normal(mu, spread))
         sample("measured", dist.Normal(x, w))
@@ -65,7 +68,8 @@ def measurement_error(w):
 def measured(rng):
     x = rng.normal(1, 1, 50)
     w = rng.uniform(0.2, 0.5, 50)
-    return {"w": w, "x": x, "measured": x + w * rng.normal(size=50), "y": 1 - x + 0.3 * rng.normal(size=50)}
+    return {"w": w, "x": x, "measured": x + w * rng.normal(size=50),
+            "y": 1 - x + 0.3 * rng.normal(size=50)}
 
 
 @probml.model
@@ -88,7 +92,9 @@ def ridge_by_factor(x):
 def multinomial_logistic(x):
     b = sample("b", dist.Normal(0, 2).expand([2, 3]).to_event(2))
     with probml.rows():
-        sample("choice", dist.Categorical(logits=jnp.concatenate([jnp.zeros((*x.shape[:-1], 1)), x @ b.T], -1)))
+        sample("choice", dist.Categorical(
+            logits=jnp.concatenate([jnp.zeros((*x.shape[:-1], 1)), x @ b.T], -1)
+        ))
 
 
 @probml.model
@@ -188,7 +194,8 @@ def year_poisson(year):
 
 @probml.model
 def quantile_regression(x):
-    a, b, scale = sample("a", dist.Normal(0, 3)), sample("b", dist.Normal(0, 3)), sample("scale", dist.HalfNormal(1))
+    a, b, scale = (sample("a", dist.Normal(0, 3)), sample("b", dist.Normal(0, 3)),
+                   sample("scale", dist.HalfNormal(1)))
     with probml.rows():
         sample("y", dist.AsymmetricLaplaceQuantile(a + b * x, scale, 0.75))
 
@@ -215,7 +222,8 @@ def von_mises(x):
 
 def angles(rng):
     x = rng.normal(size=60)
-    return {"x": x, "angle": (0.5 + 2 * np.arctan(0.5 * x) + rng.vonmises(0, 6, 60) + np.pi) % (2 * np.pi) - np.pi}
+    return {"x": x, "angle": (0.5 + 2 * np.arctan(0.5 * x) + rng.vonmises(0, 6, 60) + np.pi)
+            % (2 * np.pi) - np.pi}
 
 
 @probml.model
@@ -231,7 +239,8 @@ def joint_outcomes(x):
 
 def joined(rng):
     x = rng.normal(size=50)
-    return {"x": x, "count": rng.poisson(np.exp(1 + 0.6 * x)), "size": 0.6 * x + 0.5 * rng.normal(size=50)}
+    return {"x": x, "count": rng.poisson(np.exp(1 + 0.6 * x)),
+            "size": 0.6 * x + 0.5 * rng.normal(size=50)}
 
 
 @probml.model
@@ -253,7 +262,8 @@ def anova(group):
 
 def groups(rng):
     group = np.repeat(np.arange(3), 15)
-    return {"group": group, "y": np.array([0.0, 1.0, 3.0])[group] + np.array([0.5, 1.0, 1.5])[group] * rng.normal(size=45)}
+    return {"group": group, "y": np.array([0.0, 1.0, 3.0])[group] + np.array([0.5, 1.0, 1.5])[group]
+            * rng.normal(size=45)}
 
 
 @probml.model
@@ -262,16 +272,21 @@ def splines(x):
     w = sample("w", dist.Normal(0, 1).expand([5]).to_event(1))
     sigma = sample("sigma", dist.HalfNormal(1))
     with probml.rows():
-        curve = deterministic("curve", jnp.exp(-jnp.square(x[..., None] - jnp.linspace(-2, 2, 5))) @ w)
+        curve = deterministic("curve",
+                              jnp.exp(-jnp.square(x[..., None] - jnp.linspace(-2, 2, 5))) @ w)
         sample("y", dist.Normal(curve, sigma))
 
 
 @probml.model
 def curve_by_position(grid, position):
-    """A Gaussian process whose covariance is of inputs outside rows; rows look at it by their position."""
+    """A Gaussian process whose covariance is of inputs outside rows; rows look at it by their
+    position."""
     grid = jnp.asarray(grid)
-    length, height = sample("length", dist.InverseGamma(5.0, 5.0)), sample("height", dist.HalfNormal(1.0))
-    cov = height**2 * jnp.exp(-0.5 * jnp.square((grid[:, None] - grid) / length)) + 1e-6 * jnp.eye(len(grid))
+    length, height = sample("length", dist.InverseGamma(5.0, 5.0)), sample("height",
+                                                                           dist.HalfNormal(1.0))
+    cov = height**2 * jnp.exp(-0.5 * jnp.square((grid[:, None] - grid) / length)) + 1e-6 * jnp.eye(
+        len(grid)
+    )
     z = sample("z", dist.Normal(0, 1).expand([len(grid)]).to_event(1))
     f = deterministic("f", jnp.linalg.cholesky(cov) @ z)
     with probml.rows():
@@ -280,11 +295,14 @@ def curve_by_position(grid, position):
 
 @probml.model
 def curve_as_a_row(x):
-    length, height = sample("length", dist.InverseGamma(5.0, 5.0)), sample("height", dist.HalfNormal(1.0))
+    length, height = sample("length", dist.InverseGamma(5.0, 5.0)), sample("height",
+                                                                           dist.HalfNormal(1.0))
     noise = sample("noise", dist.HalfNormal(0.5))
     with probml.rows():
         square = jnp.square(x[..., :, None] - x[..., None, :])
-        cov = height**2 * jnp.exp(-0.5 * square / length**2) + (noise**2 + 1e-6) * jnp.eye(x.shape[-1])
+        cov = height**2 * jnp.exp(-0.5 * square / length**2) + (noise**2 + 1e-6) * jnp.eye(
+            x.shape[-1]
+        )
         sample("y", dist.MultivariateNormal(jnp.zeros(x.shape[-1]), covariance_matrix=cov))
 
 
@@ -307,7 +325,8 @@ def dict_of_coefficients(age, income, city):
 def frame(rng):
     city = rng.integers(0, 3, 50).astype(float)  # whole numbers held as floats
     age, income = rng.normal(size=50), rng.normal(size=50)
-    return pd.DataFrame({"age": age, "income": income, "city": city, "spend": age - income + city + 0.3 * rng.normal(size=50)})
+    return pd.DataFrame({"age": age, "income": income, "city": city,
+                         "spend": age - income + city + 0.3 * rng.normal(size=50)})
 
 
 def numbers(sd=1.0, mean=0.0, n=50):
@@ -332,11 +351,13 @@ def choices(rng):
 
 def on_a_grid(rng):
     position = rng.integers(0, 8, 40)
-    return {"position": position, "y": np.sin(np.linspace(-2, 2, 8))[position] + 0.3 * rng.normal(size=40)}
+    return {"position": position,
+            "y": np.sin(np.linspace(-2, 2, 8))[position] + 0.3 * rng.normal(size=40)}
 
 
 def integer_city(data):
-    return {**{name: data[name].to_numpy() for name in data}, "city": data["city"].to_numpy().astype(int)}
+    return {**{name: data[name].to_numpy() for name in data},
+            "city": data["city"].to_numpy().astype(int)}
 
 
 @probml.model
@@ -367,7 +388,9 @@ CASES = [
     Case(michaelis_menten(), puromycin),
     Case(strange_names(), named, quick=True),
     Case(logistic(), switches),
-    Case(logistic(), frame_with_nulls, plain=lambda d: {"x": d["x"], "y": d["y"].to_numpy(float, na_value=np.nan)}, name="logistic_nulls"),
+    Case(logistic(), frame_with_nulls, plain=lambda d: {
+        "x": d["x"], "y": d["y"].to_numpy(float, na_value=np.nan)
+    }, name="logistic_nulls"),
     Case(
         logistic(),
         lambda rng: {name: value.astype(object) for name, value in switches(rng).items()},
@@ -377,7 +400,9 @@ CASES = [
     Case(probit(), switches),
     Case(far_away(), numbers(mean=1e6)),
     Case(by_year(), years),
-    Case(year_poisson(), lambda rng: {"year": np.arange(1980, 2020), "y": rng.poisson(np.exp(1 + 0.03 * np.arange(40)))}, width=1e-3),
+    Case(year_poisson(), lambda rng: {
+        "year": np.arange(1980, 2020), "y": rng.poisson(np.exp(1 + 0.03 * np.arange(40)))
+    }, width=1e-3),
     Case(quantile_regression(), line, wrong=KINK),
     Case(beta_binomial(), hits),
     Case(von_mises(), angles),
@@ -385,7 +410,8 @@ CASES = [
     Case(normal_inverse_gamma(), numbers(n=20, mean=2.0), truth="posterior", quick=True),
     Case(anova(), groups),
     Case(splines(), line),
-    Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid, truth="posterior"),
+    Case(curve_by_position(grid=tuple(np.linspace(-2, 2, 8).tolist())), on_a_grid,
+         truth="posterior"),
     Case(curve_as_a_row(), one_curve),
     Case(dict_of_coefficients(), frame, plain=integer_city),
     Case(folded(), lambda rng: {"y": np.abs(rng.normal(2, 1, 30))}),

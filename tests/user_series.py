@@ -1,4 +1,5 @@
-"""Time series as users paste them: lagged inputs, a scan within a row, hidden Markov models, change points."""
+"""Time series as users paste them: lagged inputs, a scan within a row, hidden Markov models, change
+points."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,8 @@ def walk(rng, n=60, phi=0.6):
 
 @probml.model
 def two_lags(lags):
-    a, phi = sample("a", dist.Normal(0, 2)), sample("phi", dist.Normal(0, 1).expand([2]).to_event(1))
+    a, phi = sample("a", dist.Normal(0, 2)), sample("phi",
+                                                    dist.Normal(0, 1).expand([2]).to_event(1))
     sigma = sample("sigma", dist.HalfNormal(1))
     with probml.rows():
         sample("y", dist.Normal(a + lags @ phi, sigma))
@@ -40,15 +42,18 @@ def with_lags(rng):
 
 @probml.model
 def ar_by_shift(y0):
-    """A row is a series; its own values, shifted, are the mean: y must be an input of itself, so it is taken twice."""
-    a, phi, sigma = sample("a", dist.Normal(0, 2)), sample("phi", dist.Normal(0, 1)), sample("sigma", dist.HalfNormal(1))
+    """A row is a series; its own values, shifted, are the mean: y must be an input of itself, so it
+    is taken twice."""
+    a, phi, sigma = (sample("a", dist.Normal(0, 2)), sample("phi", dist.Normal(0, 1)),
+                     sample("sigma", dist.HalfNormal(1)))
     with probml.rows():
         sample("y", dist.Normal(a + phi * y0, sigma).to_event(1))
 
 
 @probml.model
 def moving_average(y_in):
-    """MA(1) by a scan within a row (Stan User's Guide 2.2), the series given as an input, its density as a factor of its own errors."""
+    """MA(1) by a scan within a row (Stan User's Guide 2.2), the series given as an input, its
+    density as a factor of its own errors."""
     mu, theta = sample("mu", dist.Normal(0, 2)), sample("theta", dist.Uniform(-1, 1))
     sigma = sample("sigma", dist.HalfNormal(2))
 
@@ -88,7 +93,8 @@ def exponential_smoothing(x):
 
     def levels(series):
         then = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])  # noqa: E731
-        return jax.lax.associative_scan(then, (jnp.full(series.shape, 1 - alpha), alpha * series))[1]
+        return jax.lax.associative_scan(then,
+                                        (jnp.full(series.shape, 1 - alpha), alpha * series))[1]
 
     with probml.rows():
         sample("y", dist.Normal(jax.vmap(levels)(x)[:, -1], sigma))
@@ -113,7 +119,8 @@ def walks_seen():
 @probml.model
 def vector_autoregression(before):
     table = sample("table", dist.Normal(0, 1).expand([2, 2]).to_event(2))
-    corr, spread = sample("corr", dist.LKJCholesky(2, 2.0)), sample("spread", dist.HalfNormal(1).expand([2]).to_event(1))
+    corr, spread = (sample("corr", dist.LKJCholesky(2, 2.0)),
+                    sample("spread", dist.HalfNormal(1).expand([2]).to_event(1)))
     with probml.rows():
         sample("y", dist.MultivariateNormal(before @ table, scale_tril=jnp.diag(spread) @ corr))
 
@@ -124,12 +131,14 @@ def seasonal(t):
     sigma = sample("sigma", dist.HalfNormal(1))
     with probml.rows():
         w = 2 * jnp.pi * t / 12
-        sample("y", dist.Normal(c[0] + c[1] * t / 100 + c[2] * jnp.sin(w) + c[3] * jnp.cos(w), sigma))
+        sample("y",
+               dist.Normal(c[0] + c[1] * t / 100 + c[2] * jnp.sin(w) + c[3] * jnp.cos(w), sigma))
 
 
 @probml.model
 def logistic_growth(t):
-    cap, r, mid = sample("cap", dist.LogNormal(2, 1)), sample("r", dist.HalfNormal(1)), sample("mid", dist.Normal(10, 5))
+    cap, r, mid = (sample("cap", dist.LogNormal(2, 1)), sample("r", dist.HalfNormal(1)),
+                   sample("mid", dist.Normal(10, 5)))
     phi = sample("phi", dist.Gamma(4.0, 0.5))
     with probml.rows():
         sample("cases", dist.NegativeBinomial2(cap * 10 / (1 + jnp.exp(-r * (t - mid))), phi))
@@ -138,7 +147,8 @@ def logistic_growth(t):
 @probml.model
 def epidemic(day):
     """SIR by Euler steps outside rows; rows read the day."""
-    beta, gamma = sample("beta", dist.LogNormal(-0.5, 0.5)), sample("gamma", dist.LogNormal(-1.5, 0.5))
+    beta, gamma = sample("beta", dist.LogNormal(-0.5, 0.5)), sample("gamma",
+                                                                    dist.LogNormal(-1.5, 0.5))
 
     def step(state, _):
         s, i = state
@@ -239,12 +249,14 @@ def paths_with_input(rng):
 
 def stormy(rng):
     z = (np.cumsum(rng.random((10, 5)) < 0.3, 1) % 2).astype(int)
-    return {"storms": rng.poisson(np.array([1.0, 7.0])[z]), "calm": (rng.random(z.shape) < np.array([0.8, 0.3])[z]).astype(int)}
+    return {"storms": rng.poisson(np.array([1.0, 7.0])[z]),
+            "calm": (rng.random(z.shape) < np.array([0.8, 0.3])[z]).astype(int)}
 
 
 @probml.model
 def change_point(year):
-    """Coal mining disasters (Stan User's Guide): the year of the change is discrete and outside rows."""
+    """Coal mining disasters (Stan User's Guide): the year of the change is discrete and outside
+    rows."""
     early, late = sample("early", dist.Exponential(0.5)), sample("late", dist.Exponential(0.5))
     s = sample("s", dist.Categorical(jnp.full(20, 0.05)))
     with probml.rows():
@@ -272,10 +284,15 @@ CASES = [
     Case(garch(), series("r_in", "r")),
     Case(exponential_smoothing(), smoothed),
     Case(cumulative_dose(), doses),
-    Case(walks_seen(), lambda rng: {"y": np.cumsum(0.7 * rng.normal(size=(20, 6)), 1), "level": 0.5 + 0.7 * rng.normal(size=20)}),
+    Case(walks_seen(), lambda rng: {"y": np.cumsum(0.7 * rng.normal(size=(20, 6)), 1),
+                                    "level": 0.5 + 0.7 * rng.normal(size=20)}),
     Case(vector_autoregression(), pairs),
-    Case(seasonal(), lambda rng: {"t": np.arange(48), "y": np.sin(2 * np.pi * np.arange(48) / 12) + 0.3 * rng.normal(size=48)}),
-    Case(logistic_growth(), lambda rng: {"t": np.arange(25), "cases": rng.poisson(80 / (1 + np.exp(-0.5 * (np.arange(25) - 12))))}),
+    Case(seasonal(), lambda rng: {
+        "t": np.arange(48), "y": np.sin(2 * np.pi * np.arange(48) / 12) + 0.3 * rng.normal(size=48)
+    }),
+    Case(logistic_growth(), lambda rng: {
+        "t": np.arange(25), "cases": rng.poisson(80 / (1 + np.exp(-0.5 * (np.arange(25) - 12))))
+    }),
     Case(epidemic(), outbreak),
     Case(hidden_markov(), paths, {"z": 2}, steps=5),
     Case(markov_regression(), paths_with_input, {"z": 2}, steps=5),

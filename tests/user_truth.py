@@ -1,5 +1,6 @@
-"""The truth about a model that a user brings: NumPyro's own density, brute force over what is discrete and unseen, modes from many starts,
-and NumPyro's own sampler. Nothing here calls an engine of probml.
+"""The truth about a model that a user brings: NumPyro's own density, brute force over what is
+discrete and unseen, modes from many starts, and NumPyro's own sampler. Nothing here calls an engine
+of probml.
 """
 
 import itertools
@@ -25,7 +26,8 @@ from scipy import optimize
 import probml
 from probml.language.language import chains_of
 
-STORED = Path(__file__).with_name("user_truths.json")  # mode and posterior means, as `python tests/user_models.py NAME` computes them
+# mode and posterior means, as `python tests/user_models.py NAME` computes them
+STORED = Path(__file__).with_name("user_truths.json")
 STARTS = 8  # of a search for the mode
 CHAINS, DRAWS = 4, 1000  # of NumPyro's sampler
 
@@ -37,10 +39,13 @@ class Case:
     Attributes:
         model: the bound model.
         make: a generator of NumPy → the data of `fit`.
-        hidden: discrete unseen sites → their states, or the number of states 0, 1, …; summed out by brute force.
-        truth: what the default fit is held against: "mode" (the highest value of NumPyro's density, from many starts), "posterior"
-            (the means of NumPyro's NUTS), or "refused" (a worded error).
-        plain: data → the same as NumPyro takes them, where they are no mapping of arrays of numbers.
+        hidden: discrete unseen sites → their states, or the number of states 0, 1, …; summed out by
+            brute force.
+        truth: what the default fit is held against: "mode" (the highest value of NumPyro's density,
+            from many starts), "posterior" (the means of NumPyro's NUTS), or "refused" (a worded
+            error).
+        plain: data → the same as NumPyro takes them, where they are no mapping of arrays of
+            numbers.
         engine: None is the default.
         says: of a refusal, a pattern of its words.
         wrong: why the fit fails today (the test expects so), or None.
@@ -90,7 +95,8 @@ class Case:
         with handlers.block(), chains_of(self.steps):
             model = handlers.seed(handlers.substitute(self.model, substitute_fn=_undrawable), 0)
             trace = handlers.trace(model).get_trace(self.rows, **self.inputs)
-        return {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+        return {name: site for name, site in trace.items() if site["type"] == "sample"
+                and not site["is_observed"]}
 
     @cached_property
     def seen(self) -> dict[str, np.ndarray]:
@@ -107,7 +113,8 @@ class Case:
     @cached_property
     def free(self) -> dict[str, Any]:
         """Sites that are parameters: neither seen nor summed out."""
-        return {name: site for name, site in self.prior.items() if name not in self.seen and name not in self.hidden}
+        return {name: site for name, site in self.prior.items() if name not in self.seen
+                and name not in self.hidden}
 
     def unconstrained(self) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         """From real numbers to parameters."""
@@ -118,17 +125,23 @@ class Case:
         """Random parameters: normal in coordinates without bounds."""
         rng, to, out = np.random.default_rng(seed), self.unconstrained(), []
         for _ in range(count):
-            out.append({name: np.asarray(value) for name, value in to(self._real(rng, self.width)).items()})
+            out.append(
+                {name: np.asarray(value) for name, value in to(self._real(rng, self.width)).items()}
+            )
         return out
 
     def _real(self, rng: np.random.Generator, width: float) -> dict[str, np.ndarray]:
-        shapes = {n: biject_to(site["fn"].support).inverse_shape(np.shape(site["value"])) for n, site in self.free.items()}
+        shapes = {n: biject_to(site["fn"].support).inverse_shape(np.shape(site["value"]))
+                  for n, site in self.free.items()}
         return {name: width * rng.standard_normal(shape) for name, shape in shapes.items()}
 
     def density(self) -> Callable[[Mapping[str, Any]], jax.Array]:
-        """params → log p(data, params), by NumPyro's log densities and brute force: exponential and obvious."""
-        local = {name: site for name, site in self.prior.items() if name in self.hidden and _rows(site) is not None}
-        outer = {name: site for name, site in self.prior.items() if name in self.hidden and name not in local}
+        """params → log p(data, params), by NumPyro's log densities and brute force: exponential and
+        obvious."""
+        local = {name: site for name, site in self.prior.items() if name in self.hidden
+                 and _rows(site) is not None}
+        outer = {name: site for name, site in self.prior.items() if name in self.hidden
+                 and name not in local}
         inside, outside = self._states(local), self._states(outer)
         seen = self.seen
 
@@ -165,7 +178,8 @@ class Case:
         return total
 
     def _states(self, sites: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """All joint states of some sites, the same in every row: name → (joint states, *shape of the value)."""
+        """All joint states of some sites, the same in every row: name → (joint states, *shape of
+        the value)."""
         cells = {}
         for name, site in sites.items():
             shape, axis = list(np.shape(site["value"])), _rows(site)
@@ -174,7 +188,8 @@ class Case:
             cells[name] = shape
         sizes = {name: math.prod(shape) for name, shape in cells.items()}
         ranges = [_states(self.hidden[name]) for name in sites for _ in range(sizes[name])]
-        table = np.array(list(itertools.product(*ranges)), int)  # one joint state, of no sites, where there are none
+        # one joint state, of no sites, where there are none
+        table = np.array(list(itertools.product(*ranges)), int)
         out, begin = {"": jnp.zeros(len(table))}, 0
         for name, site in sites.items():
             part = table[:, begin : begin + sizes[name]].reshape(-1, *cells[name])
@@ -185,7 +200,8 @@ class Case:
     # What the default fit is held against
 
     def mode(self) -> dict[str, Any]:
-        """The highest density that many starts of L-BFGS find; parameters in their own coordinates, as MAP's."""
+        """The highest density that many starts of L-BFGS find; parameters in their own coordinates,
+        as MAP's."""
         to, flat = self.unconstrained(), jax.flatten_util.ravel_pytree
         _, back = flat(self._real(np.random.default_rng(0), 0.0))
         density = self.density()
@@ -198,23 +214,31 @@ class Case:
 
         best, ends = None, []
         for seed in range(STARTS):
-            u = np.asarray(flat(self._real(np.random.default_rng(seed), 1.0 if seed else 0.0))[0], float)
+            u = np.asarray(flat(self._real(np.random.default_rng(seed), 1.0 if seed else 0.0))[0],
+                           float)
             for _ in range(2):  # a flat line search is begun again
-                end = optimize.minimize(objective, u, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9})
+                end = optimize.minimize(objective, u, jac=True, method="L-BFGS-B",
+                                        options={"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9})
                 u = end.x
             ends.append(-end.fun)
             best = end if best is None or end.fun < best.fun else best
-        params = {name: np.asarray(v).round(6).tolist() for name, v in to(back(jnp.asarray(best.x))).items()}
-        return {"value": -float(best.fun), "params": params, "reached": int(np.sum(np.array(ends) > -best.fun - 1e-4))}
+        params = {name: np.asarray(v).round(6).tolist()
+                  for name, v in to(back(jnp.asarray(best.x))).items()}
+        return {"value": -float(best.fun), "params": params,
+                "reached": int(np.sum(np.array(ends) > -best.fun - 1e-4))}
 
     def posterior(self) -> dict[str, Any]:
         """Means and their Monte Carlo standard errors, of NumPyro's NUTS on the plain function."""
         seen = {name: jnp.asarray(value) for name, value in self.seen.items()}
         kernel = NUTS(handlers.condition(self.model, seen), target_accept_prob=0.95)
-        sampler = MCMC(kernel, num_warmup=DRAWS, num_samples=DRAWS, num_chains=CHAINS, chain_method="vectorized", progress_bar=False)
+        sampler = MCMC(kernel, num_warmup=DRAWS, num_samples=DRAWS, num_chains=CHAINS,
+                       chain_method="vectorized", progress_bar=False)
         sampler.run(jax.random.key(14), self.rows, **self.inputs)
-        draws = {name: np.asarray(value, float) for name, value in sampler.get_samples(group_by_chain=True).items() if name in self.free}
-        out = {"divergent": int(np.asarray(sampler.get_extra_fields(True)["diverging"]).sum()), "means": {}, "errors": {}, "deviations": {}}
+        draws = {name: np.asarray(
+            value, float
+        ) for name, value in sampler.get_samples(group_by_chain=True).items() if name in self.free}
+        out = {"divergent": int(np.asarray(sampler.get_extra_fields(True)["diverging"]).sum()),
+               "means": {}, "errors": {}, "deviations": {}}
         least = math.inf
         for name, value in draws.items():
             mean, error, deviation, effective = moments(value)
@@ -225,11 +249,13 @@ class Case:
 
 
 def moments(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Mean, its Monte Carlo standard error, and standard deviation of draws (chains, n, ...); the fewest effective draws."""
+    """Mean, its Monte Carlo standard error, and standard deviation of draws (chains, n, ...); the
+    fewest effective draws."""
     mean, deviation = draws.mean((0, 1)), draws.std((0, 1))
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.asarray(effective_sample_size(draws))
-    effective = np.where(deviation > 1e-12, effective, 1.0)  # entries that do not vary, as above the diagonal of a Cholesky factor
+    # entries that do not vary, as above the diagonal of a Cholesky factor
+    effective = np.where(deviation > 1e-12, effective, 1.0)
     error = np.where(deviation > 1e-12, deviation / np.sqrt(np.maximum(effective, 1.0)), 0.0)
     moving = effective[deviation > 1e-12]
     return mean, error, deviation, float(np.min(moving)) if moving.size else math.inf
@@ -252,7 +278,8 @@ def _rows(site: Mapping[str, Any]) -> int | None:
 
 
 def _log(site: Mapping[str, Any]) -> jax.Array:
-    """log p of every cell of a site; an unseen cell (NaN) of a seen site counts nothing: it is integrated out."""
+    """log p of every cell of a site; an unseen cell (NaN) of a seen site counts nothing: it is
+    integrated out."""
     fn, value = site["fn"], site["value"]
     if not isinstance(value, np.ndarray) or not np.isnan(value).any():
         return fn.log_prob(jnp.asarray(value)) * (1.0 if site["scale"] is None else site["scale"])
@@ -267,10 +294,12 @@ def _log(site: Mapping[str, Any]) -> jax.Array:
 
 
 def _marginal(fn: Any, value: np.ndarray, missing: np.ndarray) -> jax.Array:
-    """log p of the seen entries of normal vectors: of the unseen ones mean, row and column are those of a standard normal."""
+    """log p of the seen entries of normal vectors: of the unseen ones mean, row and column are
+    those of a standard normal."""
     both = missing[..., :, None] | missing[..., None, :]
     cov = jnp.where(both, jnp.eye(missing.shape[-1]), fn.covariance_matrix)
-    log = dist.MultivariateNormal(jnp.where(missing, 0.0, fn.loc), cov).log_prob(np.where(missing, 0.0, value))
+    log = dist.MultivariateNormal(jnp.where(missing, 0.0, fn.loc),
+                                  cov).log_prob(np.where(missing, 0.0, value))
     return log + 0.5 * math.log(2 * math.pi) * missing.sum(-1)
 
 
@@ -281,14 +310,16 @@ def stored() -> dict[str, Any]:
 def store(name: str, found: Mapping[str, Any]) -> None:
     """Write what was computed of a case, one line a case."""
     every = {**stored(), name: found}
-    lines = [f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(every[key])}" for key in sorted(every)]
+    lines = [f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(every[key])}"
+             for key in sorted(every)]
     STORED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def densities(case: Case) -> dict[str, Any]:
     """Random points and NumPyro's density there."""
     own, points = jax.jit(case.density()), case.points(2, seed=1)
-    return {"points": [{n: v.tolist() for n, v in point.items()} for point in points], "densities": [float(own(point)) for point in points]}
+    return {"points": [{n: v.tolist() for n, v in point.items()} for point in points],
+            "densities": [float(own(point)) for point in points]}
 
 
 def compute(case: Case, known: Mapping[str, Any]) -> dict[str, Any]:

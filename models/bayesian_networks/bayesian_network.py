@@ -1,18 +1,21 @@
-"""Bayesian networks: p(x) = Π_i p(x_i | parents of i), a generative function written from a networkx DAG.
+"""Bayesian networks: p(x) = Π_i p(x_i | parents of i), a generative function written from a
+networkx DAG.
 
 A discrete node has a table of probabilities for each configuration j of its parents, with the prior
 
-    θ_ij ~ Dirichlet(a, …, a),   a = strength / (configurations × states)   (BDeu)   or 1 (strength=None)
+    θ_ij ~ Dirichlet(a, …, a),  a = strength / (configurations × states) (BDeu) or 1 (strength=None)
 
-so that complete data give the posterior mean (n_ijk + a) / Σ_k (n_ijk + a), and the log evidence is the BDeu score. A continuous
-node is Gaussian, linear in its continuous parents, with coefficients and a precision of its own for each configuration of the
-discrete ones (conditional linear Gaussian):
+so that complete data give the posterior mean (n_ijk + a) / Σ_k (n_ijk + a), and the log evidence is
+the BDeu score. A continuous node is Gaussian, linear in its continuous parents, with coefficients
+and a precision of its own for each configuration of the discrete ones (conditional linear
+Gaussian):
 
     x_i ~ N(intercept_j + slope_j · x_continuous, 1 / precision_j)
     precision_j ~ Gamma(3/2, s²/2),   intercept_j, slope_j ~ N(0, c² / precision_j)
 
-Sources: Heckerman, Geiger & Chickering (1995), "Learning Bayesian networks: the combination of knowledge and statistical data",
-for BDeu; Lauritzen (1992), "Propagation of probabilities, means and variances in mixed graphical association models".
+Sources: Heckerman, Geiger & Chickering (1995), "Learning Bayesian networks: the combination of
+knowledge and statistical data", for BDeu; Lauritzen (1992), "Propagation of probabilities, means
+and variances in mixed graphical association models".
 """
 
 import math
@@ -41,52 +44,66 @@ def bayesian_network(
 ) -> probml.Model:
     """A directed acyclic graph as a Model: every node a site in every row.
 
-    Parameter sites: `"<node>.table"` (*states of the parents, states) of a discrete node; `"<node>.intercept"`, `"<node>.precision"`
-    (*states of the discrete parents) and `"<node>.slope"` (*the same, continuous parents) of a Gaussian one. Parents stand in
-    the order of `dag.predecessors(node)`.
+    Parameter sites: `"<node>.table"` (*states of the parents, states) of a discrete node;
+    `"<node>.intercept"`, `"<node>.precision"` (*states of the discrete parents) and
+    `"<node>.slope"` (*the same, continuous parents) of a Gaussian one. Parents stand in the order
+    of `dag.predecessors(node)`.
 
     Args:
-        dag: nodes are strings. A node may carry a distribution of its own, `dag.add_node("n", distribution=f)`: f(parents) is
-            given a dict of the parents' values and returns a NumPyro distribution; with `parameters=g` as well, g() samples
-            whatever f needs outside rows, and f(parents, parameters) is given what it returned.
-        states: node → labels of its states, or their number, or `float` for a Gaussian node; nodes with a distribution of
-            their own need none. By default the node attribute "states" (learn_structure sets it), and what `data` shows.
-        strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole table; None puts one
-            pseudo-row into every cell (Laplace). With prior=False an engine takes maximum likelihood.
-        mean_scale: c, prior standard deviation of coefficients, in standard deviations of the node given its parents.
-        scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two rows.
-        data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from which the states of the other nodes
-            are read: text, booleans, categories and whole numbers of few values are labels, other numbers Gaussian
-            (probml.models.kinds). To the labels that a node has as an attribute those that the data show besides are added.
-        kinds: node → "categorical" or "normal", for nodes that are not so; their states are read from the data.
+        dag: nodes are strings. A node may carry a distribution of its own, `dag.add_node("n",
+            distribution=f)`: f(parents) is given a dict of the parents' values and returns a
+            NumPyro distribution; with `parameters=g` as well, g() samples whatever f needs outside
+            rows, and f(parents, parameters) is given what it returned.
+        states: node → labels of its states, or their number, or `float` for a Gaussian node; nodes
+            with a distribution of their own need none. By default the node attribute "states"
+            (learn_structure sets it), and what `data` shows.
+        strength: equivalent sample size of the BDeu prior, pseudo-rows spread over a node's whole
+            table; None puts one pseudo-row into every cell (Laplace). With prior=False an engine
+            takes maximum likelihood.
+        mean_scale: c, prior standard deviation of coefficients, in standard deviations of the node
+            given its parents.
+        scale: s > 0, prior guess of that standard deviation, in the node's units, worth one or two
+            rows.
+        data: a DataFrame, pyarrow Table or mapping name → column, unseen cells NaN or None, from
+            which the states of the other nodes are read: text, booleans, categories and whole
+            numbers of few values are labels, other numbers Gaussian (probml.models.kinds). To the
+            labels that a node has as an attribute those that the data show besides are added.
+        kinds: node → "categorical" or "normal", for nodes that are not so; their states are read
+            from the data.
 
     Raises:
-        DataError: data that cannot be read, such as dates. ModelError: a cycle (named), a node without states, a discrete node with a
-        continuous parent, a name that is no string.
+        DataError: data that cannot be read, such as dates. ModelError: a cycle (named), a node
+        without states, a discrete node with a continuous parent, a name that is no string.
 
-    Cost: of a fit to complete data, one pass; of a query, exponential in the treewidth; `explain` says.
+    Cost: of a fit to complete data, one pass; of a query, exponential in the treewidth; `explain`
+        says.
     """
     import networkx as nx  # late: 0.2 s that `import probml.models` need not take
 
     _check(dag)
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
-        raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give data as well, or states alone")
+        raise probml.ModelError("bayesian_network(kinds=...): kinds are those of columns: give "
+                                "data as well, or states alone")
     if data is not None:
         known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; the nodes are {named(dag)}")
+        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is no node; "
+                                f"the nodes are {named(dag)}")
     if strength is not None and not (math.isfinite(strength) and strength > 0):
-        raise probml.ModelError(f"bayesian_network(strength={strength!r}): expected pseudo-rows above 0, or None for one a cell")
-    nodes = tuple(_node(dag, name, known) for name in nx.lexicographical_topological_sort(dag, list(dag).index))
+        raise probml.ModelError(f"bayesian_network(strength={strength!r}): expected pseudo-rows "
+                                f"above 0, or None for one a cell")
+    nodes = tuple(_node(dag, name, known)
+                  for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)
     return network(nodes=nodes, strength=strength, mean_scale=mean_scale, scale=scale)
 
 
 @probml.model
 def network(nodes, strength, mean_scale, scale):
-    """The generative function: parameters of every node, then rows in topological order. Made by `bayesian_network`."""
+    """The generative function: parameters of every node, then rows in topological order. Made by
+    `bayesian_network`."""
     sizes = {name: _size(states) for name, _, states, _, _ in nodes}
     parameters = {}
     for name, parents, states, _, own in nodes:
@@ -94,15 +111,20 @@ def network(nodes, strength, mean_scale, scale):
         if states is None:
             parameters[name] = own() if own else None
         elif states is float:
-            precision = sample(f"{name}.precision", dist.Gamma(1.5, scale**2 / 2).expand(table).to_event(len(table)))
+            precision = sample(f"{name}.precision",
+                               dist.Gamma(1.5, scale**2 / 2).expand(table).to_event(len(table)))
             spread = mean_scale * precision**-0.5
             width = (*table, sum(not sizes[p] for p in parents))
             intercept = sample(f"{name}.intercept", dist.Normal(0.0, spread).to_event(len(table)))
-            slope = width[-1] and sample(f"{name}.slope", dist.Normal(0.0, spread[..., None]).expand(width).to_event(len(width)))
+            slope = width[-1] and sample(f"{name}.slope", dist.Normal(
+                0.0, spread[..., None]
+            ).expand(width).to_event(len(width)))
             parameters[name] = intercept, slope, precision
         else:
             a = 1.0 if strength is None else strength / (math.prod(table) * sizes[name])
-            parameters[name] = sample(f"{name}.table", dist.Dirichlet(jnp.full((*table, sizes[name]), a)).to_event(len(table)))
+            parameters[name] = sample(f"{name}.table", dist.Dirichlet(
+                jnp.full((*table, sizes[name]), a)
+            ).to_event(len(table)))
     with probml.rows():
         values = {}
         for name, parents, states, own, with_parameters in nodes:
@@ -111,7 +133,8 @@ def network(nodes, strength, mean_scale, scale):
             if states is None:
                 fn = own(above, given) if with_parameters else own(above)
             elif states is float:
-                at, continuous = tuple(values[p] for p in parents if sizes[p]), [values[p] for p in parents if not sizes[p]]
+                at, continuous = (tuple(values[p] for p in parents if sizes[p]),
+                                  [values[p] for p in parents if not sizes[p]])
                 intercept, slope, precision = given
                 mean = _row(intercept, at)
                 if continuous:
@@ -124,9 +147,11 @@ def network(nodes, strength, mean_scale, scale):
 
 
 def _row(table, states):
-    """table[states], states being what they are: none is negative or too large, and nothing is compiled for the case."""
+    """table[states], states being what they are: none is negative or too large, and nothing is
+    compiled for the case."""
     states = tuple(states)
-    return table.at[states].get(mode="promise_in_bounds", wrap_negative_indices=False) if states else table
+    return table.at[states].get(mode="promise_in_bounds",
+                                wrap_negative_indices=False) if states else table
 
 
 def parents_of(model: probml.Model) -> dict[str, tuple[str, ...]]:
@@ -143,13 +168,15 @@ def _check(dag) -> None:
     import networkx as nx
 
     if not isinstance(dag, nx.DiGraph) or dag.is_multigraph():
-        raise probml.ModelError(f"bayesian_network: expected a networkx.DiGraph, got {type(dag).__name__}")
+        raise probml.ModelError(f"bayesian_network: expected a networkx.DiGraph, got "
+                                f"{type(dag).__name__}")
     if not len(dag):
         raise probml.ModelError("bayesian_network: the graph has no nodes")
     odd = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
     if odd is not None:
         raise probml.ModelError(
-            f"bayesian_network: node {odd!r} cannot name a site: expected a string other than 'rows'; "
+            f"bayesian_network: node {odd!r} cannot name a site: expected a string other than "
+            f"'rows'; "
             "networkx.relabel_nodes(dag, ...) renames"
         )
     try:
@@ -157,7 +184,8 @@ def _check(dag) -> None:
     except nx.NetworkXNoCycle:
         return
     raise probml.ModelError(
-        f"bayesian_network: the graph has a cycle, {' → '.join([*cycle, cycle[0]])}: a Bayesian network is acyclic; drop one of these edges"
+        f"bayesian_network: the graph has a cycle, {' → '.join([*cycle, cycle[0]])}: a Bayesian "
+        f"network is acyclic; drop one of these edges"
     )
 
 
@@ -167,21 +195,26 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} carries a distribution of its own: give a function, and no states")
+            raise probml.ModelError(f"{where} carries a distribution of its own: give a function, "
+                                    f"and no states")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
-            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or float for a Gaussian node, or the data to "
+            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or "
+            f"float for a Gaussian node, or the data to "
             "read them from, data=..."
         )
     if hasattr(states, "__index__") and not isinstance(states, bool):
         states = int(states)
-    if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int) or hasattr(states, "__iter__")):
-        raise probml.ModelError(f"{where}: states are {states!r}; expected a list of labels, their number, or float")
+    if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
+                                                        or hasattr(states, "__iter__")):
+        raise probml.ModelError(f"{where}: states are {states!r}; expected a list of labels, their "
+                                f"number, or float")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
-            raise probml.ModelError(f"{where} has the state None or NaN, which mean unseen: {states!r}; call it 'none' or 'missing'")
+            raise probml.ModelError(f"{where} has the state None or NaN, which mean unseen: "
+                                    f"{states!r}; call it 'none' or 'missing'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
             raise probml.ModelError(f"{where} has the state {twice!r} twice")
@@ -193,19 +226,27 @@ def _node(dag, name: str, known: Mapping) -> tuple:
 def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
-        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is no node; the nodes are {named(dag)}")
+        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is no node; "
+                                f"the nodes are {named(dag)}")
     if twice := [name for name in kinds if name in said]:
-        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: say one of them")
-    learnt = {name: states for name, states in known.items() if name not in said and name not in kinds}  # attributes of the nodes
-    kept = {name for name, states in learnt.items() if states is not float and not isinstance(states, tuple)}
+        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: "
+                                f"say one of them")
+    # attributes of the nodes
+    learnt = {name: states for name, states in known.items() if name not in said
+              and name not in kinds}
+    kept = {name for name, states in learnt.items() if states is not float
+            and not isinstance(states, tuple)}
     own = {name for name in dag if dag.nodes[name].get("distribution") is not None}
     wanted = [name for name in dag if name not in said and name not in own | kept]
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in columns and name not in learnt]:
-        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is no column of the data: say its states")
-    as_learnt = {name: "normal" if states is float else "categorical" for name, states in learnt.items() if name in columns}
+        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is no column of the data: "
+                               f"say its states")
+    as_learnt = {name: "normal" if states is float else "categorical"
+                 for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
-    for name, states in learnt.items():  # its labels in their order, then what these data show besides
+    # its labels in their order, then what these data show besides
+    for name, states in learnt.items():
         if name in found and isinstance(states, tuple):
             found[name] = (*states, *(label for label in found[name] if label not in states))
     return {**known, **found}
@@ -214,15 +255,19 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
 def _check_parents(nodes) -> None:
     states = {name: kind for name, _, kind, _, _ in nodes}
     for name, parents, kind, own, _ in nodes:
-        wrong = next((p for p in parents if own is None and kind is not float and not _size(states[p])), None)
+        wrong = next((p for p in parents if own is None and kind is not float
+                      and not _size(states[p])), None)
         if wrong is not None:
             raise probml.ModelError(
-                f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not: a table needs states. "
-                f"Cut '{wrong}' into states, turn the edge, or give '{name}' a distribution of its own"
+                f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not: a "
+                f"table needs states. "
+                f"Cut '{wrong}' into states, turn the edge, or give '{name}' a distribution of "
+                f"its own"
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
-                    f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has a distribution of its own: "
+                    f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has a "
+                    f"distribution of its own: "
                     f"give '{name}' one too"
                 )

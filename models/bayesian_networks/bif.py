@@ -6,15 +6,17 @@
     probability ( rain ) { table 0.8, 0.2; }
     probability ( wet | rain ) { (no) 0.9, 0.1; (yes) 0.2, 0.8; }
 
-All dialects are read: commas and bars only separate, as in `0.9 0.1` and JavaBayes' `( "wet" "rain" )`; blocks stand in any order;
-names and labels are words of any characters (`<5`, `20_MG/L`) or quoted strings, with \\" and \\\\ for a quote and a backslash;
-properties are skipped; `default` gives every configuration not listed; network block, name and count of states may be missing.
+All dialects are read: commas and bars only separate, as in `0.9 0.1` and JavaBayes' `( "wet" "rain"
+)`; blocks stand in any order; names and labels are words of any characters (`<5`, `20_MG/L`) or
+quoted strings, with \\" and \\\\ for a quote and a backslash; properties are skipped; `default`
+gives every configuration not listed; network block, name and count of states may be missing.
 
-A `table` lists the child slowest and the last parent fastest: p(x1|a1 b1), p(x1|a1 b2), …, p(x2|a1 b1), …. So do JavaBayes'
-dog-problem (`probability ( "light-on" "family-out" ) { table 0.6 0.05 0.4 0.95; }`), aGrUM (rawConditionalTable) and pgmpy; in
-XMLBIF, another format, the child runs fastest.
+A `table` lists the child slowest and the last parent fastest: p(x1|a1 b1), p(x1|a1 b2), …, p(x2|a1
+b1), …. So do JavaBayes' dog-problem (`probability ( "light-on" "family-out" ) { table 0.6 0.05 0.4
+0.95; }`), aGrUM (rawConditionalTable) and pgmpy; in XMLBIF, another format, the child runs fastest.
 
-Source: Cozman (1996), "The Interchange Format for Bayesian Networks", www.cs.washington.edu/dm/vfml/appendixes/bif.htm.
+Source: Cozman (1996), "The Interchange Format for Bayesian Networks",
+    www.cs.washington.edu/dm/vfml/appendixes/bif.htm.
 """
 
 import gzip
@@ -37,14 +39,18 @@ from probml.models.bayesian_networks.bayesian_network import bayesian_network, p
 from probml.models.bayesian_networks.variables import named
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
-KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete", "default", "table"}
+KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete", "default",
+            "table"}
 MARKS = {"{", "}", "(", ")", "[", "]", ";"}
-ODD = {"": "the end of the file", '"': "a quote that is never closed", "/*": "a comment that is never closed"}
+ODD = {"": "the end of the file", '"': "a quote that is never closed",
+       "/*": "a comment that is never closed"}
 
-# Whatever only separates, then one token: a quoted string (its quotes kept, so that no string is a mark), a word, or a character. A
-# slash in a word opens no comment; a quote or '/*' alone is a token where nothing closes it; the last token is empty.
+# Whatever only separates, then one token: a quoted string (its quotes kept, so that no string is a
+# mark), a word, or a character. A slash in a word opens no comment; a quote or '/*' alone is a
+# token where nothing closes it; the last token is empty.
 TOKEN = re.compile(
-    r"""(?:[\s,|]|//[^\r\n]*|/\*[\s\S]*?\*/)*+("(?:[^"\\]|\\[\s\S])*"|(?:[^\s,|{}()\[\];"/]|/(?![/*]))+|/\*|[\s\S]|\Z)"""
+    r"""(?:[\s,|]|//[^\r\n]*|/\*[\s\S]*?\*/)*+"""
+    r"""("(?:[^"\\]|\\[\s\S])*"|(?:[^\s,|{}()\[\];"/]|/(?![/*]))+|/\*|[\s\S]|\Z)"""
 )
 
 
@@ -55,7 +61,8 @@ class Network:
     name: str
     states: dict[str, tuple[str, ...]]  # node → labels, in the order of the file
     parents: dict[str, tuple[str, ...]]  # node → parents, as declared
-    tables: dict[str, np.ndarray]  # node → float64 (*states of the parents, states); each row sums to 1
+    # node → float64 (*states of the parents, states); each row sums to 1
+    tables: dict[str, np.ndarray]
 
 
 def read_bif(path: str | os.PathLike) -> probml.Fit:
@@ -65,30 +72,35 @@ def read_bif(path: str | os.PathLike) -> probml.Fit:
         path: the file; UTF-8, else read as Latin-1.
 
     Returns:
-        Fit: nodes and labels as in the file; `"<node>.table"`, its parents in the declared order. A row whose sum is within
-            1e-5 of 1 is divided by it.
+        Fit: nodes and labels as in the file; `"<node>.table"`, its parents in the declared order. A
+            row whose sum is within 1e-5 of 1 is divided by it.
 
     Raises:
-        ModelError: not a BIF file, or one that defines no network: path, line, node and configuration.
+        ModelError: not a BIF file, or one that defines no network: path, line, node and
+            configuration.
 
     Cost: linear in the file, about a million numbers a second.
     """
     network = parse(_text(Path(path)), str(path))
     dag = nx.DiGraph(name=network.name)
     dag.add_nodes_from(network.states)
-    for node, parents in network.parents.items():  # the order of the edges is the order of the table's axes
+    # the order of the edges is the order of the table's axes
+    for node, parents in network.parents.items():
         dag.add_edges_from((parent, node) for parent in parents)
     try:
-        return bayesian_network(dag, states=network.states).at({f"{node}.table": table for node, table in network.tables.items()})
+        return bayesian_network(dag, states=network.states).at(
+            {f"{node}.table": table for node, table in network.tables.items()}
+        )
     except probml.ModelError as error:  # a cycle, or a node that cannot name a site
         raise probml.ModelError(f"{path}: {error}") from None
 
 
 def write_bif(fit: probml.Fit, path: str | os.PathLike) -> None:
-    """Write the tables of a fitted discrete `bayesian_network` as BIF; as gzip if the name ends in .gz.
+    """Write the tables of a fitted discrete `bayesian_network` as BIF; as gzip if the name ends in
+    .gz.
 
-    Every digit is written, so that the same numbers are read back; labels come back as strings. The file appears whole or not
-    at all.
+    Every digit is written, so that the same numbers are read back; labels come back as strings. The
+    file appears whole or not at all.
 
     Raises:
         ModelError: a node that is not discrete, or another model.
@@ -106,37 +118,51 @@ def write_bif(fit: probml.Fit, path: str | os.PathLike) -> None:
 
 
 def network_of(fit: probml.Fit) -> Network:
-    """The network that a fit of a discrete `bayesian_network` holds. Raises: ModelError, as write_bif."""
+    """The network that a fit of a discrete `bayesian_network` holds. Raises: ModelError, as
+    write_bif."""
     if "nodes" not in fit.model.bound:
-        raise probml.ModelError(f"write_bif: expected a fit of bayesian_network, got one of model '{fit.model.name}'")
+        raise probml.ModelError(f"write_bif: expected a fit of bayesian_network, got one of model "
+                                f"'{fit.model.name}'")
     states, tables, values = {}, {}, {**fit.given, **fit.params}
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
             raise probml.ModelError(
-                f"write_bif: node '{node}' has no table: it is continuous or has a distribution of its own, "
+                f"write_bif: node '{node}' has no table: it is continuous or has a distribution of "
+                f"its own, "
                 "and BIF holds discrete nodes only; fit.save(path) keeps any fit"
             )
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
-            raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text: {fit.labels(node)}; rename one")
-        # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float back.
+            raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text: "
+                                    f"{fit.labels(node)}; rename one")
+        # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
+        # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
-            raise probml.ModelError(f"write_bif: the table of node '{node}' has a row that does not sum to 1: {fit.status}")
+            raise probml.ModelError(f"write_bif: the table of node '{node}' has a row that does "
+                                    f"not sum to 1: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 
 def render(network: Network) -> str:
-    """A network as BIF text, the inverse of `parse`: one line a configuration, numbers to the last digit."""
+    """A network as BIF text, the inverse of `parse`: one line a configuration, numbers to the last
+    digit."""
     labels = {node: [_quoted(label) for label in states] for node, states in network.states.items()}
     lines = [f"network {_quoted(network.name)} {{", "}"]
     for node, states in labels.items():
-        lines += [f"variable {_quoted(node)} {{", f"  type discrete [ {len(states)} ] {{ {', '.join(states)} }};", "}"]
+        lines += [f"variable {_quoted(node)} {{",
+                  f"  type discrete [ {len(states)} ] {{ {', '.join(states)} }};", "}"]
     for node, states in labels.items():
-        parents, rows = network.parents[node], network.tables[node].reshape(-1, len(states)).tolist()
-        lines.append(f"probability ( {_quoted(node)}{' | ' if parents else ''}{', '.join(map(_quoted, parents))} ) {{")
-        for configuration, row in zip(itertools.product(*(labels[parent] for parent in parents)), rows, strict=True):
-            lines.append(f"  {'(' + ', '.join(configuration) + ')' if parents else 'table'} {', '.join(map(repr, row))};")
+        parents, rows = (network.parents[node],
+                         network.tables[node].reshape(-1, len(states)).tolist())
+        lines.append(
+            f"probability ( "
+            f"{_quoted(node)}{' | ' if parents else ''}{', '.join(map(_quoted, parents))} ) {{"
+        )
+        for configuration, row in zip(itertools.product(*(labels[parent] for parent in parents)),
+                                      rows, strict=True):
+            lines.append(f"  {'(' + ', '.join(configuration) + ')' if parents else 'table'} "
+                         f"{', '.join(map(repr, row))};")
         lines.append("}")
     return "\n".join([*lines, ""])
 
@@ -168,23 +194,28 @@ def parse(text: str, where: str = "the text") -> Network:
         elif keyword == "variable":
             node = read.name("the name of a variable")
             if node in states:
-                read.fail(f"variable '{node}' is declared twice, first on line {read.line(lines[node])}: drop one", at)
+                read.fail(f"variable '{node}' is declared twice, first on line "
+                          f"{read.line(lines[node])}: drop one", at)
             states[node], lines[node] = _states(read, f"variable '{node}'"), at
         elif keyword == "probability":
             node, *block = _block(read)
             if node in blocks:
-                read.fail(f"'{node}' has a second probability block, the first is on line {read.line(blocks[node][0])}: drop one", at)
+                read.fail(f"'{node}' has a second probability block, the first is on line "
+                          f"{read.line(blocks[node][0])}: drop one", at)
             blocks[node] = at, *block
         else:
             hint = "" if states else ": no BIF file (XMLBIF, .net, .dsc and .dne are other formats)"
-            read.fail(f"expected 'network', 'variable' or 'probability', got {_shown(keyword)}{hint}", at)
+            read.fail(f"expected 'network', 'variable' or 'probability', got "
+                      f"{_shown(keyword)}{hint}", at)
     if not states:
         read.fail("the file ends without any 'variable'; is it cut off?")
     for node in {**blocks, **states}:
         if node not in states:
-            read.fail(f"a probability block of '{node}', but there is no variable '{node}': declare it, or drop the block", blocks[node][0])
+            read.fail(f"a probability block of '{node}', but there is no variable '{node}': "
+                      f"declare it, or drop the block", blocks[node][0])
         if node not in blocks:
-            read.fail(f"variable '{node}' has no probability block: add one, or is the file cut off?", lines[node])
+            read.fail(f"variable '{node}' has no probability block: add one, or is the file "
+                      f"cut off?", lines[node])
     tables = {node: _table(read, node, *blocks[node], states) for node in states}
     return Network(name, states, {node: blocks[node][1] for node in states}, tables)
 
@@ -200,12 +231,14 @@ class _Reader:
         return self.tokens[self.at]
 
     def line(self, at: int) -> int:
-        """The line of a token. Positions are not kept while reading: the tokens up to this one are found once more."""
+        """The line of a token. Positions are not kept while reading: the tokens up to this one are
+        found once more."""
         found = next(itertools.islice(TOKEN.finditer(self.text), at, None))
         return self.text.count("\n", 0, found.start(1)) + 1
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:
-        raise probml.ModelError(f"{self.where}, line {self.line(self.at if at is None else at)}: {message}")
+        raise probml.ModelError(f"{self.where}, line {self.line(self.at if at is None else at)}: "
+                                f"{message}")
 
     def take(self) -> str:
         self.at += 1
@@ -237,7 +270,8 @@ class _Reader:
             self.fail(f"{inside}: expected '{mark}', got {ODD['']}", len(self.tokens) - 1)
 
     def attributes(self, inside: str) -> Iterator[str]:
-        """The first token of each attribute of a block in braces, properties skipped; the caller reads the attribute."""
+        """The first token of each attribute of a block in braces, properties skipped; the caller
+        reads the attribute."""
         self.expect("{", inside)
         while self.token != "}":
             if self.token == "property":
@@ -274,12 +308,15 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
         if twice is not None:
             read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
         if count not in (None, [str(len(labels))]):
-            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: {named(labels)}", start)
-    return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ no, yes }};", at)
+            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: "
+                      f"{named(labels)}", start)
+    return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
+                                      f"no, yes }};", at)
 
 
 def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
-    """(child, parents, entries) of a probability block; an entry is (its first token, keyword or labels, first number, numbers)."""
+    """(child, parents, entries) of a probability block; an entry is (its first token, keyword or
+    labels, first number, numbers)."""
     read.expect("(", "probability")
     node, entries = read.name("the name of a variable"), []
     parents = tuple(read.names(")", f"a parent of '{node}'"))
@@ -290,7 +327,8 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
             before = read.find(")", inside)
             key = [_plain(label) for label in read.tokens[at + 1 : before]]
         elif key not in ("table", "default"):
-            read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got {_shown(key)}")
+            read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
+                      f"{_shown(key)}")
         read.at = start = before + 1
         listed = read.tokens[start : read.find(";", inside)]
         if "}" in listed:  # a semicolon is missing, and what follows is no part of the block
@@ -300,35 +338,48 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
     return node, parents, entries
 
 
-def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple], states: dict) -> np.ndarray:
+def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
+           states: dict) -> np.ndarray:
     """The table (*states of the parents, states) of a probability block; every row checked."""
-    stray = next((parent for parent in parents if parent not in states or parents.count(parent) > 1), None)
+    stray = next((parent for parent in parents if parent not in states
+                  or parents.count(parent) > 1), None)
     if stray is not None:
-        read.fail(f"'{node}': its parent '{stray}' {'stands there twice' if stray in states else 'is no variable of the file'}", at)
+        read.fail(f"'{node}': its parent '{stray}' "
+                  f"{'stands there twice' if stray in states else 'is no variable of the file'}",
+                  at)
     k, sizes = len(states[node]), [len(states[parent]) for parent in parents]
     codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
-    rows, places, numbers = math.prod(sizes), {}, []  # places: configuration → its entry; the number `rows` is the default
+    # places: configuration → its entry; the number `rows` is the default
+    rows, places, numbers = math.prod(sizes), {}, []
 
     def name(index: int) -> str:
         given = zip(parents, np.unravel_index(index % rows, sizes) if parents else (), strict=True)
         given = ", ".join(f"{parent}={states[parent][code]}" for parent, code in given)
-        return f"the default of '{node}'" if index == rows else f"'{node}' given {given}" if parents else f"'{node}'"
+        return (f"the default of '{node}'" if index == rows else f"'{node}' given {given}"
+                if parents else f"'{node}'")
 
     for place, key, start, listed in entries:
         whole = key == "table"
-        found = range(rows) if whole else [rows] if key == "default" else [_index(read, node, place, key, parents, codes)]
+        found = range(rows) if whole else [rows] if key == "default" else [
+            _index(read, node, place, key, parents, codes)
+        ]
         if len(listed) != k * len(found):
-            read.numbers(node, start, listed)  # a word among them, as where a semicolon is missing, explains the count
+            # a word among them, as where a semicolon is missing, explains the count
+            read.numbers(node, start, listed)
             what = f"the table of '{node}'" if whole else name(found[0])
-            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states are {named(states[node])}", place)
+            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states "
+                      f"are {named(states[node])}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
-            read.fail(f"{name(twice)} stands there twice, first on line {read.line(places[twice])}: drop one", place)
+            read.fail(f"{name(twice)} stands there twice, first on line "
+                      f"{read.line(places[twice])}: drop one", place)
         places.update(dict.fromkeys(found, place))
-        numbers += [number for index in found for number in listed[index::rows]] if whole else listed
+        numbers += ([number for index in found for number in listed[index::rows]]
+                    if whole else listed)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
-        read.fail(f"{name(missing)} has no probabilities, one of {rows - len(places)} of {rows} rows: add them, or a default", at)
+        read.fail(f"{name(missing)} has no probabilities, one of {rows - len(places)} of {rows} "
+                  f"rows: add them, or a default", at)
 
     try:
         values = np.array(list(map(float, numbers))).reshape(-1, k)
@@ -337,15 +388,21 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
             read.numbers(node, start, listed)
         raise
     order, sums = np.array(list(places)), values.sum(-1)
-    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))  # what is not a number is wrong both times
+    # what is not a number is wrong both times
+    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
     if wrong.any():
         i = int(wrong.argmax())
         odd = [value for value in values[i] if not 0 <= value < math.inf]
-        problem = f"{odd[0]:g} is no probability" if odd else f"its probabilities sum to {sums[i]:.10g}, expected 1 (within {TOLERANCE:g})"
-        if entries[0][1] == "table" and (np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE).all():
-            problem += f". With '{node}' running fastest, as in XMLBIF, they would; in BIF the last parent does"
+        problem = (f"{odd[0]:g} is no probability" if odd else f"its probabilities sum to "
+                   f"{sums[i]:.10g}, expected 1 (within {TOLERANCE:g})")
+        if entries[0][1] == "table" and (
+            np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
+        ).all():
+            problem += (f". With '{node}' running fastest, as in XMLBIF, they would; in BIF the "
+                        f"last parent does")
         read.fail(f"{name(order[i])}: {problem}", places[order[i]])
-    # A quotient sums to 1 within k units of the last place: what was read, written and read again stays the same to the last bit.
+    # A quotient sums to 1 within k units of the last place: what was read, written and read again
+    # stays the same to the last bit.
     values = np.where(np.abs(sums - 1) <= k * np.finfo(float).eps, values.T, values.T / sums).T
     table = np.empty((rows, k))
     table[:] = values[order == rows] if rows in places else 0.0
@@ -353,20 +410,24 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
     return table.reshape(*sizes, k)
 
 
-def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...], codes: list[dict[str, int]]) -> int:
+def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...],
+           codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
-        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents are {named(parents) or 'none'}", at)
+        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents "
+                  f"are {named(parents) or 'none'}", at)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are {named(code)}", at)
+            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are "
+                      f"{named(code)}", at)
         index = index * len(code) + code[label]
     return index
 
 
 def _text(path: Path) -> str:
-    """The text of a file, plain or gzip, UTF-8 or else Latin-1, in which every byte is a character."""
+    """The text of a file, plain or gzip, UTF-8 or else Latin-1, in which every byte is a
+    character."""
     if path.is_dir():
         raise probml.ModelError(f"{path} is a folder; expected a BIF file")
     data = path.read_bytes()
@@ -374,7 +435,8 @@ def _text(path: Path) -> str:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last line: {error}") from None
+            raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last "
+                                    f"line: {error}") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

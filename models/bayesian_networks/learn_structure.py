@@ -1,13 +1,17 @@
-"""Learning the arcs of a Bayesian network from complete data: hill climbing, the exact optimum, or the best tree.
+"""Learning the arcs of a Bayesian network from complete data: hill climbing, the exact optimum, or
+the best tree.
 
-    hill_climb  the best of adding, dropping or turning one arc, until none helps; then on through graphs not visited yet,
-                which crosses the equivalence class, where turning arcs costs nothing; and again from the best graph shaken
-                (Heckerman, Geiger & Chickering 1995; tabu search: Glover 1989)
-    exact       dynamic programming over the subsets of columns: the best last node of each (Silander & Myllymäki 2006)
+    hill_climb  the best of adding, dropping or turning one arc, until none helps; then on through
+                graphs not visited yet,
+                which crosses the equivalence class, where turning arcs costs nothing; and again
+                from the best graph shaken (Heckerman, Geiger & Chickering 1995; tabu search: Glover
+                1989)
+    exact       dynamic programming over the subsets of columns: the best last node of each
+                (Silander & Myllymäki 2006)
     chow_liu    the spanning tree of largest pairwise mutual information (Chow & Liu 1968)
 
-The scores are those of `scores.py`; a graph's score is the sum of its families', so that a step rescores the columns whose
-parents changed and no others.
+The scores are those of `scores.py`; a graph's score is the sum of its families', so that a step
+rescores the columns whose parents changed and no others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,44 +45,57 @@ def learn_structure(
 ) -> nx.DiGraph:
     """The graph of largest score: which column depends on which.
 
-    An arc is a statement about the score, not about causes: graphs that imply the same independences score the same under
-    bdeu and (discrete) loglik, aic and bic, and of these one is returned. loglik alone never refuses an arc: give max_parents.
+    An arc is a statement about the score, not about causes: graphs that imply the same
+    independences score the same under bdeu and (discrete) loglik, aic and bic, and of these one is
+    returned. loglik alone never refuses an arc: give max_parents.
 
     Args:
-        data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings, categoricals, booleans and whole
-            numbers of at most ten values that repeat are discrete (probml.models.kinds); other numbers are continuous, each a linear
-            regression on its continuous parents in every configuration of its discrete ones. A discrete column never gets a
-            continuous parent.
-        score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See `scores.py`.
-        method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all discrete or all continuous.
-        strength: the equivalent sample size of bdeu: how many rows the prior is worth, spread over all cells.
+        data: DataFrame, pyarrow Table or mapping name → column, without unseen cells. Strings,
+            categoricals, booleans and whole numbers of at most ten values that repeat are discrete
+            (probml.models.kinds); other numbers are continuous, each a linear regression on its
+            continuous parents in every configuration of its discrete ones. A discrete column never
+            gets a continuous parent.
+        score: "bdeu", "k2", "loglik", "aic" or "bic"; continuous columns have the last three. See
+            `scores.py`.
+        method: "hill_climb"; "exact", up to 20 columns; "chow_liu", a tree, for columns all
+            discrete or all continuous.
+        strength: the equivalent sample size of bdeu: how many rows the prior is worth, spread over
+            all cells.
         states: column → labels (or their number, for 0..r−1), where the data may not show them all.
-        kinds: column → "categorical" or "normal", for those that are not as said of `data`; the states are read from the data.
+        kinds: column → "categorical" or "normal", for those that are not as said of `data`; the
+            states are read from the data.
         whitelist: arcs (parent, child) that must be there.
         blacklist: arcs (parent, child) that must not.
         max_parents: most parents of a node; None: no limit.
-        restarts: further climbs of hill_climb, each from the best graph after 2 to d random changes.
-        tabu: steps in a row without a better graph after which a climb ends; 0 is greedy climbing. No climb visits a graph twice.
+        restarts: further climbs of hill_climb, each from the best graph after 2 to d random
+            changes.
+        tabu: steps in a row without a better graph after which a climb ends; 0 is greedy climbing.
+            No climb visits a graph twice.
         root: the root of the tree of chow_liu; None: the first column.
-        seed: of the random changes; the same seed gives the same graph, and so does any order of rows.
+        seed: of the random changes; the same seed gives the same graph, and so does any order of
+            rows.
 
     Returns:
-        networkx.DiGraph with every column as a node, in column order, its attribute "states" what it was taken for: labels, or float;
-        bayesian_network(dag) reads it. `dag.graph["score"]` is the score and `dag.graph["trace"]` the best score so far: from the graph
-        of the whitelist alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for the other methods the
-        first and the last only. `dag.graph["status"]` says which whole numbers were taken for categories or numbers by guess.
+        networkx.DiGraph with every column as a node, in column order, its attribute "states" what
+        it was taken for: labels, or float; bayesian_network(dag) reads it. `dag.graph["score"]` is
+        the score and `dag.graph["trace"]` the best score so far: from the graph of the whitelist
+        alone (for chow_liu, the empty one) after every step of hill_climb, never decreasing; for
+        the other methods the first and the last only. `dag.graph["status"]` says which whole
+        numbers were taken for categories or numbers by guess.
 
     Raises:
-        DataError: data that cannot be scored, with the column and row. ModelError: an unknown score, method or name, arcs
-        that contradict each other, too many columns for "exact".
+        DataError: data that cannot be scored, with the column and row. ModelError: an unknown
+        score, method or name, arcs that contradict each other, too many columns for "exact".
 
-    Cost: hill_climb scores d families per changed node and step, O(rows) each; exact scores d 2^(d−1) families, of which it
-    holds 12 bytes each; chow_liu O(d² rows).
+    Cost: hill_climb scores d families per changed node and step, O(rows) each; exact scores d
+    2^(d−1) families, of which it holds 12 bytes each; chow_liu O(d² rows).
     """
     if method not in METHODS:
-        raise ModelError(f"learn_structure: the method {method!r} is unknown; {shown(METHODS, method)}")
+        raise ModelError(f"learn_structure: the method {method!r} is unknown; "
+                         f"{shown(METHODS, method)}")
     most = 0 if max_parents is None else max_parents
-    for name, value in {"restarts": restarts, "tabu": tabu, "seed": seed, "max_parents": most}.items():
+    for name, value in {"restarts": restarts, "tabu": tabu, "seed": seed,
+                        "max_parents": most}.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
             raise ModelError(f"learn_structure: {name} must be a whole number >= 0, got {value!r}")
     variables = read(data, states, kinds)
@@ -88,14 +105,16 @@ def learn_structure(
     if method == "chow_liu":
         parents, trace = tree(variables, scores, rules, root)
     elif root is not None:
-        raise ModelError(f"learn_structure: root={root!r} belongs to method='chow_liu', got {method!r}: drop it, or blacklist its arcs")
+        raise ModelError(f"learn_structure: root={root!r} belongs to method='chow_liu', got "
+                         f"{method!r}: drop it, or blacklist its arcs")
     elif method == "exact":
         parents, trace = exact(variables, scores, rules)
     else:
         parents, trace = hill_climb(scores, rules, restarts, tabu, seed)
     dag = nx.DiGraph(score=trace[-1], trace=trace, status=variables.status)
     dag.add_nodes_from((name, {"states": states}) for name, states in variables.states.items())
-    dag.add_edges_from((variables.names[j], variables.names[child]) for child, mask in enumerate(parents) for j in bits(mask))
+    dag.add_edges_from((variables.names[j], variables.names[child])
+                       for child, mask in enumerate(parents) for j in bits(mask))
     return dag
 
 
@@ -108,11 +127,13 @@ def structure_score(
     states: Mapping | None = None,
     kinds: Mapping | None = None,
 ):
-    """The score of a graph, node by node: a pandas Series in column order whose sum is the graph's score.
+    """The score of a graph, node by node: a pandas Series in column order whose sum is the graph's
+    score.
 
-    The scores and their scale are those of the file's first lines; only scores of the same kind, on the same data, compare.
-    BDeu and, for discrete columns, loglik, aic and bic are equal for graphs that imply the same independences; the Gaussian
-    ones nearly so (up to Σ p²/4n, from dividing the variance by rows − p − 1).
+    The scores and their scale are those of the file's first lines; only scores of the same kind, on
+    the same data, compare. BDeu and, for discrete columns, loglik, aic and bic are equal for graphs
+    that imply the same independences; the Gaussian ones nearly so (up to Σ p²/4n, from dividing the
+    variance by rows − p − 1).
 
     Args:
         data: complete data, as in `learn_structure`.
@@ -123,11 +144,12 @@ def structure_score(
         kinds: column → "categorical" or "normal", as in learn_structure.
 
     Returns:
-        pandas.Series; −inf where a continuous node has a configuration of discrete parents with too few rows to fit.
+        pandas.Series; −inf where a continuous node has a configuration of discrete parents with too
+        few rows to fit.
 
     Raises:
-        DataError: data that cannot be scored. ModelError: a graph with other nodes, a cycle or a continuous parent of a
-        discrete node; an unknown score.
+        DataError: data that cannot be scored. ModelError: a graph with other nodes, a cycle or a
+        continuous parent of a discrete node; an unknown score.
 
     Cost: O(rows) per family.
     """
@@ -136,23 +158,28 @@ def structure_score(
     variables = read(data, states, kinds)
     scores = Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
-        raise ModelError(f"structure_score: dag must be a networkx.DiGraph, got {type(dag).__name__}: nx.DiGraph([('parent', 'child')])")
+        raise ModelError(f"structure_score: dag must be a networkx.DiGraph, got "
+                         f"{type(dag).__name__}: nx.DiGraph([('parent', 'child')])")
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
-        raise ModelError(f"structure_score: the graph's node {strange[0]!r} is not a column; {shown(variables.names, strange[0])}")
+        raise ModelError(f"structure_score: the graph's node {strange[0]!r} is not a column; "
+                         f"{shown(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
-            f"structure_score: the column {absent[0]!r} is no node of the graph: dag.add_node({absent[0]!r}), or drop it: data[list(dag)]"
+            f"structure_score: the column {absent[0]!r} is no node of the graph: "
+            f"dag.add_node({absent[0]!r}), or drop it: data[list(dag)]"
         )
     refuse_cycle(dag, "structure_score: the graph")
     place = {name: j for j, name in enumerate(variables.names)}
     for parent, child in dag.edges:
         if variables.labels[place[child]] is not None and variables.labels[place[parent]] is None:
             raise ModelError(
-                f"structure_score: the discrete node {child!r} has the continuous parent {parent!r}, which no score here takes: "
+                f"structure_score: the discrete node {child!r} has the continuous parent "
+                f"{parent!r}, which no score here takes: "
                 f"reverse the arc, or cut {parent!r} into classes (pandas.cut)"
             )
-    parents = [sum(1 << place[parent] for parent in dag.predecessors(name)) for name in variables.names]
+    parents = [sum(1 << place[parent] for parent in dag.predecessors(name))
+               for name in variables.names]
     return pd.Series(scores.families(range(len(parents)), parents), variables.names, name=score)
 
 
@@ -160,7 +187,8 @@ def refuse_cycle(graph: nx.DiGraph, what: str) -> None:
     """Raises ModelError naming a cycle of the graph, if it has one."""
     if not nx.is_directed_acyclic_graph(graph):
         cycle = [parent for parent, _ in nx.find_cycle(graph)]
-        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: remove or turn one of these arcs")
+        raise ModelError(f"{what} has the cycle {' → '.join(map(repr, [*cycle, cycle[0]]))}: "
+                         f"remove or turn one of these arcs")
 
 
 def _rules(variables: Variables, whitelist, blacklist, most) -> Rules:
@@ -171,27 +199,34 @@ def _rules(variables: Variables, whitelist, blacklist, most) -> Rules:
     for what, arcs in (("blacklist", blacklist), ("whitelist", whitelist)):
         for arc in arcs:
             if isinstance(arc, str) or not hasattr(arc, "__len__") or len(arc) != 2:
-                raise ModelError(f"learn_structure: {what} must hold pairs (parent, child), got {arc!r}: {what}=[('a', 'b')]")
+                raise ModelError(f"learn_structure: {what} must hold pairs (parent, child), got "
+                                 f"{arc!r}: {what}=[('a', 'b')]")
             if strange := [name for name in arc if name not in place]:
-                raise ModelError(f"learn_structure: {what} names {strange[0]!r}, which is no column; {shown(variables.names, strange[0])}")
+                raise ModelError(f"learn_structure: {what} names {strange[0]!r}, which is no "
+                                 f"column; {shown(variables.names, strange[0])}")
             parent, child = (place[name] for name in arc)
             if parent == child:
-                raise ModelError(f"learn_structure: {what} has the arc {arc[0]!r} → {arc[1]!r} from a node to itself: drop it")
+                raise ModelError(f"learn_structure: {what} has the arc {arc[0]!r} → {arc[1]!r} "
+                                 f"from a node to itself: drop it")
             if what == "blacklist":
                 allowed[parent, child] = False
             elif continuous[parent] and not continuous[child]:
                 raise ModelError(
-                    f"learn_structure: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node has no continuous parent: "
+                    f"learn_structure: whitelist has {arc[0]!r} → {arc[1]!r}, but a discrete node "
+                    f"has no continuous parent: "
                     f"turn the arc, or cut {arc[0]!r} into classes (pandas.cut)"
                 )
             elif not allowed[parent, child]:
-                raise ModelError(f"learn_structure: the arc {arc[0]!r} → {arc[1]!r} is in both whitelist and blacklist: drop it from one")
+                raise ModelError(f"learn_structure: the arc {arc[0]!r} → {arc[1]!r} is in both "
+                                 f"whitelist and blacklist: drop it from one")
             else:
                 forced[parent, child] = True
     names = variables.names
-    refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]), "learn_structure: the whitelist")
+    refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
+                 "learn_structure: the whitelist")
     most = size if most is None else int(most)
     if (full := forced.sum(0) > most).any():
         child = int(np.argmax(full))
-        raise ModelError(f"learn_structure: the whitelist gives {names[child]!r} {forced[:, child].sum()} parents, max_parents is {most}")
+        raise ModelError(f"learn_structure: the whitelist gives {names[child]!r} "
+                         f"{forced[:, child].sum()} parents, max_parents is {most}")
     return Rules(allowed, forced, most, bool(whitelist or blacklist))

@@ -1,18 +1,24 @@
-"""Scores of Bayesian networks from complete data: one number per family (a node and its parents), their sum the graph's score.
+"""Scores of Bayesian networks from complete data: one number per family (a node and its parents),
+their sum the graph's score.
 
-Natural logarithms, larger is better, on the scale of R's bnlearn (Scutari 2010). For a discrete node of r states whose q
-configurations of parents are the product of the parents' states, N_jk the rows of state k under configuration j:
+Natural logarithms, larger is better, on the scale of R's bnlearn (Scutari 2010). For a discrete
+node of r states whose q configurations of parents are the product of the parents' states, N_jk the
+rows of state k under configuration j:
 
-    loglik  Σ_jk N_jk log(N_jk / N_j)                       aic, bic  loglik − (r−1) q · {1, ½ log n}
-    k2      Σ_j [log Γ(r) − log Γ(r + N_j)] + Σ_jk log Γ(1 + N_jk)                          (Cooper & Herskovits 1992)
-    bdeu    the same with pseudo-counts s/(rq) in place of 1 and s/q in place of r          (Buntine 1991; Heckerman et al. 1995)
+    loglik    Σ_jk N_jk log(N_jk / N_j)
+    aic, bic  loglik − (r−1) q · {1, ½ log n}
+    k2        Σ_j [log Γ(r) − log Γ(r + N_j)] + Σ_jk log Γ(1 + N_jk)   (Cooper & Herskovits 1992)
+    bdeu      the same with pseudo-counts s/(rq) in place of 1 and s/q in place of r
+              (Buntine 1991; Heckerman et al. 1995)
 
-All of them are a function of the cells of {node, parents} minus a function of the cells of {parents}, so that a set of
-columns is counted once whichever of its families are asked for. A continuous node is a linear regression on its p
-continuous parents, with coefficients and a variance of their own in each of q configurations of its discrete parents
-(conditional linear Gaussian: Lauritzen & Wermuth 1989): (p + 2) q parameters, and the variance divides by rows − p − 1, as
-in bnlearn: a configuration of no more than p + 1 rows scores −inf. A variance below 1e-10 of the column's own counts as that,
-so that what others determine exactly still has a finite, high score. Discrete nodes have no continuous parents.
+All of them are a function of the cells of {node, parents} minus a function of the cells of
+{parents}, so that a set of columns is counted once whichever of its families are asked for. A
+continuous node is a linear regression on its p continuous parents, with coefficients and a variance
+of their own in each of q configurations of its discrete parents (conditional linear Gaussian:
+Lauritzen & Wermuth 1989): (p + 2) q parameters, and the variance divides by rows − p − 1, as in
+bnlearn: a configuration of no more than p + 1 rows scores −inf. A variance below 1e-10 of the
+column's own counts as that, so that what others determine exactly still has a finite, high score.
+Discrete nodes have no continuous parents.
 """
 
 import math
@@ -29,7 +35,9 @@ from probml import DataError, ModelError
 from probml.models.bayesian_networks.variables import Variables, shown
 
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
-LEAST = 1e-10  # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that counts
+# least variance, as a share of the column's own, and least eigenvalue of parents' correlations that
+# counts
+LEAST = 1e-10
 BATCH = 256  # sets of columns per compiled call
 BUFFERS = (2**14, 2**20)  # cells per compiled call; a single set may have as many as LARGEST
 LARGEST = 2**22
@@ -38,19 +46,23 @@ LARGEST = 2**22
 class Scores:
     """Scores of families, each set of columns counted once.
 
-    Parents are bit masks: bit j stands for column j. `counted` is the number of sets of columns counted so far.
+    Parents are bit masks: bit j stands for column j. `counted` is the number of sets of columns
+    counted so far.
     """
 
     def __init__(self, variables: Variables, score: str, strength: float = 1.0):
         if score not in SCORES:
             raise ModelError(f"the score {score!r} is unknown; {shown(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number) and 0 < strength < np.inf):
-            raise ModelError(f"strength, the equivalent sample size of bdeu, must be a number above 0, got {strength!r}")
+            raise ModelError(f"strength, the equivalent sample size of bdeu, must be a number "
+                             f"above 0, got {strength!r}")
         self.continuous = variables.continuous
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
-                f"column {variables.names[self.continuous[0]]!r} is continuous and score={score!r} takes discrete columns only: "
-                f"choose score='bic', cut the column into classes (pandas.cut), or say kinds={{{variables.names[self.continuous[0]]!r}: "
+                f"column {variables.names[self.continuous[0]]!r} is continuous and score={score!r} "
+                f"takes discrete columns only: "
+                f"choose score='bic', cut the column into classes (pandas.cut), or say "
+                f"kinds={{{variables.names[self.continuous[0]]!r}: "
                 "'categorical'} where its numbers are categories"
             )
         self.score, self.strength, self.rows = score, float(strength), variables.rows
@@ -60,7 +72,8 @@ class Scores:
         self.wide = sum(1 << j for j in self.continuous)
         self.counted = 0
         self._kinds = sorted(set(self.states)) if score == "k2" else []
-        self._codes = {j: values for j, values in enumerate(variables.columns) if variables.labels[j] is not None}
+        self._codes = {j: values for j, values in enumerate(variables.columns)
+                       if variables.labels[j] is not None}
         self._patterns, self._weights = _distinct(self._codes, self.size, self.states, self.rows)
         self._device = (jnp.asarray(self._patterns), jnp.asarray(self._weights))
         self._terms: dict[int, tuple] = {}
@@ -74,10 +87,12 @@ class Scores:
             self._wide, self._scale = wide / largest / spread, np.log(largest) + np.log(spread)
 
     def families(self, children, parents) -> np.ndarray:
-        """Scores of (child, parents), parents as bit masks; float64, one each. −inf: no such family can be fitted."""
+        """Scores of (child, parents), parents as bit masks; float64, one each. −inf: no such family
+        can be fitted."""
         out = np.full(len(parents), -np.inf)
         pairs = list(zip(children, parents, strict=True))
-        narrow = [i for i, (child, mask) in enumerate(pairs) if child in self._codes and not mask & self.wide]
+        narrow = [i for i, (child, mask) in enumerate(pairs) if child in self._codes
+                  and not mask & self.wide]
         normal = [i for i, (child, _) in enumerate(pairs) if child not in self._codes]
         if narrow:
             self._count({s for i in narrow for s in (pairs[i][1], pairs[i][1] | 1 << pairs[i][0])})
@@ -102,7 +117,8 @@ class Scores:
         """Terms of all sets of discrete columns that are not known yet."""
         new = sorted(mask for mask in masks if mask not in self._terms)
         cells = {mask: self.cells(mask) for mask in new}
-        # A table with many more cells than rows is mostly zeros: its rows are sorted on the host instead.
+        # A table with many more cells than rows is mostly zeros: its rows are sorted on the host
+        # instead.
         limit = min(LARGEST, max(4 * len(self._weights), 2**12))
         batch: list[int] = []
         total = 0
@@ -137,13 +153,16 @@ class Scores:
         offsets[: len(starts)] = starts
         used = int(offsets[len(masks)])
         buffer = next(size for size in (*BUFFERS, LARGEST) if size >= used)
-        table = np.asarray(_tables(*self._device, members, strides, offsets, width, len(masks), buffer=buffer))
+        table = np.asarray(_tables(*self._device, members, strides, offsets, width, len(masks),
+                                   buffer=buffer))
         seen = np.flatnonzero(table)  # an empty cell adds nothing to any score
         sets = np.searchsorted(offsets[1 : len(masks) + 1], seen, side="right")
-        self._keep(masks, sets, table[seen].astype(np.float64), np.array([cells[mask] for mask in masks]))
+        self._keep(masks, sets, table[seen].astype(np.float64),
+                   np.array([cells[mask] for mask in masks]))
 
     def _keep(self, masks, sets, counts, cells) -> None:
-        """The terms of sets from their non-empty cells: `counts` (c,) rows in each and `sets` (c,) whose they are."""
+        """The terms of sets from their non-empty cells: `counts` (c,) rows in each and `sets` (c,)
+        whose they are."""
 
         def total(values):
             return np.bincount(sets, values, len(masks))
@@ -152,21 +171,25 @@ class Scores:
             pseudo = self.strength / cells
             terms = [total(gammaln(pseudo[sets] + counts) - gammaln(pseudo)[sets])]
         elif self.score == "k2":
-            terms = [total(gammaln(1 + counts)), *(total(gammaln(r + counts) - gammaln(r)) for r in self._kinds)]
+            terms = [total(gammaln(1 + counts)),
+                     *(total(gammaln(r + counts) - gammaln(r)) for r in self._kinds)]
         else:
             terms = [total(xlogy(counts, counts)) - self.penalty * cells]
-        self._terms.update(zip(masks, zip(*(term.tolist() for term in terms), strict=True), strict=True))
+        self._terms.update(zip(masks, zip(*(term.tolist() for term in terms), strict=True),
+                               strict=True))
         self.counted += len(masks)
 
     def _configurations(self, mask: int, columns) -> tuple[np.ndarray, int]:
-        """(number of each row's configuration among those seen, how many are seen); sorted, whatever the order of rows."""
+        """(number of each row's configuration among those seen, how many are seen); sorted,
+        whatever the order of rows."""
         chosen = [(columns[j], self.states[j]) for j in bits(mask)]
         code, _ = _folded(chosen, len(columns[0]) if isinstance(columns, np.ndarray) else self.rows)
         ids = np.unique(code, return_inverse=True)[1]
         return ids, int(ids.max()) + 1
 
     def _moments_of(self, mask: int):
-        """(rows (q,), scatter about the mean (q, m, m)) of the continuous columns in each configuration seen; None: one row in some."""
+        """(rows (q,), scatter about the mean (q, m, m)) of the continuous columns in each
+        configuration seen; None: one row in some."""
         if mask not in self._moments:
             ids, number = self._configurations(mask, self._codes)
             rows = np.bincount(ids, minlength=number)
@@ -183,22 +206,29 @@ class Scores:
         return self._moments[mask]
 
     def _regress(self, masks) -> None:
-        """Scores of every continuous column given each of the sets of parents; (m,), of no meaning for the parents themselves."""
+        """Scores of every continuous column given each of the sets of parents; (m,), of no meaning
+        for the parents themselves."""
         groups: dict[tuple[int, int], list[int]] = {}
         for mask in sorted(mask for mask in masks if mask not in self._regressions):
             groups.setdefault((mask & ~self.wide, (mask & self.wide).bit_count()), []).append(mask)
         place = {j: k for k, j in enumerate(self.continuous)}
         for (narrow, p), members in groups.items():
             rows, scatter = self._moments_of(narrow)
-            if scatter is None or rows.min() <= p + 1:  # as many coefficients as rows: no variance to estimate
-                self._regressions.update((mask, np.full(len(self.continuous), -np.inf)) for mask in members)
+            # as many coefficients as rows: no variance to estimate
+            if scatter is None or rows.min() <= p + 1:
+                self._regressions.update((mask, np.full(len(self.continuous), -np.inf))
+                                         for mask in members)
                 continue
-            width = max(1, 2**22 // (rows.size * max(p, 1) * len(place)))  # what is held at once: 2^22 numbers
+            # what is held at once: 2^22 numbers
+            width = max(1, 2**22 // (rows.size * max(p, 1) * len(place)))
             for part in (members[i : i + width] for i in range(0, len(members), width)):
-                parents = np.array([[place[j] for j in bits(mask & self.wide)] for mask in part], np.intp).reshape(len(part), p)
+                parents = np.array([[place[j] for j in bits(mask & self.wide)] for mask in part],
+                                   np.intp).reshape(len(part), p)
                 rss = _residuals(scatter, parents)  # (b, q, m)
                 variance = np.maximum(rss / (rows - p - 1)[:, None], LEAST)
-                loglik = -0.5 * (rows[:, None] * np.log(2 * np.pi * variance) + rss / variance).sum(1) - self.rows * self._scale
+                loglik = -0.5 * (
+                    rows[:, None] * np.log(2 * np.pi * variance) + rss / variance
+                ).sum(1) - self.rows * self._scale
                 values = loglik - self.penalty * (p + 2) * self.cells(narrow)
                 self._regressions.update(zip(part, values, strict=True))
 
@@ -214,7 +244,8 @@ def bits(mask: int) -> list[int]:
 
 
 def _folded(columns, rows: int) -> tuple[np.ndarray, int]:
-    """Columns (codes, states) as one int64 code per row; renumbered on the way where it would overflow."""
+    """Columns (codes, states) as one int64 code per row; renumbered on the way where it would
+    overflow."""
     code, size = np.zeros(rows, np.int64), 1
     for values, states in columns:
         if size * states > 2**62:
@@ -225,11 +256,14 @@ def _folded(columns, rows: int) -> tuple[np.ndarray, int]:
     return code, size
 
 
-def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows of the discrete columns, (size, u) int32, and how often each occurs, (u,); padded by rows of weight 0."""
+def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> tuple[np.ndarray,
+                                                                                      np.ndarray]:
+    """The distinct rows of the discrete columns, (size, u) int32, and how often each occurs, (u,);
+    padded by rows of weight 0."""
     code, _ = _folded([(values, states[j]) for j, values in codes.items()], rows)
     _, first, weights = np.unique(code, return_index=True, return_counts=True)
-    step = max(16, (1 << len(first).bit_length()) >> 4)  # lengths of few kinds, so that similar data share a compiled program
+    # lengths of few kinds, so that similar data share a compiled program
+    step = max(16, (1 << len(first).bit_length()) >> 4)
     length = -(-len(first) // step) * step
     patterns, padded = np.zeros((size, length), np.int32), np.zeros(length, np.int32)
     for j, values in codes.items():
@@ -240,24 +274,29 @@ def _distinct(codes: Mapping[int, np.ndarray], size: int, states, rows: int) -> 
 
 @partial(jax.jit, static_argnames="buffer")
 def _tables(columns, weights, members, strides, offsets, width, sets, *, buffer):
-    """Contingency tables of several sets of columns, one behind the other in one array (buffer,) of int32.
+    """Contingency tables of several sets of columns, one behind the other in one array (buffer,) of
+    int32.
 
-    Which columns, their strides and where a table starts are data, not shapes, so that no set compiles anew. One set
-    after the other: the scatter of a single one into a table that stays in the cache is four times as fast as all at once.
+    Which columns, their strides and where a table starts are data, not shapes, so that no set
+    compiles anew. One set after the other: the scatter of a single one into a table that stays in
+    the cache is four times as fast as all at once.
     """
 
     def one(s, table):
         start = jnp.full(columns.shape[1], offsets[s], jnp.int32)
-        code = lax.fori_loop(0, width, lambda i, code: code + strides[s, i] * columns[members[s, i]], start)
+        code = lax.fori_loop(0, width,
+                             lambda i, code: code + strides[s, i] * columns[members[s, i]], start)
         return table.at[code].add(weights, mode="promise_in_bounds")
 
     return lax.fori_loop(0, sets, one, jnp.zeros(buffer, jnp.int32))
 
 
 def _residuals(scatter: np.ndarray, parents: np.ndarray) -> np.ndarray:
-    """Residual sums of squares of every column on each set of parents: scatter (q, m, m), parents (b, p) → (b, q, m).
+    """Residual sums of squares of every column on each set of parents: scatter (q, m, m), parents
+    (b, p) → (b, q, m).
 
-    By the eigenvectors of the parents' correlations: directions without variance, of collinear parents, are left out.
+    By the eigenvectors of the parents' correlations: directions without variance, of collinear
+    parents, are left out.
     """
     own = np.diagonal(scatter, axis1=1, axis2=2)  # (q, m)
     if parents.shape[1] == 0:

@@ -11,10 +11,12 @@ from probml.models.bayesian_networks.variables import Variables, shown
 
 MOST = 20  # columns of the exact search
 UNFIT = (
-    "learn_structure: the whitelist asks for a regression in configurations of discrete parents that have too few rows: "
+    "learn_structure: the whitelist asks for a regression in configurations of discrete parents "
+    "that have too few rows: "
     "drop arcs into continuous columns from it, merge rare labels, or bring more rows"
 )
-ROUNDING = 1e-10  # a gain below this share of the score is none: what rounding makes of graphs that score the same
+# a gain below this share of the score is none: what rounding makes of graphs that score the same
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,14 @@ def _masks(arcs: np.ndarray) -> list[int]:
 
 
 class _Climber:
-    """A graph on its way: arcs, their closure, the scores of its families and what every toggle of an arc would gain."""
+    """A graph on its way: arcs, their closure, the scores of its families and what every toggle of
+    an arc would gain."""
 
     def __init__(self, scores: Scores, rules: Rules):
         size = scores.size
         self.scores, self.rules = scores, rules
-        # A graph's name is the XOR of its arcs' keys (Zobrist 1970), so that those of all neighbours are one array operation.
+        # A graph's name is the XOR of its arcs' keys (Zobrist 1970), so that those of all
+        # neighbours are one array operation.
         self.keys = np.random.default_rng(0).integers(0, 2**63, (size, size), dtype=np.uint64)
         self.gains = np.full((size, size), -np.inf)
         self.nodes = np.zeros(size)
@@ -54,14 +58,17 @@ class _Climber:
         return np.bitwise_xor.reduce(self.keys[self.arcs], initial=np.uint64(0))
 
     def _rescore(self, children) -> None:
-        """The scores of nodes whose parents changed, and of all their candidate families in one call."""
+        """The scores of nodes whose parents changed, and of all their candidate families in one
+        call."""
         masks, asked = _masks(self.arcs), []
         for child in map(int, children):
             room = self.arcs[:, child].sum() < self.rules.most
             toggles = self.arcs[:, child] | (self.rules.allowed[:, child] & room)
-            asked += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j)) for j in np.flatnonzero(toggles)]
+            asked += [(child, -1, masks[child])] + [(child, int(j), masks[child] ^ 1 << int(j))
+                                                    for j in np.flatnonzero(toggles)]
             self.gains[:, child] = -np.inf
-        values = self.scores.families([child for child, _, _ in asked], [mask for _, _, mask in asked])
+        values = self.scores.families([child for child, _, _ in asked],
+                                      [mask for _, _, mask in asked])
         for (child, j, _), value in zip(asked, values, strict=True):
             if j < 0:
                 self.nodes[child] = value
@@ -69,8 +76,10 @@ class _Climber:
                 self.gains[j, child] = value - self.nodes[child]
 
     def moves(self, visited) -> np.ndarray:
-        """Gains (2, d, d) of toggling and of turning each arc; −inf where the rules, a cycle or a visited graph forbid it."""
-        gains = np.where(_legal(self.arcs, self.rules), np.stack([self.gains, self.gains + self.gains.T]), -np.inf)
+        """Gains (2, d, d) of toggling and of turning each arc; −inf where the rules, a cycle or a
+        visited graph forbid it."""
+        gains = np.where(_legal(self.arcs, self.rules),
+                         np.stack([self.gains, self.gains + self.gains.T]), -np.inf)
         names = self.name ^ np.stack([self.keys, self.keys ^ self.keys.T])
         gains[np.isin(names, np.array(visited, np.uint64))] = -np.inf
         return gains
@@ -94,11 +103,13 @@ class _Climber:
 def _legal(arcs: np.ndarray, rules: Rules) -> np.ndarray:
     """(2, d, d): may the arc be toggled, may it be turned?"""
     reach = (arcs | np.eye(len(arcs), dtype=bool)).astype(np.float32)
-    for _ in range(len(arcs).bit_length()):  # paths of twice the length; one from a node to itself has length 0
+    # paths of twice the length; one from a node to itself has length 0
+    for _ in range(len(arcs).bit_length()):
         reach = np.minimum(reach @ reach, 1)
     room = arcs.sum(0) < rules.most
     toggle = np.where(arcs, ~rules.forced, rules.allowed & room & ~arcs.T & (reach.T == 0))
-    only = arcs.astype(np.float32) @ reach < 1.5  # of an arc: no second path leads from its tail to its head
+    # of an arc: no second path leads from its tail to its head
+    only = arcs.astype(np.float32) @ reach < 1.5
     return np.stack([toggle, arcs & ~rules.forced & rules.allowed.T & only & room[:, None]])
 
 
@@ -109,7 +120,8 @@ def _change(arcs: np.ndarray, kind: int, x: int, y: int) -> None:
         arcs[y, x] = True
 
 
-def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int, seed: int) -> tuple[list[int], list[float]]:
+def hill_climb(scores: Scores, rules: Rules, restarts: int, tabu: int,
+               seed: int) -> tuple[list[int], list[float]]:
     rng = np.random.default_rng(seed)
     if np.isneginf(scores.families(range(scores.size), _masks(rules.forced))).any():
         raise ModelError(UNFIT)
@@ -140,8 +152,10 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     size = scores.size
     if size > MOST:
         raise ModelError(
-            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets and {size * 2 ** (size - 1):,} families, "
-            f"about {size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; at most {MOST} columns: choose method='hill_climb', or fewer columns"
+            f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets "
+            f"and {size * 2 ** (size - 1):,} families, "
+            f"about {size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; at most {MOST} columns: choose "
+            f"method='hill_climb', or fewer columns"
         )
     whole = np.arange(1 << size)
     others = np.arange(1 << size - 1)  # sets of the columns but one, its bit squeezed out
@@ -151,7 +165,9 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     for child in range(size):
         low = others & (1 << child) - 1
         masks = (others - low << 1) | low
-        legal = (count <= rules.most) & (masks & ~may[child] == 0) & (masks & must[child] == must[child])
+        legal = (count <= rules.most) & (masks & ~may[child] == 0) & (
+            masks & must[child] == must[child]
+        )
         best, source = np.full(len(others), -np.inf), others.astype(np.int32)
         best[legal] = scores.families([child] * int(legal.sum()), masks[legal].tolist())
         small = ROUNDING * (1 + abs(best.max())) if best.max() > -np.inf else 0.0
@@ -192,12 +208,17 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
     if root is not None and root not in names:
         raise ModelError(f"learn_structure: root={root!r} is no column; {shown(names, root)}")
     if rules.given or rules.most == 0:
-        raise ModelError("learn_structure: chow_liu takes no whitelist, blacklist or max_parents=0: choose 'exact' or 'hill_climb'")
+        raise ModelError("learn_structure: chow_liu takes no whitelist, blacklist or "
+                         "max_parents=0: choose 'exact' or 'hill_climb'")
     if 0 < len(variables.continuous) < size:
-        continuous, discrete = variables.continuous[0], next(j for j, labels in enumerate(variables.labels) if labels is not None)
+        continuous, discrete = variables.continuous[0], next(
+            j for j, labels in enumerate(variables.labels) if labels is not None
+        )
         raise ModelError(
-            f"learn_structure(method='chow_liu') needs columns of one kind, got the continuous {names[continuous]!r} and the discrete "
-            f"{names[discrete]!r}: choose method='hill_climb' or 'exact', which know that a discrete node has no continuous parent"
+            f"learn_structure(method='chow_liu') needs columns of one kind, got the continuous "
+            f"{names[continuous]!r} and the discrete "
+            f"{names[discrete]!r}: choose method='hill_climb' or 'exact', which know that a "
+            f"discrete node has no continuous parent"
         )
     likelihood = Scores(variables, "loglik")
     pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
@@ -206,9 +227,13 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
     graph = nx.Graph()
     graph.add_nodes_from(range(size))
     gains = joint - alone[[j for _, j in pairs]]
-    # what an arc adds to the log likelihood is the mutual information, times the rows; ten digits, so that rounding decides no tie
-    graph.add_weighted_edges_from((i, j, float(f"{gain:.10g}")) for (i, j), gain in zip(pairs, gains, strict=True))
+    # what an arc adds to the log likelihood is the mutual information, times the rows; ten digits,
+    # so that rounding decides no tie
+    graph.add_weighted_edges_from((i, j, float(f"{gain:.10g}"))
+                                  for (i, j), gain in zip(pairs, gains, strict=True))
     parents = [0] * size
-    for parent, child in nx.bfs_edges(nx.maximum_spanning_tree(graph), 0 if root is None else names.index(root)):
+    for parent, child in nx.bfs_edges(nx.maximum_spanning_tree(graph),
+                                      0 if root is None else names.index(root)):
         parents[child] = 1 << parent
-    return parents, [float(scores.families(range(size), masks).sum()) for masks in ([0] * size, parents)]
+    return parents, [float(scores.families(range(size), masks).sum())
+                     for masks in ([0] * size, parents)]

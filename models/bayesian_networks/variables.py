@@ -1,4 +1,5 @@
-"""The columns of a table as the variables of a network: codes of states or numbers, by the one rule of kinds (kinds.py)."""
+"""The columns of a table as the variables of a network: codes of states or numbers, by the one rule
+of kinds (kinds.py)."""
 
 import difflib
 from collections import Counter
@@ -16,7 +17,8 @@ from probml.models.frames.kinds import refuse_dates, usual
 class Variables:
     """n rows of d columns, discrete ones as codes 0..r−1, continuous ones as floats.
 
-    `guessed`: nobody said the kind, and values that are numbers alone do not tell it; the rule of kinds.py did.
+    `guessed`: nobody said the kind, and values that are numbers alone do not tell it; the rule of
+        kinds.py did.
     """
 
     names: tuple[str, ...]
@@ -32,15 +34,19 @@ class Variables:
     @property
     def states(self) -> dict[str, tuple | type]:
         """Column → its labels, or float, as bayesian_network takes them."""
-        return {name: float if labels is None else labels for name, labels in zip(self.names, self.labels, strict=True)}
+        return {name: float if labels is None else labels
+                for name, labels in zip(self.names, self.labels, strict=True)}
 
     @property
     def status(self) -> str:
         """The whole numbers whose kind was guessed, in words; empty where there are none."""
         said = []
-        for numbers, words in ((False, "few values taken as categories"), (True, "many values, or seldom seen ones, taken as numbers")):
-            taken = [name for name, labels, guess in zip(self.names, self.labels, self.guessed, strict=True) if guess]
-            if taken := [name for name in taken if (self.labels[self.names.index(name)] is None) == numbers]:
+        for numbers, words in ((False, "few values taken as categories"),
+                               (True, "many values, or seldom seen ones, taken as numbers")):
+            taken = [name for name, labels, guess in zip(self.names, self.labels, self.guessed,
+                                                         strict=True) if guess]
+            if taken := [name for name in taken
+                         if (self.labels[self.names.index(name)] is None) == numbers]:
                 said.append(f"whole numbers of {words}: {named(taken)}")
         return "; ".join(said) + " (kinds={...} to say otherwise)" * bool(said)
 
@@ -57,45 +63,56 @@ def shown(names, wrong=None) -> str:
     return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
-def read(data, states: Mapping | None = None, kinds: Mapping | None = None, complete: bool = True) -> Variables:
+def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
+         complete: bool = True) -> Variables:
     """A DataFrame, a pyarrow Table or a mapping name → column, as codes and floats.
 
-    Strings, categoricals, booleans and whole numbers of few values are discrete (probml.models.kinds), and so is what `states` names;
-    other numbers are continuous. `kinds` says otherwise: column → "categorical" or "normal".
-    Codes follow the order of `states`, else of the categorical, else the sorted values, numbers before text.
+    Strings, categoricals, booleans and whole numbers of few values are discrete
+    (probml.models.kinds), and so is what `states` names; other numbers are continuous. `kinds` says
+    otherwise: column → "categorical" or "normal". Codes follow the order of `states`, else of the
+        categorical, else the sorted values, numbers before text.
 
     Args:
         complete: refuse unseen cells.
 
     Raises:
-        DataError: no rows or columns, names that are not distinct strings, unequal lengths, an unseen cell, a label that
-        `states` lacks, dates, infinity, or a continuous column that does not vary.
+        DataError: no rows or columns, names that are not distinct strings, unequal lengths, an
+        unseen cell, a label that `states` lacks, dates, infinity, or a continuous column that does
+        not vary.
     """
     columns = items(data)
     if strange := [name for name, _ in columns if not isinstance(name, str)]:
-        raise DataError(f"column names must be strings, got {strange[0]!r}: data.columns = data.columns.astype(str)")
+        raise DataError(f"column names must be strings, got {strange[0]!r}: data.columns = "
+                        f"data.columns.astype(str)")
     if twice := [name for name, k in Counter(name for name, _ in columns).items() if k > 1]:
-        raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all but one")
+        raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
+                        f"but one")
     names = tuple(name for name, _ in columns)
     states = dict(states or {})
     if strange := [name for name in states if name not in names]:
-        raise DataError(f"states names {strange[0]!r}, which is not a column; {shown(names, strange[0])}")
+        raise DataError(f"states names {strange[0]!r}, which is not a column; "
+                        f"{shown(names, strange[0])}")
     kinds = dict(kinds or {})
     for name, kind in kinds.items():
         if name not in names:
             raise DataError(f"kinds names {name!r}, which is not a column; {shown(names, name)}")
         if kind not in ("categorical", "normal"):
-            raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or 'normal'")
+            raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
+                            f"'normal'")
         if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: say one of them")
+            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: say "
+                            f"one of them")
     series = {name: _series(name, value, complete) for name, value in columns}
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
     if rows == 0:
-        raise DataError(f"the data is empty: expected at least 1 row and 1 column, got {rows} rows and {len(names)} columns")
+        raise DataError(f"the data is empty: expected at least 1 row and 1 column, got {rows} rows "
+                        f"and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
-        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, another has {rows}: every column needs the same rows")
-    found = [_column(name, column, states.get(name), kinds.get(name)) for name, column in series.items()]
+        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, another has {rows}: "
+                        f"every column needs the same rows")
+    found = [_column(name, column, states.get(name), kinds.get(name))
+             for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
     return Variables(names, labels, columns, rows, guessed)
 
@@ -107,34 +124,43 @@ def items(data) -> list[tuple]:
         return [(name, data.column(j).to_pandas()) for j, name in enumerate(data.column_names)]
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    raise DataError(f"data must be a DataFrame, a pyarrow Table or a mapping name → column, got {type(data).__name__}")
+    raise DataError(f"data must be a DataFrame, a pyarrow Table or a mapping name → column, got "
+                    f"{type(data).__name__}")
 
 
 def _series(name, value, complete: bool):
     import pandas as pd
 
-    value = np.asarray(value) if hasattr(value, "__jax_array__") or isinstance(value, jax.Array) else value
+    value = np.asarray(value) if hasattr(value,
+                                         "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
-        raise DataError(f"column {name!r} must hold one value per row, got {type(value).__name__} of shape {np.shape(value)}")
+        raise DataError(f"column {name!r} must hold one value per row, got {type(value).__name__} "
+                        f"of shape {np.shape(value)}")
     column = pd.Series(value).reset_index(drop=True)
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
-            f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} in all): structure is learnt from "
-            "complete rows. Drop the others: data.dropna(); or fit a graph to the incomplete data by EM and fill the cells from it"
+            f"column {name!r} has an unseen cell in row {int(np.argmax(hidden))} "
+            f"({int(hidden.sum())} in all): structure is learnt from "
+            "complete rows. Drop the others: data.dropna(); or fit a graph to the incomplete data "
+            "by EM and fill the cells from it"
         )
     return column
 
 
 def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, bool]:
-    """(labels, codes, guessed?) of a discrete column, (None, floats, guessed?) of a continuous one."""
+    """(labels, codes, guessed?) of a discrete column, (None, floats, guessed?) of a continuous
+    one."""
     import pandas as pd
 
     shown_as = f"column {name!r}"
     if said != "normal":
         refuse_dates(column, shown_as)
     kind = column.dtype
-    if pd.api.types.is_object_dtype(kind) and pd.api.types.infer_dtype(column) in ("integer", "floating", "mixed-integer-float"):
-        column = column.astype(np.float64) if given is None and said is None else column  # numbers among None are numbers
+    if pd.api.types.is_object_dtype(kind) and pd.api.types.infer_dtype(column) in (
+        "integer", "floating", "mixed-integer-float"
+    ):
+        # numbers among None are numbers
+        column = column.astype(np.float64) if given is None and said is None else column
         kind = column.dtype
     number = getattr(kind, "kind", "O") in "iuf"
     guess = None
@@ -148,36 +174,45 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
         except (TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{shown_as} is to be 'normal' and holds values that are no numbers ({error})") from None
+            raise DataError(f"{shown_as} is to be 'normal' and holds values that are no numbers "
+                            f"({error})") from None
         seen = values[~np.isnan(values)]
         return None, values, guess is not None and bool((seen == np.floor(seen)).all())
     guessed = guess is not None and number
     if given is None and isinstance(kind, pd.CategoricalDtype):
         return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32), guessed
     try:
-        codes, found = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype) else column)
+        codes, found = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype)
+                                    else column)
         found = found.tolist()
         given = range(given) if isinstance(given, int | np.integer) else given
-        labels = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)) if given is None else given)
+        labels = tuple(sorted(found, key=lambda v: (isinstance(v, str), v)) if given is None
+                       else given)
     except TypeError as error:
-        raise DataError(f"column {name!r} holds values that cannot be sorted into labels ({error}): convert it to text, numbers") from None
+        raise DataError(f"column {name!r} holds values that cannot be sorted into labels "
+                        f"({error}): convert it to text, numbers") from None
     if len(set(labels)) < len(labels) or not labels:
-        raise DataError(f"states: the labels of {name!r} must be distinct and at least one, got {labels}")
+        raise DataError(f"states: the labels of {name!r} must be distinct and at least one, got "
+                        f"{labels}")
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
-        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which states lacks; {shown(labels, strange[0])}")
-    table = np.array([*(lookup[label] for label in found), -1], np.int32)  # unseen cells are −1, the last
+        raise DataError(f"column {name!r} has the label {strange[0]!r} in row {row}, which states "
+                        f"lacks; {shown(labels, strange[0])}")
+    # unseen cells are −1, the last
+    table = np.array([*(lookup[label] for label in found), -1], np.int32)
     return labels, table[codes], guessed
 
 
 def _float(name, values: np.ndarray) -> np.ndarray:
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
-        raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop the row")
+        raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop "
+                        f"the row")
     if np.isnan(values).all() or np.nanmin(values) == np.nanmax(values):
         raise DataError(
-            f"column {name!r} is continuous and constant: a normal that is fitted to it has variance 0 and no maximum of the likelihood. "
+            f"column {name!r} is continuous and constant: a normal that is fitted to it has "
+            f"variance 0 and no maximum of the likelihood. "
             "Drop it, or make it discrete: data[name].astype(str)"
         )
     return values

@@ -1,22 +1,26 @@
-"""Hidden Markov models: p(z, y) = p(z_1) ∏_t p(z_t | z_{t−1}) ∏_t p(y_t | z_t), and Markov chains whose states are seen.
+"""Hidden Markov models: p(z, y) = p(z_1) ∏_t p(z_t | z_{t−1}) ∏_t p(y_t | z_t), and Markov chains
+whose states are seen.
 
-    z_1 ~ Categorical(π),              π ~ Dirichlet(a, …, a), or π = πA, the stationary distribution of A
+    z_1 ~ Categorical(π),  π ~ Dirichlet(a, …, a), or π = πA, the stationary distribution of A
     z_t | z_{t−1} = i ~ Categorical(A_i),   A_i ~ Dirichlet(a, …, a + sticky at i, …, a)
-    normal:       y_t | z_t = j ~ N(μ_j, diag(σ_j²)),  1/σ_jc ~ Exponential(s),  μ_j ~ N(m, diag(c²σ_j²))
+    normal:       y_t | z_t = j ~ N(μ_j, diag(σ_j²)),  1/σ_jc ~ Exponential(s),
+                  μ_j ~ N(m, diag(c²σ_j²))
     covariances:  y_t | z_t = j ~ N(μ_j, Σ_j),         Σ_j and μ_j as in gaussian_mixture
     categorical:  y_t | z_t = j ~ Categorical(θ_j),    θ_j ~ Dirichlet(α, …, α)
     bernoulli:    y_t | z_t = j ~ Bernoulli(θ_j),      θ_j ~ Beta(α, α), independent columns
     poisson:      y_t | z_t = j ~ Poisson(λ_j),        λ_j ~ Gamma(shape, rate), independent columns
 
-A row is a sequence and time is the first axis of its events. The prior is proper and the same whatever the data are. The
-density of a standard deviation vanishes at 0, log p(σ) = −s/σ − 2 log σ + constant, so that no state can collapse onto a few steps.
+A row is a sequence and time is the first axis of its events. The prior is proper and the same
+whatever the data are. The density of a standard deviation vanishes at 0, log p(σ) = −s/σ − 2 log σ
++ constant, so that no state can collapse onto a few steps.
 
-With the states seen everywhere, `markov_chain` is counting: the posterior of A_i is Dirichlet(a + n_i1, …, a + n_ik), where n_ij
-is how often j followed i, and it is exact.
+With the states seen everywhere, `markov_chain` is counting: the posterior of A_i is Dirichlet(a +
+n_i1, …, a + n_ik), where n_ij is how often j followed i, and it is exact.
 
-Sources: Rabiner (1989), "A tutorial on hidden Markov models and selected applications in speech recognition"; Zucchini &
-MacDonald (2009), "Hidden Markov Models for Time Series", chapters 1–3 (stationary starts, Poisson states); Murphy (2012),
-"Machine Learning: a Probabilistic Perspective", chapter 17; Fox et al. (2011), "A sticky HDP-HMM", for the sticky diagonal.
+Sources: Rabiner (1989), "A tutorial on hidden Markov models and selected applications in speech
+recognition"; Zucchini & MacDonald (2009), "Hidden Markov Models for Time Series", chapters 1–3
+(stationary starts, Poisson states); Murphy (2012), "Machine Learning: a Probabilistic Perspective",
+chapter 17; Fox et al. (2011), "A sticky HDP-HMM", for the sticky diagonal.
 """
 
 import contextlib
@@ -31,12 +35,14 @@ import probml
 from probml.models.mixtures.gaussian_mixture import canonical, from_data, shapes
 
 # emission -> covariance of gaussian_mixture
-_COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal", "tied spherical")}
+_COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal",
+                                        "tied spherical")}
 EMISSIONS = ("normal", *_COVARIANCES, "categorical", "bernoulli", "poisson")
 
 
 def named(emission: str) -> str:
-    """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied diagonal"."""
+    """The name here of an emission in others' words: "diag" is "normal", "tied diag" is "tied
+    diagonal"."""
     name = canonical(emission) if isinstance(emission, str) else emission
     return "normal" if name == "diagonal" else name
 
@@ -59,14 +65,15 @@ def hidden_markov(
 ):
     """k unseen states in turn, each with its own distribution of what is seen at a step.
 
-    Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now = i); the emission's parameters,
-    see below; and in every row `z` (steps,), the states, and `y`, (steps, d), or (steps,) for a categorical emission.
-    Data are arrays (n, steps, d), or lists of arrays (steps_i, d) of different lengths; an unseen cell of y or z is NaN.
+    Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now
+    = i); the emission's parameters, see below; and in every row `z` (steps,), the states, and `y`,
+    (steps, d), or (steps,) for a categorical emission. Data are arrays (n, steps, d), or lists of
+    arrays (steps_i, d) of different lengths; an unseen cell of y or z is NaN.
 
     | emission | parameters |
     |---|---|
     | "normal" | `mean` (k, d), `scale` (k, d), standard deviations |
-    | "full", "spherical", "tied", "tied diagonal", "tied spherical" | `mean` (k, d), `precision` as in gaussian_mixture |
+    | the other five words of gaussian_mixture | `mean` (k, d), `precision` as there |
     | "categorical" | `probs` (k, symbols) |
     | "bernoulli" | `probs` (k, d) |
     | "poisson" | `rate` (k, d), events a step |
@@ -77,14 +84,17 @@ def hidden_markov(
         emission: one of the table.
         initial: "free", or "stationary": the chain has run for long when the sequence begins.
         symbols: size of the alphabet of a categorical emission, whose symbols are 0 … symbols − 1.
-        concentration: a, pseudo-counts of each first state and each transition; one number or (k,). 1 is uniform.
+        concentration: a, pseudo-counts of each first state and each transition; one number or (k,).
+            1 is uniform.
         sticky: further pseudo-counts of staying in a state.
         alpha: pseudo-counts of each symbol, or of each outcome of a Bernoulli.
-        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes it a site `prior_centre` (d,),
-            to be given in the data: models that differ in it alone compile once.
+        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes
+            it a site `prior_centre` (d,), to be given in the data: models that differ in it alone
+            compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its state.
-        scale: s > 0, in the data's units; one number or (d,): the size below which a standard deviation is held. It is worth a
-            step or two, so that a guess far too low does no harm. "each": a site `prior_scale` (d,).
+        scale: s > 0, in the data's units; one number or (d,): the size below which a standard
+            deviation is held. It is worth a step or two, so that a guess far too low does no harm.
+            "each": a site `prior_scale` (d,).
         shape: pseudo-events of the Gamma prior of a Poisson rate.
         rate: pseudo-steps in which they came; the small default says next to nothing.
 
@@ -93,11 +103,14 @@ def hidden_markov(
     """
     emission = named(emission)
     _check(k, d, emission, initial)
-    _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale, alpha=alpha, shape=shape, rate=rate)
+    _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,
+              alpha=alpha, shape=shape, rate=rate)
     if np.any(np.asarray(sticky, float) < 0):
-        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not negative")
+        raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not "
+                                f"negative")
     if emission == "normal" or emission in _COVARIANCES:
-        centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
+        centre, scale = (from_data("prior_centre", centre, d, constraints.real),
+                         from_data("prior_scale", scale, d))
     first, transition = _chain(k, initial, concentration, sticky)
     state = plate("state", k)
     if emission == "normal":
@@ -128,20 +141,23 @@ def hidden_markov(
         elif emission == "categorical":
             step = dist.Categorical(parameter[z])
         else:
-            step = {"bernoulli": dist.Bernoulli, "poisson": dist.Poisson}[emission](parameter[z]).to_event(1)
+            step = {"bernoulli": dist.Bernoulli,
+                    "poisson": dist.Poisson}[emission](parameter[z]).to_event(1)
         sample("y", step.to_event(1))
 
 
 @probml.model
 def markov_chain(k: int, concentration=1.0, sticky=0.0):
-    """A Markov chain of k states that are seen: initial and transition probabilities by counting, exactly.
+    """A Markov chain of k states that are seen: initial and transition probabilities by counting,
+    exactly.
 
-    Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z` (steps,), the states; unseen
-    ones are NaN, and summed out by EM.
+    Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z`
+    (steps,), the states; unseen ones are NaN, and summed out by EM.
 
     Args:
         k: states.
-        concentration: pseudo-counts of each first state and each transition; one number or (k,). 1 is uniform.
+        concentration: pseudo-counts of each first state and each transition; one number or (k,). 1
+            is uniform.
         sticky: further pseudo-counts of staying in a state.
     """
     initial, transition = _chain(k, "free", concentration, sticky)
@@ -172,12 +188,16 @@ def _positive(model: str, **settings) -> None:
 def _check(k: int, d: int, emission: str, initial: str) -> None:
     for name, size in (("k", k), ("d", d)):
         if not isinstance(size, int | np.integer) or size < 1:
-            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected a whole number of at least 1")
+            raise probml.ModelError(f"hidden_markov({name}={size!r}): expected a whole number of "
+                                    f"at least 1")
     if emission not in EMISSIONS:
-        raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of {', '.join(map(repr, EMISSIONS))}")
+        raise probml.ModelError(f"hidden_markov(emission={emission!r}): expected one of "
+                                f"{', '.join(map(repr, EMISSIONS))}")
     if initial not in ("free", "stationary"):
-        raise probml.ModelError(f"hidden_markov(initial={initial!r}): expected 'free' or 'stationary'")
+        raise probml.ModelError(f"hidden_markov(initial={initial!r}): expected 'free' or "
+                                f"'stationary'")
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
-            f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several columns write a model with a site for each"
+            f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several "
+            f"columns write a model with a site for each"
         )

@@ -1,4 +1,5 @@
-"""The scikit-learn face of hidden Markov models, with the names and manners that users of hmmlearn know."""
+"""The scikit-learn face of hidden Markov models, with the names and manners that users of hmmlearn
+know."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +8,17 @@ import numpy as np
 
 from probml import EM, DataError, ModelError, stationary
 from probml.estimators.face import Face, n_parameters
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, numbers, one_of, optional, whole
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    check,
+    number,
+    numbers,
+    one_of,
+    optional,
+    whole,
+)
 from probml.estimators.validation import check_is_fitted, check_random_state
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.sequences import Steps, read, together
@@ -16,51 +27,62 @@ from probml.models.frames.units import SHARE, moments
 
 
 class HiddenMarkov(Face):
-    """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The model is probml.models.hidden_markov.
+    """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
+    model is probml.models.hidden_markov.
 
-    X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list of arrays (steps_i, d), for
-    which answers are lists too. An array of one axis has one column.
+    X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list
+    of arrays (steps_i, d), for which answers are lists too. An array of one axis has one column.
 
-    What differs from hmmlearn: one class for all emissions; the default is the mode under a weak, proper prior (prior=False is the
-    likelihood); `tol` is the gain of an iteration per step; lists of sequences, unseen cells and states known in part are taken
-    as they are.
+    What differs from hmmlearn: one class for all emissions; the default is the mode under a weak,
+    proper prior (prior=False is the likelihood); `tol` is the gain of an iteration per step; lists
+    of sequences, unseen cells and states known in part are taken as they are.
 
     Args:
         n_states: states, k.
-        emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied diagonal" or "tied spherical" (other
-            covariances; hmmlearn's "diag" is "normal"), "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
+        emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied
+            diagonal" or "tied spherical" (other covariances; hmmlearn's "diag" is "normal"),
+            "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
         initial: "free", or "stationary": the chain has run for long when a sequence begins.
-        n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that is seen, plus 1.
-        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
+        n_symbols: size of the alphabet of a categorical emission; None is the largest symbol that
+            is seen, plus 1.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
+            see EM.
         tol: stop when an iteration gains less than this a step, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
-        algorithm: of predict: "viterbi", the most probable path, or "map", the most probable state of each step.
-        start: values to begin from, some of the model's: {"transition": (k, k), "mean": (k, d), ...}.
+        algorithm: of predict: "viterbi", the most probable path, or "map", the most probable state
+            of each step.
+        start: values to begin from, some of the model's: {"transition": (k, k), "mean": (k, d),
+            ...}.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         centre: prior centre of the means, in the data's units; None is the mean of each column.
-        scale: below which standard deviations are held, in the data's units; None is a tenth of each column's.
+        scale: below which standard deviations are held, in the data's units; None is a tenth of
+            each column's.
         concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
-        startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_: variances (k, d) for "normal",
-        (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for
-        "bernoulli", (k, d); lambdas_ (k, d), Poisson rates; n_symbols_, converged_, n_iter_, history_ (the objective of every
-        iteration, in nats), n_parameters_; fit_: the probml Fit.
+        startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_:
+        variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
+        diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
+        lambdas_ (k, d), Poisson rates; n_symbols_, converged_, n_iter_, history_ (the objective of
+        every iteration, in nats), n_parameters_; fit_: the probml Fit.
     """
 
     _rules = {
         "n_states": whole(1),
-        "emission": (one_of(*EMISSIONS)[0], lambda value: isinstance(value, str) and named(value) in EMISSIONS),
+        "emission": (one_of(*EMISSIONS)[0],
+                     lambda value: isinstance(value, str) and named(value) in EMISSIONS),
         "initial": one_of("free", "stationary"),
-        "n_symbols": ("None or a whole number of at least 1", lambda value: value is None or whole(1)[1](value)),
+        "n_symbols": ("None or a whole number of at least 1",
+                      lambda value: value is None or whole(1)[1](value)),
         "n_init": optional(whole(1)),
         "max_iter": whole(1),
         "tol": number(0.0),
         "algorithm": one_of("viterbi", "map"),
-        "start": ("None or a mapping of names to values", lambda value: value is None or isinstance(value, Mapping)),
+        "start": ("None or a mapping of names to values",
+                  lambda value: value is None or isinstance(value, Mapping)),
         "random_state": SEED,
         "prior": FLAG,
         "accelerate": FLAG,
@@ -128,23 +150,29 @@ class HiddenMarkov(Face):
         """Learn from sequences.
 
         Args:
-            X: all steps, (n_steps, d) or (n_steps,), or a list of such arrays, one a sequence; NaN is unseen.
-            y: states where they are known, NaN elsewhere, as long as X; a list where X is one. None: no state is known.
+            X: all steps, (n_steps, d) or (n_steps,), or a list of such arrays, one a sequence; NaN
+                is unseen.
+            y: states where they are known, NaN elsewhere, as long as X; a list where X is one.
+                None: no state is known.
             lengths: steps of each sequence in X, by name; None is one sequence.
             sample_weight: one number a sequence; weight 2 equals the sequence twice.
 
         Raises:
-            ModelError: a parameter, by name. DataError: lengths, sequences, cells or states that cannot be used, by name.
+            ModelError: a parameter, by name. DataError: lengths, sequences, cells or states that
+                cannot be used, by name.
         """
         check(self, self._rules)
         steps = self._steps(X, lengths, reset=True)
         if self.n_states > len(steps.values):
             raise DataError(
-                f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: use at most {len(steps.values)} states"
+                f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: "
+                f"use at most {len(steps.values)} states"
             )
         data = self._padded(steps) | self._hyper(steps, sample_weight)
-        if y is None and self.n_states > 1 and self.emission not in ("categorical", "bernoulli", "poisson"):
-            warn_of_tied(steps.values, self._column, "Drop it, or take emission='categorical', 'bernoulli' or 'poisson' if it is such")
+        if y is None and self.n_states > 1 and self.emission not in ("categorical", "bernoulli",
+                                                                     "poisson"):
+            warn_of_tied(steps.values, self._column, "Drop it, or take emission='categorical', "
+                         "'bernoulli' or 'poisson' if it is such")
         if y is not None:
             data["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
@@ -156,8 +184,11 @@ class HiddenMarkov(Face):
             accelerate=self.accelerate,
         )
         engine, start = self.engine or em, dict(self.start or {})
-        self.fit_ = self._model(self.n_states).fit(data, engine, weights=sample_weight, seed=self._seed(), start=start)
-        self.n_iter_, self.converged_, self.history_ = max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
+        self.fit_ = self._model(self.n_states).fit(data, engine, weights=sample_weight,
+                                                   seed=self._seed(), start=start)
+        self.n_iter_, self.converged_, self.history_ = (
+            max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
+        )
         return self
 
     def _model(self, k):
@@ -182,8 +213,10 @@ class HiddenMarkov(Face):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli", "poisson"):
             return {}
-        found = moments(steps.values, None if weights is None else np.repeat(np.asarray(weights, float), steps.lengths))
-        measured = {"prior_centre": (self.centre, found.centre), "prior_scale": (self.scale, SHARE * found.spread)}
+        found = moments(steps.values, None if weights is None
+                        else np.repeat(np.asarray(weights, float), steps.lengths))
+        measured = {"prior_centre": (self.centre, found.centre),
+                    "prior_scale": (self.scale, SHARE * found.spread)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions
@@ -200,7 +233,8 @@ class HiddenMarkov(Face):
     def score_samples(self, X, lengths=None):
         """(log p(X), the posteriors of the states), as score and predict_proba give them."""
         steps, data = self._asked(X, lengths)
-        return float(np.sum(self.fit_.log_prob(data))), steps.back(self.fit_.predict_proba(data, "z"))
+        return (float(np.sum(self.fit_.log_prob(data))),
+                steps.back(self.fit_.predict_proba(data, "z")))
 
     def predict_proba(self, X, lengths=None):
         """p(state at t | the whole sequence), shape (n_steps, k), or a list of such."""
@@ -213,20 +247,24 @@ class HiddenMarkov(Face):
         return steps.back(self.fit_.predict_proba(data, "z", given="filtered"))
 
     def predict(self, X, lengths=None):
-        """The states 0 … k−1, shape (n_steps,), or a list of such: the most probable path, or with algorithm="map" step by step."""
+        """The states 0 … k−1, shape (n_steps,), or a list of such: the most probable path, or with
+        algorithm="map" step by step."""
         if self.algorithm == "viterbi":
             return self.decode(X, lengths)[1]
         found = self.predict_proba(X, lengths)
         return [p.argmax(1) for p in found] if isinstance(found, list) else found.argmax(1)
 
     def decode(self, X, lengths=None):
-        """The most probable paths (Viterbi): (log p(X, paths) summed over the sequences, the paths as predict gives them)."""
+        """The most probable paths (Viterbi): (log p(X, paths) summed over the sequences, the paths
+        as predict gives them)."""
         steps, data = self._asked(X, lengths)
         path = self.fit_.decode(data, sites=["z"])["z"]
-        return float(np.sum(self.fit_.log_prob({**data, "z": self._hidden(path, steps)}))), steps.back(path)
+        return (float(np.sum(self.fit_.log_prob({**data, "z": self._hidden(path, steps)}))),
+                steps.back(path))
 
     def forecast(self, X, steps=1, lengths=None):
-        """Means of what comes next, or the most probable symbols: (steps, d), (n, steps, d) with lengths, or a list."""
+        """Means of what comes next, or the most probable symbols: (steps, d), (n, steps, d) with
+        lengths, or a list."""
         words, valid = whole(1)
         if not valid(steps):
             raise ModelError(f"forecast(steps={steps!r}): expected {words}")
@@ -235,18 +273,22 @@ class HiddenMarkov(Face):
         return list(found) if given.listed else found[0] if given.alone else found
 
     def sample(self, n_steps=1, random_state=None):
-        """A new sequence and its states: (X (n_steps, d), Z (n_steps,)); a categorical X is (n_steps, 1)."""
+        """A new sequence and its states: (X (n_steps, d), Z (n_steps,)); a categorical X is
+        (n_steps, 1)."""
         check_is_fitted(self, "fit_")
         words, valid = whole(1)
         if not valid(n_steps):
             raise ModelError(f"sample(n_steps={n_steps!r}): expected {words}")
-        seed = self._seed() if random_state is None else int(check_random_state(random_state).randint(2**31 - 1))
+        seed = self._seed() if random_state is None else int(
+            check_random_state(random_state).randint(2**31 - 1)
+        )
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)
         return np.asarray(drawn["y"][0]).reshape(int(n_steps), -1), np.asarray(drawn["z"][0])
 
     @property
     def n_parameters_(self) -> int:
-        """Free parameters of the model: k − 1 first, k(k − 1) transition probabilities, and those of the emission."""
+        """Free parameters of the model: k − 1 first, k(k − 1) transition probabilities, and those
+        of the emission."""
         check_is_fitted(self, "fit_")
         return n_parameters(self.fit_)
 
@@ -255,7 +297,8 @@ class HiddenMarkov(Face):
         return -2 * self.score(X, lengths) + 2 * self.n_parameters_
 
     def bic(self, X, lengths=None):
-        """−2 log p(X) + parameters · log n, n the number of steps (Schwarz 1978); the lower the better."""
+        """−2 log p(X) + parameters · log n, n the number of steps (Schwarz 1978); the lower the
+        better."""
         n = len(self._asked(X, lengths)[0].values)
         return -2 * self.score(X, lengths) + self.n_parameters_ * np.log(n)
 
@@ -265,7 +308,9 @@ class HiddenMarkov(Face):
     def startprob_(self):
         """p(first state), (k,)."""
         params = self._learnt()
-        return params["initial"] if self.initial == "free" else np.asarray(stationary(params["transition"]))
+        return params["initial"] if self.initial == "free" else np.asarray(
+            stationary(params["transition"])
+        )
 
     @property
     def transmat_(self):
@@ -283,7 +328,8 @@ class HiddenMarkov(Face):
         params = self._learnt("mean")
         if "scale" in params:
             return params["scale"] ** 2
-        return np.linalg.inv(params["precision"]) if named(self.emission) in ("full", "tied") else 1 / params["precision"]
+        return (np.linalg.inv(params["precision"]) if named(self.emission) in ("full", "tied")
+                else 1 / params["precision"])
 
     @property
     def emissionprob_(self):
@@ -299,7 +345,8 @@ class HiddenMarkov(Face):
         check_is_fitted(self, "fit_")
         if name is not None and name not in self.fit_.params:
             known = ", ".join(self.fit_.params)
-            raise AttributeError(f"a HiddenMarkov of emission {self.emission!r} has no '{name}'; its parameters are {known}")
+            raise AttributeError(f"a HiddenMarkov of emission {self.emission!r} has no '{name}'; "
+                                 f"its parameters are {known}")
         return self.fit_.params
 
     # Reading what the user gave
@@ -310,7 +357,8 @@ class HiddenMarkov(Face):
         return steps, self._padded(steps)
 
     def _steps(self, X, lengths, reset: bool) -> Steps:
-        """X as floats, in sequences, checked against the emission; `reset`: columns and symbols are learnt from it."""
+        """X as floats, in sequences, checked against the emission; `reset`: columns and symbols are
+        learnt from it."""
         steps = read(X, lengths)
         self._judge(steps.values, steps.lengths, reset)
         return steps
@@ -322,7 +370,8 @@ class HiddenMarkov(Face):
             self.n_features_in_ = d
             self._refuse_missing(np.isnan(values).all(0))
         elif d != self.n_features_in_:
-            raise DataError(f"X has {d} features, but HiddenMarkov is expecting {self.n_features_in_} features as input")
+            raise DataError(f"X has {d} features, but HiddenMarkov is expecting "
+                            f"{self.n_features_in_} features as input")
 
         def refuse(bad: np.ndarray, expected: str) -> None:
             if bad.any():
@@ -330,17 +379,22 @@ class HiddenMarkov(Face):
                 i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
                 step, shown = step - int(sizes[:i].sum()), values[step, column]
                 where = f"sequence {i}, step {step}, column {column}"
-                raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell is NaN")
+                raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
+                                f"is NaN")
 
         refuse(np.isinf(values), "a finite number")
         whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:
-                raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols 0, 1, …")
+                raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols "
+                                f"0, 1, …")
             refuse(~whole_, "a symbol, a whole number from 0 on")
             if reset:
-                self.n_symbols_ = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
-            outside = f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set n_symbols= before the fit for a larger one"
+                self.n_symbols_ = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(
+                    self.n_symbols
+                )
+            outside = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
+                       f"n_symbols= before the fit for a larger one")
             refuse(values >= self.n_symbols_, outside)
         elif self.emission == "poisson":
             refuse(~whole_, "a count, a whole number >= 0")
@@ -350,13 +404,17 @@ class HiddenMarkov(Face):
     def _padded(self, steps: Steps) -> dict[str, Any]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
         values = steps.values[:, 0] if self.emission == "categorical" else steps.values
-        if (self.emission in ("categorical", "poisson", "bernoulli")) and not np.isnan(values).any():
+        if (self.emission in ("categorical", "poisson", "bernoulli")) and not np.isnan(
+            values
+        ).any():
             values = values.astype(int)
         return {"y": together(steps.parts(values))}
 
     def _hidden(self, path, steps: Steps):
         """Paths (n, longest) as data: padding is unseen."""
-        return together([np.asarray(row)[:length] for row, length in zip(path, steps.lengths, strict=True)])
+        return together(
+            [np.asarray(row)[:length] for row, length in zip(path, steps.lengths, strict=True)]
+        )
 
     def _states(self, y, steps: Steps):
         """Known states as data."""
@@ -364,17 +422,24 @@ class HiddenMarkov(Face):
         try:
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y must be states 0 … {self.n_states - 1}, and NaN where they are not known") from None
+            raise DataError(f"y must be states 0 … {self.n_states - 1}, and NaN where they are "
+                            f"not known") from None
         found = [part.shape for part in known]
-        if found != ([(length,) for length in steps.lengths] if steps.listed else [(len(steps.values),)]):
+        if found != ([(length,) for length in steps.lengths]
+                     if steps.listed else [(len(steps.values),)]):
             raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} steps: y holds the states that are "
-                "known, NaN elsewhere; the lengths of sequences are given by name, fit(X, lengths=...)"
+                f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} "
+                f"steps: y holds the states that are "
+                "known, NaN elsewhere; the lengths of sequences are given by name, fit(X, "
+                "lengths=...)"
             )
         values = np.concatenate(known)
-        wrong = ~np.isnan(values) & ((values < 0) | (values >= self.n_states) | (values != np.floor(values)))
+        wrong = ~np.isnan(values) & (
+            (values < 0) | (values >= self.n_states) | (values != np.floor(values))
+        )
         if wrong.any():
             raise DataError(
-                f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a state in 0 … {self.n_states - 1}, or NaN"
+                f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a "
+                f"state in 0 … {self.n_states - 1}, or NaN"
             )
         return together(steps.parts(values))

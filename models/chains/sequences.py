@@ -1,4 +1,5 @@
-"""Sequences as the faces take them: one array of all steps with lengths, or a list of arrays; answers go back as they came."""
+"""Sequences as the faces take them: one array of all steps with lengths, or a list of arrays;
+answers go back as they came."""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +9,8 @@ from probml import DataError
 
 
 class Steps(NamedTuple):
-    """Sequences: all steps behind one another, (n_steps, d), the steps of each, and whether they came as a list, or as one array
-    without lengths."""
+    """Sequences: all steps behind one another, (n_steps, d), the steps of each, and whether they
+    came as a list, or as one array without lengths."""
 
     values: np.ndarray
     lengths: np.ndarray
@@ -30,7 +31,8 @@ def read(X, lengths) -> Steps:
     """Sequences in any of the forms a user gives them.
 
     Args:
-        X: (n_steps, d) or (n_steps,), all steps; or a list of such arrays, or an array (n, steps, d): a sequence each.
+        X: (n_steps, d) or (n_steps,), all steps; or a list of such arrays, or an array (n, steps,
+            d): a sequence each.
         lengths: the steps of each sequence in one array; None is one sequence.
 
     Raises:
@@ -39,9 +41,11 @@ def read(X, lengths) -> Steps:
     listed = _is_list(X)
     if listed:
         if lengths is not None:
-            raise DataError("X is a list of sequences, which have lengths of their own: drop lengths=")
+            raise DataError("X is a list of sequences, which have lengths of their own: drop "
+                            "lengths=")
         parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(X)]
-        widths, sizes = np.array([part.shape[1] for part in parts]), np.array([len(part) for part in parts], int)
+        widths, sizes = (np.array([part.shape[1] for part in parts]),
+                         np.array([len(part) for part in parts], int))
     else:
         values = _table(X, "X")
         sizes = np.array([len(values)]) if lengths is None else _lengths(lengths, len(values))
@@ -52,49 +56,62 @@ def read(X, lengths) -> Steps:
         raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty: it has 0 steps; drop it")
     if (other := widths != widths[0]).any():
         i = int(np.argmax(other))
-        raise DataError(f"sequence {i} of X has {widths[i]} columns, sequence 0 has {widths[0]}: all sequences need the same columns")
+        raise DataError(f"sequence {i} of X has {widths[i]} columns, sequence 0 has {widths[0]}: "
+                        f"all sequences need the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None)
 
 
 def _is_list(X) -> bool:
-    """Whether X is a list of sequences: of arrays, tables or lists of rows, and not one list of rows or numbers."""
+    """Whether X is a list of sequences: of arrays, tables or lists of rows, and not one list of
+    rows or numbers."""
     if isinstance(X, np.ndarray):
         return X.ndim == 3 or X.ndim == 1 and X.dtype == object and any(np.ndim(part) for part in X)
     if not isinstance(X, list | tuple):
         return False
     if not X or any(hasattr(part, "shape") and len(part.shape) for part in X):
         return True
-    return any(isinstance(part, list | tuple) and any(isinstance(row, list | tuple) for row in part) for part in X)
+    return any(isinstance(part, list | tuple) and any(isinstance(row, list | tuple) for row in part)
+               for part in X)
 
 
 def _table(X, where: str) -> np.ndarray:
     """Steps as floats (steps, d)."""
     try:
-        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(X, dtype=float)
+        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(
+            X, dtype=float
+        )
     except (TypeError, ValueError):
-        hint = "" if hasattr(X, "shape") else "; sequences of different lengths are a list of arrays"
+        hint = ("" if hasattr(X, "shape") else "; sequences of different lengths are a list of "
+                "arrays")
         raise DataError(f"{where} must be numbers, (n_steps, d) or (n_steps,){hint}") from None
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:
-        raise DataError(f"{where} has the shape {values.shape}: expected (n_steps, d) or (n_steps,)")
+        raise DataError(
+            f"{where} has the shape {values.shape}: expected (n_steps, d) or (n_steps,)"
+        )
     return values
 
 
 def _lengths(lengths, steps: int) -> np.ndarray:
     try:
         sizes = np.asarray(lengths)
-        valid = sizes.ndim == 1 and sizes.size > 0 and sizes.dtype.kind in "iuf" and bool((sizes == np.floor(sizes)).all())
+        valid = sizes.ndim == 1 and sizes.size > 0 and sizes.dtype.kind in "iuf" and bool(
+            (sizes == np.floor(sizes)).all()
+        )
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise DataError(f"lengths={lengths!r}: expected a list of whole numbers, the steps of each sequence in X")
+        raise DataError(f"lengths={lengths!r}: expected a list of whole numbers, the steps of each "
+                        f"sequence in X")
     sizes = sizes.astype(int)
     if (sizes < 0).any():
         i = int(np.argmax(sizes < 0))
-        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the steps of sequence {i}, a whole number of at least 1")
+        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the steps of sequence {i}, a whole "
+                        f"number of at least 1")
     if sizes.sum() != steps:
-        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give every sequence of X its own number of steps")
+        raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give every "
+                        f"sequence of X its own number of steps")
     return sizes
 
 

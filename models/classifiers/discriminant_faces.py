@@ -18,21 +18,25 @@ from probml.models.mixtures.starts import far_rows, precision_near
 
 
 class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
-    """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared" linear (LDA).
+    """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
+    linear (LDA).
 
-    The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum likelihood; scikit-learn's
-    QDA divides by n − 1 instead, and its LDA by n.
+    The model is probml.models.gaussian_mixture with its components seen. prior=False is maximum
+    likelihood; scikit-learn's QDA divides by n − 1 instead, and its LDA by n.
 
     Args:
-        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or "shared spherical" for all;
-            scikit-learn's words "full", "tied" and "diag" are taken as well.
+        covariance: "own", "diagonal" or "spherical" in each class; "shared", "shared diagonal" or
+            "shared spherical" for all; scikit-learn's words "full", "tied" and "diag" are taken as
+            well.
         prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
-        centre, mean_scale, scale: prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by default
-            (None) each column's mean and a tenth of its standard deviation within the classes: no unit of measurement matters.
+        centre, mean_scale, scale: prior of means and covariances in units of X, see
+            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
+            of its standard deviation within the classes: no unit of measurement matters.
 
     Attributes:
-        classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or (), fit_.
+        classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
+        (), fit_.
     """
 
     _rules = {"covariance": COVARIANCE, "plug_in": FLAG, **NORMAL, **SEARCH}
@@ -67,8 +71,10 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
-        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
+        given = {name: getattr(self, name)
+                 for name in ("concentration", "mean_scale")} | self._prior()
+        return gaussian_mixture(k=k, d=self.n_features_in_, covariance=canonical(self.covariance),
+                                **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
@@ -84,31 +90,41 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision
+        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
+                else 1 / precision)
 
 
 def _refuse_flat(face: Face, X, codes) -> None:
-    """A column without spread has no maximum of the likelihood: in a class, or in all where the covariance is shared."""
+    """A column without spread has no maximum of the likelihood: in a class, or in all where the
+    covariance is shared."""
     if face.covariance.endswith("spherical"):
         return
-    groups = {f" in class {label!r}": X[codes == code] for code, label in enumerate(face.classes_.tolist())}
-    if canonical(face.covariance).startswith("tied"):  # what is left after the classes' means, of all classes together
-        groups = {" in every class": np.concatenate([mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1])}
+    groups = {f" in class {label!r}": X[codes == code]
+              for code, label in enumerate(face.classes_.tolist())}
+    # what is left after the classes' means, of all classes together
+    if canonical(face.covariance).startswith("tied"):
+        groups = {" in every class": np.concatenate(
+            [mine - np.nanmean(mine, 0) for mine in groups.values() if len(mine) > 1]
+        )}
     for where, mine in groups.items():
         if len(mine) < 2:
             raise DataError(
-                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal of its own has variance 0 there and no maximum of the "
-                "likelihood. Keep prior=True, share the covariance (covariance='shared'), or drop the class"
+                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal of its own has "
+                f"variance 0 there and no maximum of the "
+                "likelihood. Keep prior=True, share the covariance (covariance='shared'), or drop "
+                "the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
-                f"{face._column(int(np.argmax(constant)))} is constant{where}: its variance is 0 and the likelihood has no maximum. "
+                f"{face._column(int(np.argmax(constant)))} is constant{where}: its variance is 0 "
+                f"and the likelihood has no maximum. "
                 "Drop it, or keep prior=True"
             )
 
 
 class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
-    """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM with the labels seen.
+    """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
+    with the labels seen.
 
     The model is probml.models.mixture_of_mixtures.
 
@@ -116,15 +132,17 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
         n_components: components of each class, k.
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
-        prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre, mean_scale, scale: as in GaussianDiscriminant.
+        prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre,
+            mean_scale, scale: as in GaussianDiscriminant.
 
     Attributes:
-        classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_ (classes, k, d), covariance_,
-        fit_.
+        classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
+        (classes, k, d), covariance_, fit_.
     """
 
     _target = "class"
-    _rules = {"n_components": whole(1), "covariance": COVARIANCE, "n_init": whole(1), **NORMAL, **SEARCH}
+    _rules = {"n_components": whole(1), "covariance": COVARIANCE, "n_init": whole(1), **NORMAL,
+              **SEARCH}
 
     def __init__(
         self,
@@ -158,26 +176,32 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
         self.engine = engine
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "mean_scale")} | self._prior()
-        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_, covariance=canonical(self.covariance), **given)
+        given = {name: getattr(self, name)
+                 for name in ("concentration", "mean_scale")} | self._prior()
+        return mixture_of_mixtures(classes=k, k=self.n_components, d=self.n_features_in_,
+                                   covariance=canonical(self.covariance), **given)
 
     def _judge(self, X, codes):
         _refuse_flat(self, X, codes)
 
     def _doubt(self, X):
         if self.n_components > 1:
-            columns.warn_of_tied(X, self._column, "Drop it, or take NaiveBayes, which treats it as categories")
+            columns.warn_of_tied(X, self._column,
+                                 "Drop it, or take NaiveBayes, which treats it as categories")
         return []
 
     def _infer(self, model, data, weights, start, complete):
-        """The best of n_init starts, each with its own means: the engine's own start labels rows without regard to classes."""
+        """The best of n_init starts, each with its own means: the engine's own start labels rows
+        without regard to classes."""
         if self.n_components == 1 or self.engine is not None and not isinstance(self.engine, EM):
             return super()._infer(model, data, weights, start, complete)
         fits = []
-        with warnings.catch_warnings(record=True) as caught:  # only the best one's failure to converge is the user's business
+        # only the best one's failure to converge is the user's business
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             for i in range(self.n_init):
-                start = self._begin(data["x"], data["class"], np.random.RandomState([self._seed(), i]))
+                start = self._begin(data["x"], data["class"],
+                                    np.random.RandomState([self._seed(), i]))
                 try:
                     fits.append(super()._infer(model, data, weights, start, False))
                 except Refusal as refusal:  # a start whose component collapsed
@@ -190,20 +214,27 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
         return best
 
     def _begin(self, X, codes, random) -> dict[str, np.ndarray]:
-        """Every class begins at equal shares, at rows of its own that lie far from each other, and at their spread."""
+        """Every class begins at equal shares, at rows of its own that lie far from each other, and
+        at their spread."""
         classes, k, d = self.classes_.tolist(), self.n_components, X.shape[1]
-        event = {"full": (d, d), "tied": (d, d)}.get(canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,))
+        event = {"full": (d, d), "tied": (d, d)}.get(
+            canonical(self.covariance), () if self.covariance.endswith("spherical") else (d,)
+        )
         X = np.where(np.isnan(X), np.nanmean(X, 0), X)
         means, precisions = [], []
         for code, label in enumerate(classes):
             mine = X[codes == code]
             if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than n_components={k} components: use at most {len(mine)}")
+                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
+                                f"n_components={k} components: use at most {len(mine)}")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
-        precision = np.stack([precisions] * k, 1) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
+        precision = np.stack(
+            [precisions] * k, 1
+        ) if not canonical(self.covariance).startswith("tied") else np.mean(precisions, 0)
         weights, shares = np.full(len(classes), 1 / len(classes)), np.full((len(classes), k), 1 / k)
-        return {"weights": weights, "shares": shares, "mean": np.stack(means), "precision": precision}
+        return {"weights": weights, "shares": shares, "mean": np.stack(means),
+                "precision": precision}
 
     @property
     def priors_(self):
@@ -220,4 +251,5 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     @property
     def covariance_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied") else 1 / precision
+        return (np.linalg.inv(precision) if canonical(self.covariance) in ("full", "tied")
+                else 1 / precision)

@@ -1,4 +1,5 @@
-"""scikit-learn faces of classes parted by planes: logistic regression, least squares, Fisher's discriminant, linear SVM."""
+"""scikit-learn faces of classes parted by planes: logistic regression, least squares, Fisher's
+discriminant, linear SVM."""
 
 import dataclasses
 
@@ -19,20 +20,28 @@ try:
     from sklearn.base import TransformerMixin
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
-LOOSE = 30.0  # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
-GAP = 1e-9  # by which the conditions of the dual's maximum may be missed, in units of the decision value
-FLAT = 1e4  # prior standard deviation of a weight that is as good as free, in targets per standard deviation of its column
-COST = ("a number above 0, inf for no penalty", lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
-_LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1), "random_state": SEED, "engine": ENGINE}
+# prior standard deviation in logits of intercepts that a posterior needs and nothing tells
+LOOSE = 30.0
+# by which the conditions of the dual's maximum may be missed, in units of the decision value
+GAP = 1e-9
+# prior standard deviation of a weight that is as good as free, in targets per standard deviation of
+# its column
+FLAT = 1e4
+COST = ("a number above 0, inf for no penalty",
+        lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
+_LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1),
+           "random_state": SEED, "engine": ENGINE}
 
 
 class _Planes(Framed, Margin):
     """What faces of planes share: the scale of the weights, decision values."""
 
     def _scale(self) -> np.ndarray:
-        """Prior standard deviations of the weights, in units of the frame: √C in those of the user."""
+        """Prior standard deviations of the weights, in units of the frame: √C in those of the
+        user."""
         return np.sqrt(self.C if np.isfinite(self.C) else 1.0) * self._unit
 
     def decision_function(self, X):
@@ -43,33 +52,38 @@ class _Planes(Framed, Margin):
 
 
 class LogisticRegression(_Planes):
-    """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x) ∝ exp(x β_class + b_class).
+    """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x)
+    ∝ exp(x β_class + b_class).
 
         min over β, b:  ½ |β|² + C Σ_i weight_i · (−log p(y_i | x_i))
 
-    β ~ N(0, C), as scikit-learn's; the intercept is flat. With engine=probml.Laplace() or NUTS() the coefficients have a posterior, over
-    which the probabilities are averaged. The functions are probml.models.logistic_regression and softmax_regression.
+    β ~ N(0, C), as scikit-learn's; the intercept is flat. With engine=probml.Laplace() or NUTS()
+    the coefficients have a posterior, over which the probabilities are averaged. The functions are
+    probml.models.logistic_regression and softmax_regression.
 
     Args:
-        C: prior variance of a weight, in inverse squared units of its column, as scikit-learn's: scale matters to it, an offset does
-            not. inf: maximum likelihood, to which neither does.
+        C: prior variance of a weight, in inverse squared units of its column, as scikit-learn's:
+            scale matters to it, an offset does not. inf: maximum likelihood, to which neither does.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
-        tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains less of the objective.
+        tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains
+            less of the objective.
         max_iter: Newton or L-BFGS iterations.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP() at the penalty.
 
     Attributes:
-        classes_, coef_ (1, d) or (k, d), intercept_ (1,) or (k,), n_iter_, converged_, history_, fit_: the probml Fit, whose data are
-        those of `as_data`.
+        classes_, coef_ (1, d) or (k, d), intercept_ (1,) or (k,), n_iter_, converged_, history_,
+        fit_: the probml Fit, whose data are those of `as_data`.
 
-    A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see MAP; half a second for 1,000,000 × 50.
+    A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see
+    MAP; half a second for 1,000,000 × 50.
     """
 
     _rules = {**_LINEAR, "tol": number(0.0)}
 
-    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, tol=1e-9, max_iter=10_000, random_state=None, engine=None):
+    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, tol=1e-9, max_iter=10_000,
+                 random_state=None, engine=None):
         self.C = C
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
@@ -82,18 +96,24 @@ class LogisticRegression(_Planes):
         """Learn from rows X (n, d) and labels y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k = len(self.classes_)
-        x = self._frame(X, weights, always=k > 2)  # too many coefficients for Newton's steps: units matter to L-BFGS
-        # A shift of all intercepts changes no probability: where there is to be a posterior, a prior that tells nothing else holds it.
+        # too many coefficients for Newton's steps: units matter to L-BFGS
+        x = self._frame(X, weights, always=k > 2)
+        # A shift of all intercepts changes no probability: where there is to be a posterior, a
+        # prior that tells nothing else holds it.
         posterior = self.engine is not None and not isinstance(self.engine, MAP)
         flat = posterior and not np.isfinite(self.C)
         loose = LOOSE if posterior and k > 2 else None
-        settings = {"weight_scale": None if flat else "each", "bias_scale": loose if self.fit_intercept else 0}
-        model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k, **settings)
-        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)), tolerance=float(self.tol))
+        settings = {"weight_scale": None if flat else "each",
+                    "bias_scale": loose if self.fit_intercept else 0}
+        model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,
+                                                                                  **settings)
+        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)),
+                                    tolerance=float(self.tol))
         data = {"x": x, "y": codes} | ({} if flat else {"weight_scale": self._scale()})
         try:
             fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
@@ -101,11 +121,14 @@ class LogisticRegression(_Planes):
             if self.engine is None or np.isfinite(self.C):
                 raise
             raise Refusal(
-                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights without a prior, and these rows do not "
-                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 ({refusal})"
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights "
+                f"without a prior, and these rows do not "
+                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 "
+                f"({refusal})"
             ) from refusal
         self._found(_labelled(fit, self.classes_))
-        beta, bias = fit.params["beta"].reshape(X.shape[1], -1), np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1)
+        beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
+                      np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1))
         if k > 2 and self.fit_intercept:
             bias = bias - bias.mean()
         if k > 2 and not np.isfinite(self.C):
@@ -139,12 +162,13 @@ class LinearSVM(_Planes):
 
         min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1
 
-    The intercept is not penalised (scikit-learn's LinearSVC penalises it, SVC does not). The squared hinge is climbed as
-    probml.models.linear_support_vector_machine; the hinge is solved by its dual, whose support vectors are then known.
+    The intercept is not penalised (scikit-learn's LinearSVC penalises it, SVC does not). The
+    squared hinge is climbed as probml.models.linear_support_vector_machine; the hinge is solved by
+    its dual, whose support vectors are then known.
 
     Args:
-        C: cost of a violation, which weighs rows against the penalty; that is in the columns' own units, as scikit-learn's, so that
-            scale matters to it, and an offset does not.
+        C: cost of a violation, which weighs rows against the penalty; that is in the columns' own
+            units, as scikit-learn's, so that scale matters to it, and an offset does not.
         loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
@@ -153,14 +177,16 @@ class LinearSVM(_Planes):
         engine: an engine's value for the squared hinge; by default MAP().
 
     Attributes:
-        classes_, coef_ (1, d) or (k, d), intercept_, n_iter_, converged_, history_; support_ (of the hinge: rows at or within the margin
-        of some plane); fit_: the probml Fit, a loss without likelihood, whose data are those of `as_data`.
+        classes_, coef_ (1, d) or (k, d), intercept_, n_iter_, converged_, history_; support_ (of
+        the hinge: rows at or within the margin of some plane); fit_: the probml Fit, a loss without
+        likelihood, whose data are those of `as_data`.
     """
 
     _rules = {**_LINEAR, "C": number(0.0, above=True), "loss": one_of("squared_hinge", "hinge")}
 
     def __init__(
-        self, C=1.0, *, loss="squared_hinge", fit_intercept=True, class_weight=None, max_iter=1000, random_state=None, engine=None
+        self, C=1.0, *, loss="squared_hinge", fit_intercept=True, class_weight=None, max_iter=1000,
+        random_state=None, engine=None
     ):
         self.C = C
         self.loss = loss
@@ -174,12 +200,14 @@ class LinearSVM(_Planes):
         """Learn from rows X (n, d) and labels y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k, x = len(self.classes_), self._frame(X, weights, always=True)
         model = linear_support_vector_machine(
-            classes=k, loss=self.loss, weight_scale="each", bias_scale=None if self.fit_intercept else 0
+            classes=k, loss=self.loss, weight_scale="each",
+            bias_scale=None if self.fit_intercept else 0
         )
         if self.loss == "hinge":
             self._dual(X, codes, weights, model)
@@ -189,13 +217,16 @@ class LinearSVM(_Planes):
         fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
         self._found(_labelled(fit, self.classes_))
         planes = fit.params["beta"].shape[1]
-        self.coef_, self.intercept_ = self._planes(fit.params["beta"], fit.params.get("bias", np.zeros(planes)))
+        self.coef_, self.intercept_ = self._planes(fit.params["beta"],
+                                                   fit.params.get("bias", np.zeros(planes)))
         return self
 
     def _dual(self, X, codes, weights, model) -> None:
-        """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does not matter."""
+        """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does
+        not matter."""
         if not self.fit_intercept:
-            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the intercept in it; take loss='squared_hinge'")
+            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the "
+                            "intercept in it; take loss='squared_hinge'")
         x = X - self._centre
         kernel = Kernel("linear").matrix(x, "LinearSVM(loss='hinge')")
         planes = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -204,34 +235,41 @@ class LinearSVM(_Planes):
             sign = np.where(codes == plane, 1.0, -1.0)
             box = sign * self.C * weights
             low, high = np.minimum(box, 0.0), np.maximum(box, 0.0)
-            found.append(solve(kernel, sign[None], low[None], high[None], GAP, int(self.max_iter) * len(X)))
+            found.append(solve(kernel, sign[None], low[None], high[None], GAP,
+                               int(self.max_iter) * len(X)))
             support |= found[-1].beta[0] != 0
         beta = np.stack([x.T @ s.beta[0] for s in found], 1) * self._unit[:, None]
         bias = np.array([s.bias for s in found])
         self.support_ = np.flatnonzero(support)
-        self.n_iter_, self.converged_ = max(s.steps for s in found), all(s.gap <= GAP for s in found)
+        self.n_iter_, self.converged_ = (max(s.steps for s in found),
+                                         all(s.gap <= GAP for s in found))
         self.history_ = np.array([s.objective for s in found])
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()}, {"y": tuple(self.classes_.tolist())})
+        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+                       {"y": tuple(self.classes_.tolist())})
         self.fit_ = fit
 
 
 class LeastSquaresClassifier(_Planes):
-    """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins; scikit-learn's RidgeClassifier.
+    """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins;
+    scikit-learn's RidgeClassifier.
 
-        min over β, b:  Σ_i weight_i |t_i − x_i β − b|² + alpha · |β|²,   t_ij = 1 for the class j of the row, −1 for the others
+        min over β, b:  Σ_i weight_i |t_i − x_i β − b|² + alpha · |β|²,
+        t_ij = 1 for the class j of the row, −1 for the others
 
-    The regression is probml.models.BayesianLinearRegression with a known noise, so that its posterior is at hand; it is no model of
-    classes, and has no probabilities of them. Where a class lies between two others it is masked (Hastie, Tibshirani & Friedman 2009, 4.2).
+    The regression is probml.models.BayesianLinearRegression with a known noise, so that its
+    posterior is at hand; it is no model of classes, and has no probabilities of them. Where a class
+    lies between two others it is masked (Hastie, Tibshirani & Friedman 2009, 4.2).
 
     Args:
-        alpha: the penalty, in squared units of each column, as RidgeClassifier's: scale matters to it, an offset does not; 0 is least
-            squares, to which neither does.
+        alpha: the penalty, in squared units of each column, as RidgeClassifier's: scale matters to
+            it, an offset does not; 0 is least squares, to which neither does.
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
 
     Attributes:
-        classes_, coef_ (1, d) or (k, d), intercept_, regression_: the regression, fit_: its probml Fit.
+        classes_, coef_ (1, d) or (k, d), intercept_, regression_: the regression, fit_: its probml
+        Fit.
     """
 
     _rules = {"alpha": number(0.0), "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT}
@@ -245,14 +283,18 @@ class LeastSquaresClassifier(_Planes):
         """Learn from rows X (n, d) and labels y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k = len(self.classes_)
-        targets = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(codes[:, None] == np.arange(k), 1.0, -1.0)
+        targets = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(
+            codes[:, None] == np.arange(k), 1.0, -1.0
+        )
         self._frame(X, weights, always=True)
         scale = 1 / np.sqrt(self.alpha) if self.alpha > 0 else FLAT / self._unit
-        self.regression_ = BayesianLinearRegression(weight_scale=scale, noise=1.0, fit_intercept=self.fit_intercept)
+        self.regression_ = BayesianLinearRegression(weight_scale=scale, noise=1.0,
+                                                    fit_intercept=self.fit_intercept)
         self.regression_.fit(X, targets, sample_weight=weights)
         self._centre, self._unit = np.zeros(X.shape[1]), np.ones(X.shape[1])
         self.coef_ = np.atleast_2d(self.regression_.coef_)
@@ -269,33 +311,42 @@ class LeastSquaresClassifier(_Planes):
         """Rows as the data of `fit_`; y as the numbers that stand for its classes."""
         if y is not None:
             codes, k = np.searchsorted(self.classes_, y), len(self.classes_)
-            y = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(codes[:, None] == np.arange(k), 1.0, -1.0)
+            y = np.where(codes == 1, 1.0, -1.0) if k == 2 else np.where(
+                codes[:, None] == np.arange(k), 1.0, -1.0
+            )
         return self.regression_.as_data(X, y)
 
 
 class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
-    """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart, in units of the spread within classes.
+    """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart,
+    in units of the spread within classes.
 
         max over v:  vᵀ S_b v / vᵀ S_w v,   S_w = Σ_j π_j Σ, S_b = Σ_j π_j (μ_j − μ)(μ_j − μ)ᵀ
 
-    The model is gaussian_mixture with the labels seen and one covariance for all classes, whose posterior of the class this classifier
-    takes: normal classes of one covariance are parted by planes. Unseen cells of X are integrated out of the fit and of predictions.
+    The model is gaussian_mixture with the labels seen and one covariance for all classes, whose
+    posterior of the class this classifier
+    takes: normal classes of one covariance are parted by planes. Unseen cells of X are integrated
+        out of the fit and of predictions.
 
     Args:
         n_components: directions kept, at most min(classes − 1, d); None: all of these.
-        prior: False (Fisher's): maximum likelihood; True: the priors of GaussianDiscriminant, as wide as they are by default.
+        prior: False (Fisher's): maximum likelihood; True: the priors of GaussianDiscriminant, as
+            wide as they are by default.
 
     Attributes:
-        classes_, priors_, means_, covariance_ (d, d) within classes, scalings_ (d, n_components) with vᵀ S_w v = 1,
-        explained_variance_ratio_, mean_, fit_.
+        classes_, priors_, means_, covariance_ (d, d) within classes, scalings_ (d, n_components)
+        with vᵀ S_w v = 1, explained_variance_ratio_, mean_, fit_.
 
-    Sources: Fisher (1936), "The use of multiple measurements in taxonomic problems"; Rao (1948) for several classes.
+    Sources: Fisher (1936), "The use of multiple measurements in taxonomic problems"; Rao (1948) for
+        several classes.
     """
 
     _rules = {**GaussianDiscriminant._rules, "n_components": optional(whole(1))}
 
-    def __init__(self, n_components=None, *, prior=False, tol=1e-7, max_iter=1000, random_state=None, engine=None):
-        super().__init__(covariance="shared", prior=prior, tol=tol, max_iter=max_iter, random_state=random_state, engine=engine)
+    def __init__(self, n_components=None, *, prior=False, tol=1e-7, max_iter=1000,
+                 random_state=None, engine=None):
+        super().__init__(covariance="shared", prior=prior, tol=tol, max_iter=max_iter,
+                         random_state=random_state, engine=engine)
         self.n_components = n_components
 
     def fit(self, X, y, sample_weight=None):
@@ -308,7 +359,8 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
         k, d = self.means_.shape
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
-            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes and {d} columns have {most} directions")
+            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes "
+                            f"and {d} columns have {most} directions")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)
@@ -323,23 +375,27 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
         X, codes, weights = super()._batch(X, y, sample_weight, classes, reset)
         if len(np.unique(codes[~np.isnan(codes.astype(float))])) < 2:
             names = self.classes_.tolist()
-            raise DataError(f"The number of classes has to be greater than one; y has 1 class, {names}: give rows of another")
+            raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
+                            f"{names}: give rows of another")
         return X, codes, weights
 
     def transform(self, X):
-        """Rows in the discriminant directions, (n, n_components), about the mean; a row with an unseen cell is NaN."""
+        """Rows in the discriminant directions, (n, n_components), about the mean; a row with an
+        unseen cell is NaN."""
         check_is_fitted(self, "scalings_")
         return (self._take(X, reset=False) - self.mean_) @ self.scalings_
 
     @property
     def coef_(self):
-        """Of the log odds of the classes, (k, d), up to what all have in common; (1, d) of two classes."""
+        """Of the log odds of the classes, (k, d), up to what all have in common; (1, d) of two
+        classes."""
         found = np.linalg.solve(self.covariance_, self.means_.T).T
         return found[1:] - found[:1] if len(found) == 2 else found
 
     @property
     def intercept_(self):
         """Beside coef_: (k,) or (1,)."""
-        quadratic = np.einsum("kd,dk->k", self.means_, np.linalg.solve(self.covariance_, self.means_.T))
+        quadratic = np.einsum("kd,dk->k", self.means_,
+                              np.linalg.solve(self.covariance_, self.means_.T))
         found = np.log(self.priors_) - 0.5 * quadratic
         return found[1:] - found[:1] if len(found) == 2 else found

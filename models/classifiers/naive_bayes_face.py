@@ -4,7 +4,17 @@ import numpy as np
 
 from probml import DataError
 from probml.estimators.classifier import Additive, Classifier
-from probml.estimators.rules import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, whole
+from probml.estimators.rules import (
+    ANY,
+    ENGINE,
+    FLAG,
+    SEED,
+    number,
+    numbers,
+    one_of,
+    optional,
+    whole,
+)
 from probml.models.frames import columns
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
@@ -12,10 +22,12 @@ from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical
 from probml.models.mixtures.naive_bayes import naive_bayes
 
 COVARIANCE = (
-    "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or scikit-learn's 'full', 'tied', 'diag'",
+    "one of 'own', 'shared', 'diagonal', 'spherical', 'shared diagonal', 'shared spherical', or "
+    "scikit-learn's 'full', 'tied', 'diag'",
     lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
 )
-SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG, "unlabelled_weight": WEIGHT, "engine": ENGINE}
+SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG,
+          "unlabelled_weight": WEIGHT, "engine": ENGINE}
 NORMAL = {
     "concentration": numbers(0.0),
     "centre": optional(numbers(-np.inf)),
@@ -27,33 +39,39 @@ NORMAL = {
 class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
-    The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is exact and predictions are
-    averaged over it (plug_in=True: at the posterior mean); with some labels unseen the fit is the mode, by EM; prior=False
-    is maximum likelihood.
+    The model is probml.models.naive_bayes. With all labels seen and prior=True the posterior is
+    exact and predictions are averaged over it (plug_in=True: at the posterior mean); with some
+    labels unseen the fit is the mode, by EM; prior=False is maximum likelihood.
 
     Args:
-        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
-            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
-        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
-            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
-        categories: None (those that are seen), or column → categories, or one list for all: with partial_fit, those to come.
+        categorical: None, "all", or the categorical columns by name or index. Columns of text,
+            booleans, categories, and of at most ten distinct whole numbers are categorical by
+            themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed:
+            "normal", "categorical", "bernoulli", "poisson", "geometric", "exponential", or
+            "multinomial" (all such columns are one vector of counts).
+        categories: None (those that are seen), or column → categories, or one list for all: with
+            partial_fit, those to come.
         alpha: pseudo-rows of every category; 1 is Laplace's rule.
         concentration: pseudo-rows of every class.
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
-        centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by default (None) about each column's
-            mean and a tenth of its standard deviation within the classes, so that no unit of measurement matters.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
-            column's mean waiting time.
+        centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by
+            default (None) about each column's mean and a tenth of its standard deviation within the
+            classes, so that no unit of measurement matters.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
+            hundredth of a row of counts, or of a column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.
-        unlabelled_weight: how much a row without a label counts, beside 1 of one with a label; "auto": chosen by the log score of held-out
-            labels. A warning says where such rows make held-out labels less probable, and which weight helps (Nigam et al. 2000).
+        unlabelled_weight: how much a row without a label counts, beside 1 of one with a label;
+            "auto": chosen by the log score of held-out labels. A warning says where such rows make
+            held-out labels less probable, and which weight helps (Nigam et al. 2000).
         random_state: seed of EM's start; None is 0.
         engine: an engine's value; by default Exact() where it can, else EM.
 
     Attributes:
-        classes_, class_prior_ (k,), tables_ (column → parameter → (k, ...)), theta_ and var_ (k, normal columns),
+        classes_, class_prior_ (k,), tables_ (column → parameter → (k, ...)), theta_ and var_ (k,
+        normal columns),
         columns_, fit_: the probml Fit.
     """
 
@@ -123,7 +141,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape")} | self._prior()
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
+                                                        "shape")} | self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, **given)
 
     def _doubt(self, X):
@@ -132,12 +151,15 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     def _judge(self, X, codes):
         data = self._data(X)
         for code, label in enumerate(self.classes_.tolist()):
-            columns.refuse_constant(self.columns_, {name: values[codes == code] for name, values in data.items()}, label)
+            columns.refuse_constant(self.columns_, {name: values[codes == code]
+                                                    for name, values in data.items()}, label)
 
     def bayes_factors(self, X, a, b):
-        """p(x_f | class a) / p(x_f | class b) of every cell, (n, d): times the prior odds, their product is the posterior odds.
+        """p(x_f | class a) / p(x_f | class b) of every cell, (n, d): times the prior odds, their
+        product is the posterior odds.
 
-        An unseen cell has the factor 1. The cells of a multinomial vector are one draw, whose factor has no parts.
+        An unseen cell has the factor 1. The cells of a multinomial vector are one draw, whose
+        factor has no parts.
 
         Raises:
             DataError: a or b is not a class, or a column is multinomial.
@@ -145,9 +167,11 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         data, (n, width) = self._asked(X), np.shape(X)
         for label in (a, b):
             if label not in self.classes_:
-                raise DataError(f"bayes_factors: {label!r} is not one of the classes {self.classes_.tolist()}")
+                raise DataError(f"bayes_factors: {label!r} is not one of the classes "
+                                f"{self.classes_.tolist()}")
         if "multinomial" in self.columns_.kinds:
-            raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, whose factor has no parts: use 'poisson'")
+            raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, "
+                            "whose factor has no parts: use 'poisson'")
         alone = {}  # every row d times, with one column seen in each
         for name, (_, js) in self.columns_.groups.items():
             cells = np.full((width, n, len(js)), np.nan)
@@ -158,7 +182,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         for label in (a, b):
             names[:] = self.classes_[self.classes_ == label].tolist()[0]
             logs.append(self.fit_.log_prob({**alone, self._target: names}, plug_in=self.plug_in))
-        blank = {name: np.full((1, len(js)), np.nan) for name, (_, js) in self.columns_.groups.items()}
+        blank = {name: np.full((1, len(js)), np.nan)
+                 for name, (_, js) in self.columns_.groups.items()}
         prior = self.fit_.predict_proba(blank, self._target, plug_in=self.plug_in)[0]
         odds = prior[self.classes_ == b][0] / prior[self.classes_ == a][0]
         return np.exp(logs[0] - logs[1]).reshape(width, n).T * odds

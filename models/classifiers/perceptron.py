@@ -1,12 +1,16 @@
-"""The perceptron: Rosenblatt's rule, for several classes Kesler's, and the generative function of its loss.
+"""The perceptron: Rosenblatt's rule, for several classes Kesler's, and the generative function of
+its loss.
 
-    a row is mistaken where  w_y·x̃ ≤ max over j ≠ y of w_j·x̃,   x̃ = (x, 1);   then w_y += x̃ and w_j −= x̃ of the greatest such j
+    a row is mistaken where  w_y·x̃ ≤ max over j ≠ y of w_j·x̃,   x̃ = (x, 1);
+    then w_y += x̃ and w_j −= x̃ of the greatest such j
 
-From w = 0 two classes keep w_0 = −w_1, and w_1 follows Rosenblatt's rule for signs. Where some plane parts the classes with margin γ,
-and |x̃| ≤ R, there are at most (R/γ)² mistakes, whatever the order (Novikoff 1962). Where none does the rule goes on for ever: the
-planes of the epoch that ended with the fewest mistakes are kept (Gallant 1990, the pocket with ratchet, once an epoch).
+From w = 0 two classes keep w_0 = −w_1, and w_1 follows Rosenblatt's rule for signs. Where some
+plane parts the classes with margin γ, and |x̃| ≤ R, there are at most (R/γ)² mistakes, whatever the
+order (Novikoff 1962). Where none does the rule goes on for ever: the planes of the epoch that ended
+with the fewest mistakes are kept (Gallant 1990, the pocket with ratchet, once an epoch).
 
-Sources: Rosenblatt (1958); Novikoff (1962); Nilsson (1965), "Learning machines", for Kesler's construction; Crammer & Singer (2003).
+Sources: Rosenblatt (1958); Novikoff (1962); Nilsson (1965), "Learning machines", for Kesler's
+    construction; Crammer & Singer (2003).
 """
 
 from typing import NamedTuple
@@ -27,9 +31,11 @@ AHEAD = 32  # rows that are judged together, up to the first mistake among them
 
 @model
 def perceptron(x, classes: int = 2):
-    """Classes by the greatest of linear functions, at the loss of the perceptron, which is no likelihood: predict takes the least.
+    """Classes by the greatest of linear functions, at the loss of the perceptron, which is no
+    likelihood: predict takes the least.
 
-        loss of a row of class y = max(0, max over j ≠ y of f_j(x) − f_y(x)),   f_j = w_j·x + b_j;   of two classes f_0 = 0
+        loss of a row of class y = max(0, max over j ≠ y of f_j(x) − f_y(x)),
+        f_j = w_j·x + b_j;   of two classes f_0 = 0
 
     Args:
         x: (n, d). classes: how many.
@@ -57,18 +63,22 @@ class Learnt(NamedTuple):
     mistaken: int
 
 
-def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, most: int, seed: int | None) -> Learnt:
-    """The rule over rows, epoch by epoch, until none is mistaken, in float64 whatever JAX's precision, on the CPU.
+def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, most: int,
+          seed: int | None) -> Learnt:
+    """The rule over rows, epoch by epoch, until none is mistaken, in float64 whatever JAX's
+    precision, on the CPU.
 
     Args:
-        x: (n, d) with the column of ones; codes (n,); weights (n,), by which a row's step is multiplied.
+        x: (n, d) with the column of ones; codes (n,); weights (n,), by which a row's step is
+            multiplied.
         most: epochs. seed: of the order of rows, another one in each epoch; None: as they stand.
 
     Cost: an epoch O(n · classes · d), AHEAD rows at once where none is mistaken.
     """
     n, d = x.shape
     m = padded(n + AHEAD)
-    x, codes, weights = np.pad(x, ((0, m - n), (0, 0))), np.pad(codes, (0, m - n)), np.pad(weights, (0, m - n))
+    x, codes, weights = (np.pad(x, ((0, m - n), (0, 0))), np.pad(codes, (0, m - n)),
+                         np.pad(weights, (0, m - n)))
     order, rng = np.arange(m), np.random.default_rng(seed)
     with in_float64():
         data = jnp.asarray(x), jnp.asarray(codes, jnp.int32), jnp.asarray(weights)
@@ -86,7 +96,8 @@ def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, m
 
 @jax.jit
 def _epoch(x, codes, weights, order, planes, n):
-    """One visit to the first n rows in `order`: (planes, steps taken, rows that these planes mistake)."""
+    """One visit to the first n rows in `order`: (planes, steps taken, rows that these planes
+    mistake)."""
     states = jnp.arange(len(planes))
     ordered = [a[order] for a in (x, codes, weights)]
 

@@ -13,29 +13,35 @@ from probml.models.frames.margins import Margin
 try:
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 
 class Perceptron(Framed, Margin):
-    """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it, until none is left.
+    """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
+    until none is left.
 
-    Several classes are parted together by Kesler's rule, the class of the greatest of k linear functions; not one against the rest,
-    which needs each class to be parted from all others by a plane. The model is probml.models.perceptron.
+    Several classes are parted together by Kesler's rule, the class of the greatest of k linear
+    functions; not one against the rest, which needs each class to be parted from all others by a
+    plane. The model is probml.models.perceptron.
 
-    Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very different size, or far from 0, the
-    rule needs too many of them: it is then run on standardised columns, and so it is, once more, where it ends with mistaken rows; what
-    that finds is kept. The size of a step does not matter, as the start is 0.
+    Steps are as long as the rows, in the columns' own units, as Rosenblatt's. On columns of very
+    different size, or far from 0, the rule needs too many of them: it is then run on standardised
+    columns, and so it is, once more, where it ends with mistaken rows; what that finds is kept. The
+    size of a step does not matter, as the start is 0.
 
     Args:
         fit_intercept: with b: a column of ones; else planes through 0.
-        max_iter: epochs, after which it stops with a warning, as it does where no planes part the classes.
+        max_iter: epochs, after which it stops with a warning, as it does where no planes part the
+            classes.
         shuffle: another order of the rows in every epoch, from random_state; else as they stand.
         random_state: seed; None is 0.
 
     Attributes:
-        classes_, coef_ and intercept_, of two classes (1, d) and (1,), of more (k, d) and (k,), those of the epoch that ended with the
-        fewest mistaken rows; converged_: they mistake no row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds
-        for two classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
+        classes_, coef_ and intercept_, of two classes (1, d) and (1,), of more (k, d) and (k,),
+        those of the epoch that ended with the fewest mistaken rows; converged_: they mistake no
+        row; n_iter_: epochs; mistakes_: steps taken, which Novikoff's (R/γ)² bounds for two
+        classes; mistaken_: rows that the kept planes mistake; fit_: the probml Fit.
 
     Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
     """
@@ -52,11 +58,13 @@ class Perceptron(Framed, Margin):
         """Learn from rows X (n, d) and labels y (n,).
 
         Args:
-            sample_weight: (n,), by which a row's steps are multiplied, as in scikit-learn's; rows of weight 0 are left out. Planes
-                that part the classes part them whatever the weights.
+            sample_weight: (n,), by which a row's steps are multiplied, as in scikit-learn's; rows
+                of weight 0 are left out. Planes that part the classes part them whatever the
+                weights.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         X, codes, weights, _ = self._read(X, y, sample_weight)
         self._learn_in(self._frame(X, weights), codes, weights)
@@ -66,8 +74,10 @@ class Perceptron(Framed, Margin):
         vars(self).pop("_fit", None)
         if not self.converged_:
             warnings.warn(
-                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes mistake {self.mistaken_} of {len(X)} rows: no "
-                "planes part the classes, or they need more epochs, though in standardised columns. LogisticRegression and "
+                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes "
+                f"mistake {self.mistaken_} of {len(X)} rows: no "
+                "planes part the classes, or they need more epochs, though in standardised "
+                "columns. LogisticRegression and "
                 "SupportVectorMachine do without",
                 RuntimeWarning,
                 stacklevel=2,
@@ -78,7 +88,8 @@ class Perceptron(Framed, Margin):
         """The rule on rows x of the frame."""
         k, d = len(self.classes_), x.shape[1]
         rows = np.column_stack([x, np.ones(len(x))]) if self.fit_intercept else x
-        found = learn(rows, codes, weights, k, self.max_iter, self._seed() if self.shuffle else None)
+        found = learn(rows, codes, weights, k, self.max_iter,
+                      self._seed() if self.shuffle else None)
         planes = found.planes[1:] if k == 2 else found.planes
         self._own = planes[:, :d], planes[:, -1] if self.fit_intercept else np.zeros(len(planes))
         self.coef_, self.intercept_ = self._planes(self._own[0].T, self._own[1])
@@ -92,9 +103,11 @@ class Perceptron(Framed, Margin):
 
     @property
     def fit_(self) -> Fit:
-        """The probml Fit of what was found, made when it is first asked for; its data are those of `as_data`."""
+        """The probml Fit of what was found, made when it is first asked for; its data are those of
+        `as_data`."""
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
             known = perceptron(classes=len(self.classes_))
-            self._fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)), {"y": tuple(self.classes_.tolist())})
+            self._fit = known.at(dict(zip(("weights", "bias"), self._own, strict=True)),
+                                 {"y": tuple(self.classes_.tolist())})
         return self._fit

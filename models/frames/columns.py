@@ -1,6 +1,8 @@
-"""A table's columns as the features of naive_bayes: which kind each is, its categories, and groups that travel as one vector.
+"""A table's columns as the features of naive_bayes: which kind each is, its categories, and groups
+that travel as one vector.
 
-Columns of one kind (and one number of states) are one vector site, so that thirty columns are traced and compiled as one.
+Columns of one kind (and one number of states) are one vector site, so that thirty columns are
+traced and compiled as one.
 """
 
 import warnings
@@ -31,8 +33,10 @@ KINDS = {
 class Columns:
     """What was learnt of the columns of X, one entry each.
 
-    `names` are the columns' names, or their indices; `labels` are the categories of a categorical column, in code order;
-    `spare`: one further state for a category unseen in training; `guessed`: nobody said the kind, `probml.models.kinds` did.
+    `names` are the columns' names, or their indices; `labels` are the categories of a categorical
+    column, in code order;
+    `spare`: one further state for a category unseen in training; `guessed`: nobody said the kind,
+        `probml.models.kinds` did.
     """
 
     names: tuple[Any, ...]
@@ -44,8 +48,10 @@ class Columns:
     def __str__(self) -> str:
         """A line a column: its name, its kind, its categories, and whether the kind was guessed."""
         lines = []
-        for j, (name, kind, labels) in enumerate(zip(self.names, self.kinds, self.labels, strict=True)):
-            among = "" if labels is None else f" ({', '.join(map(str, labels[:6]))}{', …' if len(labels) > 6 else ''})"
+        for j, (name, kind, labels) in enumerate(zip(self.names, self.kinds, self.labels,
+                                                     strict=True)):
+            among = ("" if labels is None
+                     else f" ({', '.join(map(str, labels[:6]))}{', …' if len(labels) > 6 else ''})")
             lines.append(f"{name}: {kind}{among}{', guessed' if self._guessed(j) else ''}")
         return "\n".join(lines)
 
@@ -62,16 +68,19 @@ class Columns:
         """The numbers that were taken for categories, in words; empty where there are none."""
         taken = [repr(self.names[j]) for j in range(len(self.names)) if self._number(j)]
         shown = ", ".join(taken[:12]) + (", …" if len(taken) > 12 else "")
-        return f"whole numbers of few values taken as categories: {shown} (kinds={{...}} to say otherwise)" if taken else ""
+        return (f"whole numbers of few values taken as categories: {shown} (kinds={{...}} to say "
+                f"otherwise)" if taken else "")
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
         """Site → (kind as naive_bayes takes it, its columns)."""
         found: dict[str, list[int]] = {}
         for j, kind in enumerate(self.kinds):
-            found.setdefault(f"{kind}_{self.states(j)}" if kind == "categorical" else kind, []).append(j)
+            found.setdefault(f"{kind}_{self.states(j)}" if kind == "categorical" else kind,
+                             []).append(j)
         return {
-            name: (("categorical", len(js), self.states(js[0])) if self.labels[js[0]] is not None else (name, len(js)), js)
+            name: (("categorical", len(js), self.states(js[0])) if self.labels[js[0]] is not None
+                   else (name, len(js)), js)
             for name, js in found.items()
         }
 
@@ -91,7 +100,8 @@ class Columns:
         """Site → (n, columns): numbers with NaN, or codes with NaN where a cell is unseen.
 
         Raises:
-            DataError: a value that the kind of its column does not take, or a category unseen in training.
+            DataError: a value that the kind of its column does not take, or a category unseen in
+                training.
         """
         out = {}
         for name, (kind, js) in self.groups.items():
@@ -106,16 +116,19 @@ class Columns:
         return out
 
     def rows(self, data: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Sites back into columns, (n, d), categories as labels; an array of objects where some are text."""
+        """Sites back into columns, (n, d), categories as labels; an array of objects where some are
+        text."""
         length = len(next(iter(data[name] for name in self.groups)))
         columns: list[Any] = [None] * len(self.names)
         for name, (_, js) in self.groups.items():
             for i, j in enumerate(js):
                 values = np.asarray(data[name])[:, i]
                 if self.labels[j] is not None:
-                    values = np.array([*self.labels[j], None] if self.spare else self.labels[j], object)[values.astype(int)]
+                    values = np.array([*self.labels[j], None] if self.spare else self.labels[j],
+                                      object)[values.astype(int)]
                 columns[j] = values
-        text = any(isinstance(label, str) for labels in self.labels for label in labels or ()) or self.spare
+        text = (any(isinstance(label, str) for labels in self.labels for label in labels or ())
+                or self.spare)
         out = np.empty((length, len(columns)), object)
         for j, values in enumerate(columns):
             out[:, j] = values
@@ -140,17 +153,21 @@ class Columns:
             i = int(np.argmax(bad))
             if self._number(j):
                 warnings.warn(
-                    f"{self.shown(j)} has {np.asarray(column, object)[i]!r} in row {i}, which was not in training: its {len(labels)} whole "
+                    f"{self.shown(j)} has {np.asarray(column, object)[i]!r} in row {i}, which was "
+                    f"not in training: its {len(labels)} whole "
                     "numbers were taken as categories, so such cells count as unseen. "
-                    f"Say kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to treat it as a number",
+                    f"Say kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to "
+                    f"treat it as a number",
                     UserWarning,
                     stacklevel=2,
                 )
                 return np.where(bad, -1, codes)
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
-                f"{self.shown(j)} has the category {np.asarray(column, object)[i]!r} in row {i}, which was not in training; "
-                f"known: {shown}. Give categories={{...}} before the fit, or unknown='prior' to give it the prior's mass"
+                f"{self.shown(j)} has the category {np.asarray(column, object)[i]!r} in row {i}, "
+                f"which was not in training; "
+                f"known: {shown}. Give categories={{...}} before the fit, or unknown='prior' to "
+                f"give it the prior's mass"
             )
         return codes
 
@@ -164,11 +181,13 @@ class Columns:
             bad = values < 0 if (values < 0).any() else bad
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
-            raise DataError(f"{sign}{self.shown(js[c])} is of the kind {kind!r} and must be {words}, got {values[i, c]:g} in row {i}")
+            raise DataError(f"{sign}{self.shown(js[c])} is of the kind {kind!r} and must be "
+                            f"{words}, got {values[i, c]:g} in row {i}")
 
 
 def take(face: Face, X, reset: bool, frames: tuple) -> Any:
-    """X as the face's columns are read from it: floats where every column is a number, else an array or DataFrame as it is.
+    """X as the face's columns are read from it: floats where every column is a number, else an
+    array or DataFrame as it is.
 
     Args:
         frames: (categorical, kinds), the settings of the face.
@@ -177,15 +196,20 @@ def take(face: Face, X, reset: bool, frames: tuple) -> Any:
     if hasattr(X, "iloc"):
         X = validate_data(face, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
-            raise DataError(f"X is empty: it has the shape {X.shape}, at least 1 sample and 1 feature are needed")
-    elif categorical is None and kinds != "categorical" and "categorical" not in getattr(kinds, "values", tuple)():
+            raise DataError(f"X is empty: it has the shape {X.shape}, at least 1 sample and 1 "
+                            f"feature are needed")
+    elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
+        kinds, "values", tuple
+    )():
         return face._numbers(X, reset)
     else:  # a list of rows with text and NaN stays as it is
         X = np.array(X, dtype=object) if isinstance(X, list | tuple) else X
         X = validate_data(face, X, reset=reset, dtype=None, ensure_all_finite=False)
     if reset:
         columns = [_column(X, j) for j in range(X.shape[1])]
-        face._refuse_missing(np.array([missing(c.to_numpy() if hasattr(c, "to_numpy") else c).all() for c in columns]))
+        face._refuse_missing(np.array(
+            [missing(c.to_numpy() if hasattr(c, "to_numpy") else c).all() for c in columns]
+        ))
     return X
 
 
@@ -193,20 +217,24 @@ def learn_for(face: Face, X, categorical: Any, kinds: Any) -> Columns:
     """`learn` with the other settings of a face, those it has."""
     names = getattr(face, "feature_names_in_", None)
     spare = getattr(face, "unknown", "refuse") == "prior"
-    return learn(X, categorical, kinds, getattr(face, "categories", None), spare, None if names is None else names.tolist())
+    return learn(X, categorical, kinds, getattr(face, "categories", None), spare,
+                 None if names is None else names.tolist())
 
 
 def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
-    """Say which normal columns take few values only: in a mixture a component can shrink onto one of them."""
+    """Say which normal columns take few values only: in a mixture a component can shrink onto one
+    of them."""
     if "normal" not in columns.groups:
         return
     for i, j in enumerate(columns.groups["normal"][1]):
         if tied(data["normal"][:, i]):
-            say_ties(columns.shown(j), data["normal"][:, i], f"Say kinds={{{columns.names[j]!r}: 'categorical'}}, or drop it")
+            say_ties(columns.shown(j), data["normal"][:, i],
+                     f"Say kinds={{{columns.names[j]!r}: 'categorical'}}, or drop it")
 
 
 def warn_of_tied(X, shown, advice: str) -> None:
-    """The same of an array whose columns are all normal; `shown`: a column's number → its name in a message."""
+    """The same of an array whose columns are all normal; `shown`: a column's number → its name in a
+    message."""
     for j in range(X.shape[1]):
         if tied(X[:, j]):
             say_ties(shown(j), X[:, j], advice)
@@ -216,15 +244,18 @@ def say_ties(shown: str, values, advice: str) -> None:
     """A warning that a normal fitted to this column has a density that only the prior bounds."""
     distinct = len(np.unique(values[~np.isnan(values)]))
     warnings.warn(
-        f"{shown} has {distinct} distinct values in {len(values)} rows and is fitted by normals: a component that shrinks onto one value "
-        f"has a density that only the prior bounds, and more components always look better. {advice}",
+        f"{shown} has {distinct} distinct values in {len(values)} rows and is fitted by normals: a "
+        f"component that shrinks onto one value "
+        f"has a density that only the prior bounds, and more components always look better. "
+        f"{advice}",
         UserWarning,
         stacklevel=5,
     )
 
 
 def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any = None) -> None:
-    """Normal columns that have no spread, in one class or in all rows, where the likelihood is to be maximised.
+    """Normal columns that have no spread, in one class or in all rows, where the likelihood is to
+    be maximised.
 
     Raises:
         DataError: naming the column and the class.
@@ -234,18 +265,21 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any
     values, where = data["normal"], "" if label is None else f" in class {label!r}"
     if label is not None and len(values) < 2:
         raise DataError(
-            f"class {label!r} has {len(values)} row: its normal columns have variance 0 and no maximum of the likelihood. "
+            f"class {label!r} has {len(values)} row: its normal columns have variance 0 and no "
+            f"maximum of the likelihood. "
             "Keep prior=True, or drop the class"
         )
     if flat(values).any():
         i = int(np.argmax(flat(values)))
         raise DataError(
-            f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal that is fitted to it has variance 0 and no "
+            f"{columns.shown(columns.groups['normal'][1][i])} is constant{where}: a normal that is "
+            f"fitted to it has variance 0 and no "
             "maximum of the likelihood. Drop it, or keep prior=True"
         )
 
 
-def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: Sequence[str] | None) -> Columns:
+def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
+          names: Sequence[str] | None) -> Columns:
     """The kinds and categories of the columns of X, an array or a DataFrame.
 
     Args:
@@ -265,9 +299,11 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: 
     def position(key, setting):
         if names is not None and key in names:
             return list(names).index(key)
-        if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
+        if (isinstance(key, int | np.integer) and not isinstance(key, bool)
+            and -width <= key < width):
             return int(key) % width
-        raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of {_columns(names, width)}")
+        raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
+                         f"{_columns(names, width)}")
 
     said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
@@ -278,10 +314,12 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: 
         for key in categorical:
             said[position(key, "categorical")] = "categorical"
     guessed = tuple(kind is None for kind in said)
-    found = [_usual(_column(X, j), shown[j]) if kind is None else kind for j, kind in enumerate(said)]
+    found = [_usual(_column(X, j), shown[j]) if kind is None else kind
+             for j, kind in enumerate(said)]
     for j, kind in enumerate(found):
         if kind != "categorical" and kind not in KINDS:
-            raise ModelError(f"kinds: {shown[j]} is {kind!r}: expected 'categorical' or one of {', '.join(map(repr, KINDS))}")
+            raise ModelError(f"kinds: {shown[j]} is {kind!r}: expected 'categorical' or one of "
+                             f"{', '.join(map(repr, KINDS))}")
     for j, kind in enumerate(found):
         if kind != "categorical":
             refuse_dates(_column(X, j), shown[j])
@@ -292,12 +330,16 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool, names: 
         given = {j: tuple(categories) for j in range(width)}
     labels = []
     for j, kind in enumerate(found):
-        labels.append((given[j] if j in given else _labels(_column(X, j), shown[j])) if kind == "categorical" else None)
-    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels), spare, guessed)
+        labels.append((given[j] if j in given else _labels(_column(X, j), shown[j]))
+                      if kind == "categorical" else None)
+    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels),
+                   spare, guessed)
 
 
 def _columns(names, width) -> str:
-    return f"0 … {width - 1}" if names is None else ", ".join(map(repr, names[:12])) + (", …" if width > 12 else "")
+    return f"0 … {width - 1}" if names is None else ", ".join(map(repr, names[:12])) + (
+        ", …" if width > 12 else ""
+    )
 
 
 def _column(X, j: int):
@@ -306,7 +348,8 @@ def _column(X, j: int):
 
 def _usual(column, name: str) -> str:
     """The kind of a column that nobody named."""
-    if not hasattr(column, "iloc") and column.dtype.kind == "O":  # an array of objects: text in it has to be named
+    # an array of objects: text in it has to be named
+    if not hasattr(column, "iloc") and column.dtype.kind == "O":
         try:
             column = column.astype(float)
         except (TypeError, ValueError):
@@ -323,17 +366,20 @@ def _float(column, name: str) -> np.ndarray:
         for i, value in enumerate(column):
             if isinstance(value, str):
                 raise DataError(
-                    f"{name} must be numbers, got {value!r} in row {i}: name it in categorical=[...] if it is categorical"
+                    f"{name} must be numbers, got {value!r} in row {i}: name it in "
+                    f"categorical=[...] if it is categorical"
                 ) from None
         raise TypeError(f"{name}: float() argument must be a string or a real number") from None
 
 
 def _labels(column, name: str) -> tuple:
-    """The distinct values that are seen, in the order of a pandas Categorical, else sorted, numbers before text."""
+    """The distinct values that are seen, in the order of a pandas Categorical, else sorted, numbers
+    before text."""
     if hasattr(column, "cat"):
         return tuple(column.cat.categories.tolist())
     values = np.asarray(column) if not hasattr(column, "to_numpy") else column.to_numpy()
-    if values.dtype.kind in "iub" and len(values) and int(values.max()) - int(values.min()) < 1024:  # no sorting
+    # no sorting
+    if values.dtype.kind in "iub" and len(values) and int(values.max()) - int(values.min()) < 1024:
         low = int(values.min())
         found = np.flatnonzero(np.bincount(values.astype(np.int64, copy=False) - low)) + low
         return tuple(found.astype(values.dtype).tolist())
@@ -345,7 +391,8 @@ def _labels(column, name: str) -> tuple:
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise TypeError(f"{name}: a category as an argument must be a string or a number, got {type(value).__name__}")
+            raise TypeError(f"{name}: a category as an argument must be a string or a number, got "
+                            f"{type(value).__name__}")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 
 

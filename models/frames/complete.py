@@ -25,15 +25,19 @@ class Complete:
         if np.isnan(X.sum()) and (hole := np.isnan(X)).any():
             row, j = np.argwhere(hole)[0]
             raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and "
-                f"{type(self).__name__} does not say how X is distributed. Drop those rows, fill them, or fit a model in which X is a "
-                "site beside y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) of both"
+                f"X contains NaN: {self._column(int(j))} is missing in row {row} "
+                f"({hole.any(1).sum()} rows have such cells), and "
+                f"{type(self).__name__} does not say how X is distributed. Drop those rows, fill "
+                f"them, or fit a model in which X is a "
+                "site beside y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) "
+                "of both"
             )
         return X
 
     def _required(self, y) -> None:
         if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
+                            f"the target y is None.")
 
 
 class Unsure:

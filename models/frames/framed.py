@@ -1,4 +1,5 @@
-"""What faces of regressions share: rows in units in which they can be climbed, numbers as targets, coefficients in the user's units."""
+"""What faces of regressions share: rows in units in which they can be climbed, numbers as targets,
+coefficients in the user's units."""
 
 import numpy as np
 
@@ -12,17 +13,22 @@ try:
     from sklearn.utils import column_or_1d
     from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 TOLD = 2**16  # rows that tell the centre and the unit of a column
-OFF, WIDE = 10.0, 1e3  # standard deviations a mean, and units a standard deviation, may be off before columns are standardised
+# standard deviations a mean, and units a standard deviation, may be off before columns are
+# standardised
+OFF, WIDE = 10.0, 1e3
 
 
 class Framed(Complete):
-    """A face of planes x β + b: columns about a centre, in units of their own, where they need it."""
+    """A face of planes x β + b: columns about a centre, in units of their own, where they need
+    it."""
 
     def _frame(self, X, weights, always: bool = False) -> np.ndarray:
-        """Learn where columns are centred, and their units; X in these. Columns that are well are left alone, and not copied.
+        """Learn where columns are centred, and their units; X in these. Columns that are well are
+        left alone, and not copied.
 
         These are coordinates for a climb and no estimates: of very many rows some tell them.
         """
@@ -37,7 +43,8 @@ class Framed(Complete):
         spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
         unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
         centre = mean if self.fit_intercept else np.zeros(d)
-        if not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all() and (unit > 1 / WIDE).all():
+        if (not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all()
+            and (unit > 1 / WIDE).all()):
             centre, unit = np.zeros(d), np.ones(d)
         self._centre, self._unit = centre, unit
         return self._framed(whole)
@@ -52,16 +59,19 @@ class Framed(Complete):
         return (X - self._centre) / self._unit
 
     def _planes(self, beta: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and (planes,) of the frame."""
+        """Weights (planes, d) and biases (planes,) in the user's units, from (d, planes) and
+        (planes,) of the frame."""
         coef = (beta / self._unit[:, None]).T
         return coef, bias - coef @ self._centre
 
     def _found(self, fit: Fit) -> None:
         self.fit_ = fit
-        self.n_iter_, self.converged_, self.history_ = max(fit.iterations, 1), fit.converged, np.asarray(fit.history)
+        self.n_iter_, self.converged_, self.history_ = (max(fit.iterations, 1), fit.converged,
+                                                        np.asarray(fit.history))
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: the columns centred and scaled where they were for the fit; y as it is."""
+        """Rows as the data of `fit_`: the columns centred and scaled where they were for the fit; y
+        as it is."""
         check_is_fitted(self)
         data = {"x": self._framed(self._whole(X, reset=False))}
         return data if y is None else {**data, "y": np.asarray(y)}
@@ -75,19 +85,23 @@ class Numeric(Framed, Unsure, RegressorMixin, Face):
     _spread = 1.0  # of the y of `fit_`
 
     def log_prob(self, X, y):
-        """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior, averaged over it."""
+        """log p(y | x) of every row, (n,), nats, in units of y; where the engine has a posterior,
+        averaged over it."""
         return self.fit_.log_prob(self.as_data(X, y)) - np.log(self._spread)
 
     def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left out.
+        """(X (n, d), y (n,), weights (n,), their rows among those given), rows of weight 0 left
+        out.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
         """
         check(self, self._rules)
         self._required(y)
         X = self._whole(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y")
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                        input_name="y")
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept

@@ -1,9 +1,10 @@
-"""Which kind a column of data is, where nobody said: one rule for every face and for learning structure.
+"""Which kind a column of data is, where nobody said: one rule for every face and for learning
+structure.
 
 | values | kind |
 |---|---|
 | text, booleans, categories | categorical |
-| 0 and 1; at most `FEW` distinct whole numbers, each seen `OFTEN` times on average | categorical: a normal's precision would run away |
+| 0 and 1; at most `FEW` distinct whole numbers, each seen `OFTEN` times | categorical |
 | other numbers | a number |
 | dates and times | refused |
 """
@@ -16,7 +17,8 @@ from probml import DataError
 
 FEW = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average
-DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)  # in a column of objects
+# in a column of objects
+DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 GLANCE = 1000  # rows that are looked at first: most columns of numbers end there
 
 
@@ -27,27 +29,37 @@ def refuse_dates(column, name: str) -> None:
         DataError: naming the column, and what to do.
     """
     found = str(column.dtype)
-    if getattr(column.dtype, "kind", "O") not in "Mm" and not found.startswith(("date", "time", "duration", "period")):
-        cell = next((cell for cell in column if cell is not None and cell == cell), None) if found == "object" else None
+    if getattr(column.dtype, "kind", "O") not in "Mm" and not found.startswith(
+        ("date", "time", "duration", "period")
+    ):
+        cell = next((cell for cell in column if cell is not None and cell == cell),
+                    None) if found == "object" else None
         if not isinstance(cell, DATES):
             return
         found = type(cell).__name__
     raise DataError(
-        f"{name} holds dates or times ({found}), whose kind nothing says. Make a number of it, such as "
-        "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as column.dt.month.astype(str)"
+        f"{name} holds dates or times ({found}), whose kind nothing says. Make a number of it, "
+        f"such as "
+        "(column - column.min()).dt.total_seconds() / 86400 for days, or categories, such as "
+        "column.dt.month.astype(str)"
     )
 
 
 def discrete(values) -> bool:
-    """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several times; or 0 and 1."""
+    """Whether numbers are few distinct whole ones, NaN unseen: more than one, and each seen several
+    times; or 0 and 1."""
     values = np.asarray(values)
-    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and (_often(values) or _binary(values))
+    return _few(values[:GLANCE]) and (len(values) <= GLANCE or _few(values)) and (
+        _often(values) or _binary(values)
+    )
 
 
 def tied(values) -> bool:
-    """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink onto one; NaN unseen."""
+    """Whether numbers, whole or not, take so few values that a normal fitted to them can shrink
+    onto one; NaN unseen."""
     values = np.asarray(values, float)
-    return _few(values[:GLANCE], whole=False) and (len(values) <= GLANCE or _few(values, whole=False)) and _often(values)
+    return _few(values[:GLANCE], whole=False) and (len(values) <= GLANCE
+                                                   or _few(values, whole=False)) and _often(values)
 
 
 def _few(values, whole: bool = True) -> bool:
@@ -64,7 +76,9 @@ def _often(values) -> bool:
 
 
 def _binary(values) -> bool:
-    return np.array_equal(np.unique(values[~np.isnan(values)] if values.dtype.kind == "f" else values), [0, 1])
+    return np.array_equal(
+        np.unique(values[~np.isnan(values)] if values.dtype.kind == "f" else values), [0, 1]
+    )
 
 
 def usual(column, name: str) -> str:
@@ -76,5 +90,6 @@ def usual(column, name: str) -> str:
     refuse_dates(column, name)
     if getattr(column.dtype, "kind", "O") not in "iuf":
         return "categorical"
-    values = column.to_numpy(dtype=float, na_value=np.nan) if hasattr(column, "to_numpy") else column
+    values = column.to_numpy(dtype=float,
+                             na_value=np.nan) if hasattr(column, "to_numpy") else column
     return "categorical" if discrete(values) else "normal"

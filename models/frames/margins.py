@@ -1,4 +1,5 @@
-"""What faces share that part classes by planes and have no probabilities: reading rows and labels, classes by decision values."""
+"""What faces share that part classes by planes and have no probabilities: reading rows and labels,
+classes by decision values."""
 
 import numpy as np
 
@@ -11,17 +12,20 @@ try:
     from sklearn.utils import compute_class_weight
     from sklearn.utils.validation import check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 
 class Margin(Complete, Unsure, Classifier):
     """A classifier by planes."""
 
     def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(X (n, d), codes (n,), weights (n,), their rows among those given (n,)), rows of weight 0 left out.
+        """(X (n, d), codes (n,), weights (n,), their rows among those given (n,)), rows of weight 0
+        left out.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         check(self, self._rules)
         self._required(y)
@@ -31,7 +35,8 @@ class Margin(Complete, Unsure, Classifier):
         codes = self._codes(y, None)
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
-            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's class. Drop rows without one")
+            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's "
+                            f"class. Drop rows without one")
         if kept is not None:
             X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept
@@ -39,7 +44,8 @@ class Margin(Complete, Unsure, Classifier):
         found = np.unique(codes)
         if len(found) < 2:
             names = self.classes_[found].tolist()
-            raise DataError(f"The number of classes has to be greater than one; y has 1 class, {names}: give rows of another")
+            raise DataError(f"The number of classes has to be greater than one; y has 1 class, "
+                            f"{names}: give rows of another")
         if len(found) < len(self.classes_):
             self.classes_, codes = self.classes_[found], np.searchsorted(found, codes)
         return X, codes, weights, kept
@@ -49,7 +55,8 @@ class Margin(Complete, Unsure, Classifier):
         X, codes, weights, _ = self._read(X, y, sample_weight)
         if self.class_weight is not None:
             labels = self.classes_[codes]
-            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_, y=labels, sample_weight=weights)[codes]
+            weights = weights * compute_class_weight(self.class_weight, classes=self.classes_,
+                                                     y=labels, sample_weight=weights)[codes]
         return X, codes, weights
 
     def _rows(self, X) -> np.ndarray:

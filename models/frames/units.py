@@ -1,6 +1,8 @@
-"""The data's own units: moments of columns by which a face sets its priors, so that no unit of measurement matters.
+"""The data's own units: moments of columns by which a face sets its priors, so that no unit of
+measurement matters.
 
-They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior set by parts is that of the whole.
+They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior set by parts is
+that of the whole.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +15,8 @@ TIME = 0.01  # the default of `rate`, in mean waiting times of a column, or rows
 
 
 class Moments(NamedTuple):
-    """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a class, the last one without a label."""
+    """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a
+    class, the last one without a label."""
 
     weight: np.ndarray
     mean: np.ndarray
@@ -42,7 +45,8 @@ class Moments(NamedTuple):
 
     @property
     def spread(self) -> np.ndarray:
-        """Standard deviations within the classes seen, else of all rows; of a constant column the size of its value, or 1; (d,)."""
+        """Standard deviations within the classes seen, else of all rows; of a constant column the
+        size of its value, or 1; (d,)."""
         known, total, mean = self.weight[:-1].sum(0), self.pooled(), np.abs(self.centre)
         least = (ROUNDING * total.mean[0]) ** 2
         within = self.square[:-1].sum(0) / np.maximum(known, np.finfo(float).tiny)
@@ -52,7 +56,8 @@ class Moments(NamedTuple):
 
 
 def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
-    """Moments of the rows X (n, d), NaN unseen, in the groups that `codes` (n,) name; NaN there, or no codes: the last group."""
+    """Moments of the rows X (n, d), NaN unseen, in the groups that `codes` (n,) name; NaN there, or
+    no codes: the last group."""
     X = np.asarray(X, float)
     weights = np.ones(len(X)) if weights is None else np.asarray(weights, float)
     found = np.zeros((3, groups + 1, X.shape[1]))
@@ -75,25 +80,32 @@ def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
 
 
 class InUnits:
-    """A face whose prior is in units of its columns where the settings `centre`, `scale` and `rate`, those it has, are None."""
+    """A face whose prior is in units of its columns where the settings `centre`, `scale` and
+    `rate`, those it has, are None."""
 
-    _named: ClassVar[dict[str, str]] = {"x": "prior"}  # site of the columns → what the names of the prior's sites begin with
+    # site of the columns → what the names of the prior's sites begin with
+    _named: ClassVar[dict[str, str]] = {"x": "prior"}
 
     def _prior(self) -> dict[str, Any]:
-        """The settings of the model: "each" for what is measured; before there are rows, the function's own defaults."""
+        """The settings of the model: "each" for what is measured; before there are rows, the
+        function's own defaults."""
         names = [name for name in ("centre", "scale", "rate") if hasattr(self, name)]
-        found = {name: "each" if getattr(self, name) is None else getattr(self, name) for name in names}
-        return found if hasattr(self, "_moments") else {name: value for name, value in found.items() if not isinstance(value, str)}
+        found = {name: "each" if getattr(self, name) is None else getattr(self, name)
+                 for name in names}
+        return found if hasattr(self, "_moments") else {name: value for name, value in found.items()
+                                                        if not isinstance(value, str)}
 
     def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
         groups = 0 if codes is None else len(self.classes_)
-        return {site: moments(data[site], weights, codes, groups) for site in self._named if site in data}
+        return {site: moments(data[site], weights, codes, groups) for site in self._named
+                if site in data}
 
     def _hyper(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
         """Site → value of what is measured; `further`: these rows come beside those before."""
         found = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
-        return self._given({site: old[site] + value if site in old else value for site, value in found.items()})
+        return self._given({site: old[site] + value if site in old else value
+                            for site, value in found.items()})
 
     def _given(self, found: dict[str, Moments]) -> dict[str, np.ndarray]:
         self._moments, out = found, {}
@@ -102,7 +114,9 @@ class InUnits:
             if prefix.startswith(("exponential", "poisson")):
                 if prior.get("rate") == "each":
                     mean = value.centre
-                    out[f"{prefix}_rate"] = TIME * np.where((mean > 0) & prefix.startswith("exponential"), mean, 1.0)
+                    out[f"{prefix}_rate"] = TIME * np.where(
+                        (mean > 0) & prefix.startswith("exponential"), mean, 1.0
+                    )
                 continue
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre

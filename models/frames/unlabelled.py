@@ -1,8 +1,10 @@
-"""Rows without a label in a classifier that models its columns: how much they may count, and whether they help.
+"""Rows without a label in a classifier that models its columns: how much they may count, and
+whether they help.
 
-Where the model of the columns is wrong, many unlabelled rows pull the classes onto clusters that are not the classes. Their weight is the
-remedy (Nigam et al. 2000, "Text classification from labeled and unlabeled documents using EM", section 5.1: λ), and the judge is the
-log score of labels that were held out, log p(y | x), in parts of the labelled rows.
+Where the model of the columns is wrong, many unlabelled rows pull the classes onto clusters that
+are not the classes. Their weight is the remedy (Nigam et al. 2000, "Text classification from
+labeled and unlabeled documents using EM", section 5.1: λ), and the judge is the log score of labels
+that were held out, log p(y | x), in parts of the labelled rows.
 """
 
 import warnings
@@ -21,15 +23,18 @@ LEAST = 0.02  # nats a label below which no loss is said
 
 WEIGHT = (
     "a number of at least 0, or 'auto'",
-    lambda v: v == "auto" if isinstance(v, str) else isinstance(v, int | float | np.number) and not isinstance(v, bool) and 0 <= v < np.inf,
+    lambda v: v == "auto" if isinstance(v, str) else isinstance(v, int | float | np.number)
+    and not isinstance(v, bool) and 0 <= v < np.inf,
 )
 
 
 class PartlyLabelled:
     """A classifier whose labels may be seen in part, with the setting `unlabelled_weight`."""
 
-    def _solve(self, model, data: Mapping[str, Any], weights, start: Mapping, complete: bool) -> Fit:
-        """The fit, its unlabelled rows at their weight; a warning where they make held-out labels less probable."""
+    def _solve(self, model, data: Mapping[str, Any], weights, start: Mapping,
+               complete: bool) -> Fit:
+        """The fit, its unlabelled rows at their weight; a warning where they make held-out labels
+        less probable."""
         if complete:
             return self._infer(model, data, weights, start, complete)
         asked = self.unlabelled_weight
@@ -38,7 +43,8 @@ class PartlyLabelled:
             scores = {weight: judge.score(weight) for weight in WEIGHTS}
             able = {weight: score.mean() for weight, score in scores.items() if score is not None}
             chosen = max(able, key=able.get) if able else 1.0
-            how = f"chosen by the log score of held-out labels ({able[chosen]:.3f} nats a label)" if able else "too few labels to choose by"
+            how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} nats a label)"
+                   if able else "too few labels to choose by")
             self.notes_.append(f"unlabelled_weight={chosen:g}, {how}")
         else:
             chosen = float(asked)
@@ -57,14 +63,18 @@ class PartlyLabelled:
         if lost.mean() < LEAST or lost.mean() < DOUBT * error:
             return
         able = {other: judge.score(other) for other in WEIGHTS if other < weight}
-        best = max((other for other in able if able[other] is not None), key=lambda other: able[other].mean())
+        best = max((other for other in able if able[other] is not None),
+                   key=lambda other: able[other].mean())
         text = (
-            f"the {int(judge.hidden.sum())} unlabelled rows make held-out labels less probable, by {lost.mean():.2g} nats a label "
-            f"({with_them.mean():.3f} with them, {alone.mean():.3f} without): what the columns cluster by is not the class. "
+            f"the {int(judge.hidden.sum())} unlabelled rows make held-out labels less probable, by "
+            f"{lost.mean():.2g} nats a label "
+            f"({with_them.mean():.3f} with them, {alone.mean():.3f} without): what the columns "
+            f"cluster by is not the class. "
             f"unlabelled_weight={best:g} gives {able[best].mean():.3f}"
         )
         self.notes_.append(text)
-        warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning, stacklevel=6)
+        warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning,
+                      stacklevel=6)
 
 
 class _Judge:
@@ -84,34 +94,40 @@ class _Judge:
         if weight == 0:
             rows = rows[~np.isnan(codes[rows])]
         mine, complete = codes[rows], not np.isnan(codes[rows]).any()
-        data = {name: np.asarray(value)[rows] if name in self.within else value for name, value in self.data.items()}
+        data = {name: np.asarray(value)[rows] if name in self.within else value
+                for name, value in self.data.items()}
         data[self.face._target] = mine.astype(int) if complete else mine
         weights = self.weights[rows] * np.where(np.isnan(mine), weight, 1.0)
         plain = not self.weighted and (weight == 1 or complete)
         return self.face._infer(self.model, data, None if plain else weights, self.start, complete)
 
     def score(self, weight: float) -> np.ndarray | None:
-        """log p(label | columns) of the labelled rows, each predicted by a fit without its label; None where it cannot be had."""
+        """log p(label | columns) of the labelled rows, each predicted by a fit without its label;
+        None where it cannot be had."""
         if weight not in self.known:
             try:
                 self.known[weight] = self._score(weight)
-            except (ModelError, DataError, ValueError):  # a part that cannot be fitted, as with a class of too few rows
+            # a part that cannot be fitted, as with a class of too few rows
+            except (ModelError, DataError, ValueError):
                 self.known[weight] = None
         return self.known[weight]
 
     def _score(self, weight: float) -> np.ndarray | None:
-        counts = np.bincount(self.codes[~self.hidden].astype(int), minlength=len(self.face.classes_))
+        counts = np.bincount(self.codes[~self.hidden].astype(int),
+                             minlength=len(self.face.classes_))
         parts = min(FOLDS, int(counts.min()))
         if parts < 2 or not isinstance(self.face.engine, EM | None):
             return None
         random = np.random.default_rng(0)
         some = np.sort(random.permutation(self.rows)[:ROWS])
-        if len(some) < self.rows and np.bincount(self.codes[some][~self.hidden[some]].astype(int), minlength=len(counts)).min() < parts:
+        if len(some) < self.rows and np.bincount(self.codes[some][~self.hidden[some]].astype(int),
+                                                 minlength=len(counts)).min() < parts:
             return None
         labelled = some[~self.hidden[some]]
         part = np.empty(len(labelled), int)
         mixed = random.permutation(len(labelled))
-        order = mixed[np.argsort(self.codes[labelled][mixed], kind="stable")]  # stratified: every class is dealt out in turn
+        # stratified: every class is dealt out in turn
+        order = mixed[np.argsort(self.codes[labelled][mixed], kind="stable")]
         part[order] = np.arange(len(labelled)) % parts
         out = np.empty(len(labelled))
         with warnings.catch_warnings():
@@ -122,7 +138,10 @@ class _Judge:
                 codes[test] = np.nan  # the row stays, unlabelled, as a new one would
                 kept = some if weight > 0 else np.setdiff1d(some, test)
                 fit = self.fit(kept, codes, weight)
-                asked = {name: np.asarray(self.data[name])[test] for name in self.within & set(self.data) if name != self.face._target}
+                asked = {name: np.asarray(self.data[name])[test]
+                         for name in self.within & set(self.data) if name != self.face._target}
                 p = fit.predict_proba(asked, self.face._target, plug_in=self.face._averages())
-                out[part == i] = np.log(np.maximum(p[np.arange(len(test)), self.codes[test].astype(int)], 1e-12))
+                out[part == i] = np.log(
+                    np.maximum(p[np.arange(len(test)), self.codes[test].astype(int)], 1e-12)
+                )
         return out

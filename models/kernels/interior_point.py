@@ -1,11 +1,13 @@
-"""A concave quadratic function in a box, under one sum, by a primal-dual interior point method; where steps of two are slow.
+"""A concave quadratic function in a box, under one sum, by a primal-dual interior point method;
+where steps of two are slow.
 
     max over β of cᵀβ − ½ βᵀKβ,   Σβ = 0,   low ≤ β ≤ high
 
-A turn solves with K + D, D diagonal: by Cholesky, n³/3; or, where K = XXᵀ has a low rank d, by Woodbury's identity, n d².
+A turn solves with K + D, D diagonal: by Cholesky, n³/3; or, where K = XXᵀ has a low rank d, by
+Woodbury's identity, n d².
 
-Sources: Mehrotra (1992), the predictor and corrector; Ferris & Munson (2003), "Interior-point methods for massive support vector
-machines"; Fine & Scheinberg (2001) for low ranks.
+Sources: Mehrotra (1992), the predictor and corrector; Ferris & Munson (2003), "Interior-point
+methods for massive support vector machines"; Fine & Scheinberg (2001) for low ranks.
 """
 
 from collections.abc import Callable
@@ -57,10 +59,12 @@ class Products:
         return lambda v: v / diagonal - scaled @ cho_solve(root, v @ scaled)
 
 
-def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray,
+            high: np.ndarray) -> np.ndarray | None:
     """β (n,); None where K is not positive or the digits do not suffice.
 
-    What ends within SNAP of its box's width from a bound is put there, and the rest moved so that Σβ = 0.
+    What ends within SNAP of its box's width from a bound is put there, and the rest moved so that
+    Σβ = 0.
     """
     live = high > low
     out = np.zeros(len(live))
@@ -89,13 +93,16 @@ def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray, high: n
         now = (solve, solve(np.ones_like(c)), slope, beta, to_low, to_high, below, above)
         d, _, d_below, d_above = _newton(*now, 0.0, 0.0)
         length = min(_room(d, to_low, to_high), _room(np.r_[d_below, d_above], np.r_[below, above]))
-        next_mu = ((below + length * d_below) @ (to_low + length * d) + (above + length * d_above) @ (to_high - length * d)) / (2 * len(c))
+        next_mu = ((below + length * d_below) @ (to_low + length * d) + (above + length * d_above)
+                   @ (to_high - length * d)) / (2 * len(c))
         centre = mu * (next_mu / mu) ** 3
         d, d_shift, d_below, d_above = _newton(*now, centre - d_below * d, centre + d_above * d)
-        length = 0.99 * min(_room(d, to_low, to_high), _room(np.r_[d_below, d_above], np.r_[below, above]))
+        length = 0.99 * min(_room(d, to_low, to_high),
+                            _room(np.r_[d_below, d_above], np.r_[below, above]))
         beta, shift = beta + length * d, shift + length * d_shift
         below, above = below + length * d_below, above + length * d_above
-    beta = np.where(beta - low < SNAP * width, low, np.where(high - beta < SNAP * width, high, beta))
+    beta = np.where(beta - low < SNAP * width, low,
+                    np.where(high - beta < SNAP * width, high, beta))
     free = (beta > low) & (beta < high)
     if free.any():
         beta[free] -= beta.sum() / free.sum()
@@ -106,7 +113,8 @@ def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray, high: n
 
 
 def _newton(solve, ones, slope, beta, to_low, to_high, below, above, at_low, at_high):
-    """Directions of β, of the multiplier of Σβ = 0 and of those of the bounds, towards the products `at_low` and `at_high`."""
+    """Directions of β, of the multiplier of Σβ = 0 and of those of the bounds, towards the products
+    `at_low` and `at_high`."""
     free = solve(-slope + at_low / to_low - at_high / to_high - below + above)
     up = (free.sum() + beta.sum()) / ones.sum()
     d = free - up * ones

@@ -1,18 +1,22 @@
-"""Kernel density: p(x) = Σ_i w_i Π_j N(x_j | c_ij, h_j²), a mixture with a component at every row that was seen.
+"""Kernel density: p(x) = Σ_i w_i Π_j N(x_j | c_ij, h_j²), a mixture with a component at every row
+that was seen.
 
-Nothing is fitted but the bandwidth: `model.at({...})` is the density, and unseen cells, draws and fills are those of any mixture.
-With the class of every centre it is the Parzen-window classifier, p(class | x) ∝ Σ_{i of class} w_i Π_j N(x_j | c_ij, h_ij²).
+Nothing is fitted but the bandwidth: `model.at({...})` is the density, and unseen cells, draws and
+fills are those of any mixture. With the class of every centre it is the Parzen-window classifier,
+p(class | x) ∝ Σ_{i of class} w_i Π_j N(x_j | c_ij, h_ij²).
 
 Rules for the bandwidth, n the total weight and σ_j the standard deviation of a column (with n − 1):
 
-    h_j = n^(−1/(d + 4)) σ_j                          Scott (1992), "Multivariate density estimation", equation 6.42
-    h_j = (n (d + 2)/4)^(−1/(d + 4)) σ_j              Silverman (1986), "Density estimation", section 4.3.2
-    h = argmax Σ_i w_i log p(x_i | all other rows)    leave-one-out likelihood: Habbema, Hermans & van den Broek (1974); Duin (1976)
+    h_j = n^(−1/(d + 4)) σ_j                Scott (1992), "Multivariate density estimation", 6.42
+    h_j = (n (d + 2)/4)^(−1/(d + 4)) σ_j    Silverman (1986), "Density estimation", section 4.3.2
+    h = argmax Σ_i w_i log p(x_i | all other rows)
+        leave-one-out likelihood: Habbema, Hermans & van den Broek (1974); Duin (1976)
 
-The last is what EM of the same function climbs to, prior=False, where each row's z is told that it is not the row itself; one number is
-searched for directly, without a program to compile.
+The last is what EM of the same function climbs to, prior=False, where each row's z is told that it
+is not the row itself; one number is searched for directly, without a program to compile.
 
-Source of the density: Rosenblatt (1956), Parzen (1962), "On estimation of a probability density function and mode".
+Source of the density: Rosenblatt (1956), Parzen (1962), "On estimation of a probability density
+function and mode".
 """
 
 import jax.numpy as jnp
@@ -28,12 +32,14 @@ LEFT_OUT = 2000  # distinct rows up to which each is left out; of more, so many 
 
 @probml.model
 def kernel_density(n: int, d: int, shared: bool = False):
-    """n kernels in d dimensions. Sites: `weights` (n,), `centre` (n, d), `bandwidth` (d,), or () for all columns if shared; in every
-    row `z`, the kernel it comes from, and `x` (d,).
+    """n kernels in d dimensions. Sites: `weights` (n,), `centre` (n, d), `bandwidth` (d,), or ()
+    for all columns if shared; in every row `z`, the kernel it comes from, and `x` (d,).
 
-    The priors only give the sites their supports: the function is for `at`, or for data with `centre` and `weights`.
+    The priors only give the sites their supports: the function is for `at`, or for data with
+    `centre` and `weights`.
 
-    Cost: of n queries one product (queries, 2 d) @ (2 d, kernels); centre the columns, since squares are taken.
+    Cost: of n queries one product (queries, 2 d) @ (2 d, kernels); centre the columns, since
+        squares are taken.
     """
     weights, centre = _kernels(n, d)
     spread = dist.LogNormal(0.0, 1.0)
@@ -45,8 +51,9 @@ def kernel_density(n: int, d: int, shared: bool = False):
 
 @probml.model
 def parzen_classifier(n: int, d: int, classes: int):
-    """n kernels that each belong to a class. Sites: `weights` (n,), the classes' shares among them; `centre` (n, d); `bandwidth` (n, d);
-    `membership` (n, classes), the class of each kernel as 0 and 1; in every row `z`, `class` and `x` (d,)."""
+    """n kernels that each belong to a class. Sites: `weights` (n,), the classes' shares among them;
+    `centre` (n, d); `bandwidth` (n, d); `membership` (n, classes), the class of each kernel as 0
+    and 1; in every row `z`, `class` and `x` (d,)."""
     weights, centre = _kernels(n, d)
     with plate("member", n):
         bandwidth = sample("bandwidth", dist.LogNormal(0.0, 1.0).expand([d]).to_event(1))
@@ -69,10 +76,12 @@ def factor(rule: str, n: float, d: int) -> float:
 
 
 def left_out(X: np.ndarray, weights: np.ndarray, seed: int) -> float:
-    """The bandwidth h of complete rows X (n, d), one for all columns, at the maximum of the leave-one-out likelihood.
+    """The bandwidth h of complete rows X (n, d), one for all columns, at the maximum of the
+    leave-one-out likelihood.
 
-    A row that comes several times is left out as a whole, so that weights count as rows. Of more than LEFT_OUT distinct rows a random
-    part is looked at, and its h times (part/all)^(1/(d + 4)), as the best bandwidth shrinks.
+    A row that comes several times is left out as a whole, so that weights count as rows. Of more
+    than LEFT_OUT distinct rows a random part is looked at, and its h times (part/all)^(1/(d + 4)),
+    as the best bandwidth shrinks.
 
     Returns:
         h; NaN where there is only one distinct row.

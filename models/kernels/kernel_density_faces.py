@@ -12,7 +12,8 @@ try:
     from sklearn.base import DensityMixin
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 RULES = ("scott", "silverman", "likelihood")
 
@@ -24,14 +25,18 @@ def _is_bandwidth(value) -> bool:
         array = np.asarray(value, float)
     except (TypeError, ValueError):
         return False
-    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool((np.isfinite(array) & (array > 0)).all())
+    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool(
+        (np.isfinite(array) & (array > 0)).all()
+    )
 
 
 class _Kernels(Face):
-    """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less their means, in bandwidths."""
+    """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less
+    their means, in bandwidths."""
 
     _rules = {
-        "bandwidth": (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)", _is_bandwidth),
+        "bandwidth": (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)",
+                      _is_bandwidth),
         "kernel": one_of("gaussian"),
         "random_state": SEED,
     }
@@ -42,12 +47,15 @@ class _Kernels(Face):
         if (hole := np.isnan(X)).any():
             row, j = np.argwhere(hole)[0]
             raise DataError(
-                f"X contains NaN: {self._column(int(j))} is missing in row {row} ({hole.any(1).sum()} rows have such cells), and a "
-                "kernel needs a centre in every column. Drop those rows, or fill them; in rows that are asked about, cells may be unseen"
+                f"X contains NaN: {self._column(int(j))} is missing in row {row} "
+                f"({hole.any(1).sum()} rows have such cells), and a "
+                "kernel needs a centre in every column. Drop those rows, or fill them; in rows "
+                "that are asked about, cells may be unseen"
             )
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
-                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one a column, got {len(self.bandwidth)}"
+                f"{type(self).__name__}(bandwidth=...): expected one number or {X.shape[1]}, one a "
+                f"column, got {len(self.bandwidth)}"
             )
         return X
 
@@ -59,13 +67,17 @@ class _Kernels(Face):
 
     def _refuse_constant(self, X) -> None:
         if isinstance(self.bandwidth, str) and (alike := (X == X[:1]).all(0)).any():
-            column = f"every column (n_samples={len(X)})" if alike.all() else self._column(int(np.argmax(alike)))
+            column = f"every column (n_samples={len(X)})" if alike.all() else self._column(
+                int(np.argmax(alike))
+            )
             raise DataError(
-                f"{column} is constant: without a spread bandwidth={self.bandwidth!r} has none for it. Give bandwidth=number, or drop it"
+                f"{column} is constant: without a spread bandwidth={self.bandwidth!r} has none for "
+                f"it. Give bandwidth=number, or drop it"
             )
 
     def _widths(self, X, weights, instead) -> np.ndarray:
-        """Bandwidths of the columns, (d,); a column that is constant in these rows has the spread `instead`."""
+        """Bandwidths of the columns, (d,); a column that is constant in these rows has the spread
+        `instead`."""
         d, n = X.shape[1], float(weights.sum())
         if not isinstance(self.bandwidth, str):
             return np.broadcast_to(np.asarray(self.bandwidth, float), d).astype(float)
@@ -85,19 +97,23 @@ class _Kernels(Face):
 
 
 class KernelDensity(DensityMixin, _Kernels):
-    """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is probml.models.kernel_density.
+    """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is
+    probml.models.kernel_density.
 
     Args:
-        bandwidth: "likelihood": one multiple of the columns' standard deviations, at the maximum of the leave-one-out likelihood;
-            "scott" or "silverman": a power of n times the standard deviations, as scipy's gaussian_kde but without correlations, which
-            blurs columns that have clusters or go together; or numbers, one or (d,), in units of X.
+        bandwidth: "likelihood": one multiple of the columns' standard deviations, at the maximum of
+            the leave-one-out likelihood; "scott" or "silverman": a power of n times the standard
+            deviations, as scipy's gaussian_kde but without correlations, which blurs columns that
+            have clusters or go together; or numbers, one or (d,), in units of X.
         kernel: "gaussian"; there is no other.
-        random_state: seed of sample(), and of the rows that "likelihood" looks at where they are more than 2000; None is 0.
+        random_state: seed of sample(), and of the rows that "likelihood" looks at where they are
+            more than 2000; None is 0.
 
     Attributes:
         bandwidth_ (d,); fit_: the probml Fit, of columns less their means and in bandwidths.
 
-    Cost: of a query, kernels · d multiplications in one matrix product; all kernels are looked at, far ones too.
+    Cost: of a query, kernels · d multiplications in one matrix product; all kernels are looked at,
+        far ones too.
     """
 
     def __sklearn_tags__(self):
@@ -111,13 +127,15 @@ class KernelDensity(DensityMixin, _Kernels):
         self.random_state = random_state
 
     def fit(self, X, y=None, sample_weight=None):
-        """Put a kernel at every row of X (n, d); y is ignored, present for scikit-learn's convention.
+        """Put a kernel at every row of X (n, d); y is ignored, present for scikit-learn's
+        convention.
 
         Args:
             sample_weight: (n,), how many times each row counts.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
         """
         check(self, self._rules)
         X = self._centres(X)
@@ -127,7 +145,8 @@ class KernelDensity(DensityMixin, _Kernels):
         self._refuse_constant(X)
         self.bandwidth_ = self._widths(X, weights, np.ones(X.shape[1]))
         self._centre, self._unit = np.average(X, 0, weights), self.bandwidth_
-        params = {"weights": weights / weights.sum(), "centre": self._data(X)["x"], "bandwidth": np.ones(X.shape[1])}
+        params = {"weights": weights / weights.sum(), "centre": self._data(X)["x"],
+                  "bandwidth": np.ones(X.shape[1])}
         self.fit_ = kernel_density(n=len(X), d=X.shape[1]).at(params)
         return self
 
@@ -136,9 +155,11 @@ class KernelDensity(DensityMixin, _Kernels):
         return float(self.score_samples(X).mean())
 
     def impute(self, X):
-        """X with its unseen cells at their mean given the row's seen cells (the Nadaraya–Watson regression on these)."""
+        """X with its unseen cells at their mean given the row's seen cells (the Nadaraya–Watson
+        regression on these)."""
         X = self._take(X, reset=False).astype(float)
-        return np.where(np.isnan(X), self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
+        return np.where(np.isnan(X),
+                        self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
 
     def sample(self, n_samples=1):
         """New rows, (n_samples, d): a row of X, and noise."""
@@ -148,7 +169,8 @@ class KernelDensity(DensityMixin, _Kernels):
             raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
         random, params = np.random.default_rng(self._seed()), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
-        return (params["centre"][which] + random.normal(size=(len(which), len(self._unit)))) * self._unit + self._centre
+        return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))
+                * self._unit + self._centre)
 
     @property
     def predict_proba(self):
@@ -157,24 +179,30 @@ class KernelDensity(DensityMixin, _Kernels):
 
 
 class ParzenClassifier(_Kernels, Classifier):
-    """A kernel density in each class; in rows that are asked about, unseen cells are NaN. The model is probml.models.parzen_classifier.
+    """A kernel density in each class; in rows that are asked about, unseen cells are NaN. The model
+    is probml.models.parzen_classifier.
 
     Rows whose label is None or NaN are left out.
 
     Args:
-        bandwidth: as in KernelDensity; rules are of each class by itself, but for a column that is constant in a class: there the
-            spread of all rows stands in, and of a class of one row "likelihood" is "scott".
-        priors: None: the classes' shares of the rows; or their probabilities, in the order of classes_.
+        bandwidth: as in KernelDensity; rules are of each class by itself, but for a column that is
+            constant in a class: there the spread of all rows stands in, and of a class of one row
+            "likelihood" is "scott".
+        priors: None: the classes' shares of the rows; or their probabilities, in the order of
+            classes_.
         kernel, random_state: as in KernelDensity.
 
     Attributes:
-        classes_; class_prior_ (classes,); bandwidth_ (classes, d); fit_: the probml Fit, of columns less their means, in their spread.
+        classes_; class_prior_ (classes,); bandwidth_ (classes, d); fit_: the probml Fit, of columns
+        less their means, in their spread.
     """
 
     _target = "class"
-    _rules = {**_Kernels._rules, "priors": ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)}
+    _rules = {**_Kernels._rules, "priors": ("None or probabilities, one a class",
+                                            lambda v: v is None or np.ndim(v) == 1)}
 
-    def __init__(self, bandwidth="likelihood", *, priors=None, kernel="gaussian", random_state=None):
+    def __init__(self, bandwidth="likelihood", *, priors=None, kernel="gaussian",
+                 random_state=None):
         self.bandwidth = bandwidth
         self.priors = priors
         self.kernel = kernel
@@ -187,27 +215,33 @@ class ParzenClassifier(_Kernels, Classifier):
         weights = np.ones(len(X)) if weights is None else weights[seen]
         k, (n, d) = len(self.classes_), X.shape
         if k < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs rows of two or more; see KernelDensity")
+            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs "
+                            f"rows of two or more; see KernelDensity")
         total = np.bincount(codes, weights, k)
         self.class_prior_ = total / total.sum() if self.priors is None else self._given(k)
         self._refuse_constant(X)
         spread = self._spread(X, weights)
-        self.bandwidth_ = np.stack([self._widths(X[codes == c], weights[codes == c], spread) for c in range(k)])
-        self._centre, self._unit = np.average(X, 0, weights), np.exp(np.log(self.bandwidth_).mean(0))
+        self.bandwidth_ = np.stack([self._widths(X[codes == c], weights[codes == c], spread)
+                                    for c in range(k)])
+        self._centre, self._unit = (np.average(X, 0, weights),
+                                    np.exp(np.log(self.bandwidth_).mean(0)))
         params = {
             "weights": self.class_prior_[codes] * weights / total[codes],
             "centre": self._data(X)["x"],
             "bandwidth": (self.bandwidth_ / self._unit)[codes],
             "membership": np.eye(k)[codes],
         }
-        self.fit_ = parzen_classifier(n=n, d=d, classes=k).at(params, labels={"class": tuple(self.classes_.tolist())})
+        self.fit_ = parzen_classifier(n=n, d=d, classes=k).at(
+            params, labels={"class": tuple(self.classes_.tolist())}
+        )
         return self
 
     def _given(self, k: int) -> np.ndarray:
         priors = np.asarray(self.priors, float)
         if priors.shape != (k,) or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
             raise ModelError(
-                f"ParzenClassifier(priors={self.priors!r}): expected {k} probabilities that sum to 1, one for each of "
+                f"ParzenClassifier(priors={self.priors!r}): expected {k} probabilities that sum to "
+                f"1, one for each of "
                 f"{self.classes_.tolist()}"
             )
         return priors / priors.sum()

@@ -11,16 +11,26 @@ from probml.estimators.face import Face
 from probml.estimators.rules import Rule, check, number, one_of, whole
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.frames.margins import Margin
-from probml.models.kernels.support_vectors import KERNELS, Kernel, Solution, pairs, solve, support_vector_machine, support_vector_regression
+from probml.models.kernels.support_vectors import (
+    KERNELS,
+    Kernel,
+    Solution,
+    pairs,
+    solve,
+    support_vector_machine,
+    support_vector_regression,
+)
 
 try:
     from sklearn.base import RegressorMixin
     from sklearn.utils import column_or_1d, compute_class_weight
     from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
-REAL: Rule = ("a number", lambda v: isinstance(v, Real) and not isinstance(v, bool) and bool(np.isfinite(v)))
+REAL: Rule = ("a number",
+              lambda v: isinstance(v, Real) and not isinstance(v, bool) and bool(np.isfinite(v)))
 GAMMA: Rule = (
     "'scale', 'auto' or a number of at least 0",
     lambda v: v in ("scale", "auto") if isinstance(v, str) else REAL[1](v) and v >= 0,
@@ -45,11 +55,13 @@ class _Machine:
     def _kernel(self, X: np.ndarray) -> Kernel:
         gamma, spread = self.gamma, X.var()
         if isinstance(gamma, str):
-            gamma = 1 / X.shape[1] if gamma == "auto" else 1 / (X.shape[1] * spread) if spread > 0 else 1.0
+            gamma = (1 / X.shape[1] if gamma == "auto" else 1 / (X.shape[1] * spread)
+                     if spread > 0 else 1.0)
         return Kernel(self.kernel, float(gamma), float(self.degree), float(self.coef0))
 
     def _settle(self, X: np.ndarray) -> np.ndarray:
-        """Learn the kernel, and where a linear one has its origin: Σβ = 0 says that this changes nothing but the digits. X about it."""
+        """Learn the kernel, and where a linear one has its origin: Σβ = 0 says that this changes
+        nothing but the digits. X about it."""
         self.kernel_ = self._kernel(X)
         self._origin = X.mean(0) if self.kernel == "linear" else np.zeros(X.shape[1])
         return self._about(X)
@@ -60,10 +72,12 @@ class _Machine:
     def _solve(self, X: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> Solution:
         name = type(self).__name__
         kernel = self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})")
-        found = solve(kernel, c, low, high, self.tol, self.max_iter, X if self.kernel == "linear" else None)
+        found = solve(kernel, c, low, high, self.tol, self.max_iter,
+                      X if self.kernel == "linear" else None)
         if not found.gap <= self.tol:
             warnings.warn(
-                f"{name} stopped at max_iter={self.max_iter} steps with a gap of {found.gap:.2g} above tol={self.tol:g}: standardise "
+                f"{name} stopped at max_iter={self.max_iter} steps with a gap of {found.gap:.2g} "
+                f"above tol={self.tol:g}: standardise "
                 f"the columns, lower C={self.C:g}, or raise max_iter",
                 RuntimeWarning,
                 stacklevel=4,
@@ -93,18 +107,21 @@ class _Machine:
     def coef_(self):
         """Σ_i β_i x_i of a linear kernel, (pairs, d)."""
         if self.kernel != "linear":
-            raise AttributeError(f"coef_ is of a linear kernel only; this {type(self).__name__} has kernel={self.kernel!r}")
+            raise AttributeError(f"coef_ is of a linear kernel only; this {type(self).__name__} "
+                                 f"has kernel={self.kernel!r}")
         check_is_fitted(self)
         return self._dual @ self._about(self.support_vectors_)
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV), linear ones about the mean, and y."""
+        """Rows as the data of `fit_`: their kernel values against the support vectors, (n, n_SV),
+        linear ones about the mean, and y."""
         data = {"kernel": np.concatenate(list(self._pieces(self._rows(X))))}
         return data if y is None else {**data, "y": np.asarray(y)}
 
     @property
     def fit_(self) -> Fit:
-        """The probml Fit of what was found, made when it is first asked for; its data are those of `as_data`."""
+        """The probml Fit of what was found, made when it is first asked for; its data are those of
+        `as_data`."""
         check_is_fitted(self)
         if not hasattr(self, "_fit"):
             self._fit = self._known()
@@ -112,33 +129,42 @@ class _Machine:
 
 
 class SupportVectorMachine(_Machine, Margin):
-    """Classification by a margin in the space of a kernel: the dual of the hinge loss, scikit-learn's SVC.
+    """Classification by a margin in the space of a kernel: the dual of the hinge loss,
+    scikit-learn's SVC.
 
-        min over f, b:  ½ |f|² + Σ_i C_i max(0, 1 − y_i (f(x_i) + b)),   C_i = C · class weight · row weight
+        min over f, b:  ½ |f|² + Σ_i C_i max(0, 1 − y_i (f(x_i) + b)),
+        C_i = C · class weight · row weight
 
-    More than two classes are parted one against one, as LIBSVM does: each pair's machine has a vote, and a tie goes to the
-    greater sum of (squashed) decision values, as SVC(break_ties=True). The function of `fit_` is
-    probml.models.support_vector_machine; it takes the class of the least sum of its pairs' losses, which may break ties otherwise.
+    More than two classes are parted one against one, as LIBSVM does: each pair's machine has a
+    vote, and a tie goes to the greater sum of (squashed) decision values, as SVC(break_ties=True).
+    The function of `fit_` is probml.models.support_vector_machine; it takes the class of the least
+    sum of its pairs' losses, which may break ties otherwise.
 
     Args:
         C: cost of a violation.
-        kernel: "linear", "poly", "rbf" or "sigmoid" (which is no inner product: the solution is then a local one).
-        degree, gamma, coef0: of the kernel: poly (γ a·b + coef0)^degree, rbf exp(−γ|a − b|²), sigmoid tanh(γ a·b + coef0). gamma "scale" is
-            1/(d · variance of all cells), "auto" 1/d. Distances are in the columns' own units, as scikit-learn's: standardise columns of
-            different units or means, which enter that variance. One offset of all columns matters to poly and sigmoid alone.
+        kernel: "linear", "poly", "rbf" or "sigmoid" (which is no inner product: the solution is
+            then a local one).
+        degree, gamma, coef0: of the kernel: poly (γ a·b + coef0)^degree, rbf exp(−γ|a − b|²),
+            sigmoid tanh(γ a·b + coef0). gamma "scale" is 1/(d · variance of all cells), "auto" 1/d.
+            Distances are in the columns' own units, as scikit-learn's: standardise columns of
+            different units or means, which enter that variance. One offset of all columns matters
+            to poly and sigmoid alone.
         class_weight: None, "balanced" (rows / (classes · rows of the class)) or class → weight.
-        decision_function_shape: "ovr": a column for each class, votes and squashed sums; "ovo": one for each pair, positive for its
-            first class. Of two classes there is one number, positive for classes_[1].
+        decision_function_shape: "ovr": a column for each class, votes and squashed sums; "ovo": one
+            for each pair, positive for its first class. Of two classes there is one number,
+            positive for classes_[1].
         tol: by which the conditions of optimality may be missed, in units of the decision value.
         max_iter: steps for each pair of classes, after which it stops with a warning.
 
     Attributes:
-        classes_, support_ (rows of the support vectors, by class), support_vectors_, n_support_ (k,), dual_coef_ (k − 1, n_SV) and
-        intercept_ (pairs,) as SVC has them, coef_ (pairs, d) of a linear kernel, dual_objective_ (pairs,) Σα − ½ βKβ, n_iter_ (pairs,),
+        classes_, support_ (rows of the support vectors, by class), support_vectors_, n_support_
+        (k,), dual_coef_ (k − 1, n_SV) and intercept_ (pairs,) as SVC has them, coef_ (pairs, d) of
+        a linear kernel, dual_objective_ (pairs,) Σα − ½ βKβ, n_iter_ (pairs,),
         converged_, kernel_, fit_: the probml Fit.
 
-    Everything is in float64, whatever JAX's precision; LIBSVM rounds kernel values to float32. Cost: 8 n² bytes for the largest pair of
-    classes, refused above 2 GiB, twice that while they are made; as many steps of O(n) as rows, more for a large C.
+    Everything is in float64, whatever JAX's precision; LIBSVM rounds kernel values to float32.
+    Cost: 8 n² bytes for the largest pair of classes, refused above 2 GiB, twice that while they are
+        made; as many steps of O(n) as rows, more for a large C.
     """
 
     _rules = {
@@ -178,8 +204,8 @@ class SupportVectorMachine(_Machine, Margin):
             sample_weight: (n,), of which C is a multiple; rows of weight 0 are left out.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only; more
-                rows than a kernel matrix has room for.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only; more rows than a kernel matrix has room for.
         """
         X, codes, weights, kept = self._read(X, y, sample_weight)
         own = self._settle(X)
@@ -190,7 +216,8 @@ class SupportVectorMachine(_Machine, Margin):
             rows = np.flatnonzero((codes == i) | (codes == j))
             sign = np.where(codes[rows] == i, 1.0, -1.0)
             bound = sign * cost[rows]
-            solution = self._solve(own[rows], sign[None], np.minimum(bound, 0.0)[None], np.maximum(bound, 0.0)[None])
+            solution = self._solve(own[rows], sign[None], np.minimum(bound, 0.0)[None],
+                                   np.maximum(bound, 0.0)[None])
             found.append(solution)
             used = solution.beta[0] != 0
             beta[i, j] = rows[used], solution.beta[0][used]
@@ -198,7 +225,8 @@ class SupportVectorMachine(_Machine, Margin):
         support = support[np.argsort(codes[support], kind="stable")]
         place = np.full(len(codes), -1)
         place[support] = np.arange(len(support))
-        self._dual, self.dual_coef_ = np.zeros((len(found), len(support))), np.zeros((k - 1, len(support)))
+        self._dual, self.dual_coef_ = (np.zeros((len(found), len(support))),
+                                       np.zeros((k - 1, len(support))))
         for pair, ((i, j), (rows, values)) in enumerate(beta.items()):
             self._dual[pair, place[rows]] = values
             other = np.where(codes[rows] == i, j, i)
@@ -215,39 +243,48 @@ class SupportVectorMachine(_Machine, Margin):
             classes = self.classes_.tolist()
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
-                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is no class; they are {classes}")
+                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is no "
+                                 f"class; they are {classes}")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
-                raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): expected numbers above 0")
+                raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "
+                                 f"expected numbers above 0")
             return out
-        return compute_class_weight(self.class_weight, classes=np.arange(len(self.classes_)), y=codes)
+        return compute_class_weight(self.class_weight, classes=np.arange(len(self.classes_)),
+                                    y=codes)
 
     def decision_function(self, X):
-        """Of two classes f(x), (n,), positive for classes_[1]; of more (n, k), or (n, pairs) where decision_function_shape="ovo"."""
+        """Of two classes f(x), (n,), positive for classes_[1]; of more (n, k), or (n, pairs) where
+        decision_function_shape="ovo"."""
         sums, k = self._sums(self._rows(X)), len(self.classes_)
         if k == 2:
             return sums[:, 0]
         return sums if self.decision_function_shape == "ovo" else self._votes(sums)
 
     def _votes(self, sums: np.ndarray) -> np.ndarray:
-        """Votes of the pairs, and within a vote the sums of their decision values, squashed into (−1/3, 1/3); (n, k)."""
+        """Votes of the pairs, and within a vote the sums of their decision values, squashed into
+        (−1/3, 1/3); (n, k)."""
         states, (first, second) = np.arange(len(self.classes_)), pairs(len(self.classes_))
-        ours, theirs = (first[:, None] == states).astype(float), (second[:, None] == states).astype(float)
+        ours, theirs = ((first[:, None] == states).astype(float),
+                        (second[:, None] == states).astype(float))
         total = sums @ (ours - theirs)
         return (sums >= 0) @ ours + (sums < 0) @ theirs + total / (3 * (np.abs(total) + 1))
 
     def predict(self, X):
         """The class of every row, as a label."""
         sums = self._sums(self._rows(X))
-        return self.classes_[(sums[:, 0] > 0).astype(int) if len(self.classes_) == 2 else self._votes(sums).argmax(1)]
+        return self.classes_[(sums[:, 0] > 0).astype(int) if len(self.classes_) == 2
+                             else self._votes(sums).argmax(1)]
 
     def _known(self) -> Fit:
         known = support_vector_machine(classes=len(self.classes_), c=float(self.C))
-        return known.at({"dual": self._dual, "bias": self._bias}, {"y": tuple(self.classes_.tolist())})
+        return known.at({"dual": self._dual, "bias": self._bias},
+                        {"y": tuple(self.classes_.tolist())})
 
 
 class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
-    """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the ε-insensitive loss, scikit-learn's SVR.
+    """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the
+    ε-insensitive loss, scikit-learn's SVR.
 
         min over f, b:  ½ |f|² + Σ_i C_i max(0, |y_i − f(x_i) − b| − ε)
 
@@ -256,16 +293,18 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         epsilon: half-width of the tube in which errors cost nothing, in units of y.
 
     Attributes:
-        support_ (rows of the support vectors), support_vectors_, dual_coef_ (1, n_SV), intercept_ (1,), coef_ (1, d) of a linear kernel,
-        dual_objective_, n_iter_, converged_, kernel_; fit_: the probml Fit of probml.models.support_vector_regression (y unseen it refuses,
-        as any number on which a loss depends: predict here).
+        support_ (rows of the support vectors), support_vectors_, dual_coef_ (1, n_SV), intercept_
+        (1,), coef_ (1, d) of a linear kernel, dual_objective_, n_iter_, converged_, kernel_; fit_:
+        the probml Fit of probml.models.support_vector_regression (y unseen it refuses, as any
+        number on which a loss depends: predict here).
 
     Cost: as SupportVectorMachine, two variables a row.
     """
 
     _rules = {"C": number(0.0, above=True), "epsilon": number(0.0), **_KERNEL}
 
-    def __init__(self, C=1.0, *, epsilon=0.1, kernel="rbf", degree=3, gamma="scale", coef0=0.0, tol=1e-3, max_iter=10_000_000):
+    def __init__(self, C=1.0, *, epsilon=0.1, kernel="rbf", degree=3, gamma="scale", coef0=0.0,
+                 tol=1e-3, max_iter=10_000_000):
         self.C = C
         self.epsilon = epsilon
         self.kernel = kernel
@@ -282,13 +321,14 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
             sample_weight: (n,), of which C is a multiple; rows of weight 0 are left out.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name; more rows than a kernel
-                matrix has room for.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name; more rows than a kernel matrix has room for.
         """
         check(self, self._rules)
         self._required(y)
         X = self._whole(X, reset=True)
-        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y")
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                        input_name="y")
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         kept = np.arange(len(y)) if kept is None else kept
@@ -298,7 +338,8 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         own = self._settle(X)
         cost = float(self.C) * (np.ones(len(y)) if weights is None else weights)
         none = np.zeros(len(y))
-        found = self._solve(own, np.stack([y - self.epsilon, y + self.epsilon]), np.stack([none, -cost]), np.stack([cost, none]))
+        found = self._solve(own, np.stack([y - self.epsilon, y + self.epsilon]),
+                            np.stack([none, -cost]), np.stack([cost, none]))
         beta = found.beta.sum(0)
         support = np.flatnonzero(beta)
         self.support_, self.support_vectors_ = kept[support], X[support]

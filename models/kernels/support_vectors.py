@@ -1,18 +1,23 @@
-"""Support vector machines: kernels, the dual solved by sequential minimal optimisation, and the generative functions of its loss.
+"""Support vector machines: kernels, the dual solved by sequential minimal optimisation, and the
+generative functions of its loss.
 
-In signed coordinates β = y α both duals, of classification and of ε-insensitive regression, are one problem,
+In signed coordinates β = y α both duals, of classification and of ε-insensitive regression, are one
+problem,
 
     max over β of cᵀβ − ½ βᵀKβ,   Σβ = 0,   low ≤ β ≤ high
     classes   c = ±1 the class, β between 0 and c·C
-    numbers   two variables a row: c = y − ε with 0 ≤ β ≤ C, and c = y + ε with −C ≤ β ≤ 0; f(x) = Σ (β₁ + β₂) K(x_i, x) + b
+    numbers   two variables a row: c = y − ε with 0 ≤ β ≤ C, and c = y + ε with −C ≤ β ≤ 0;
+              f(x) = Σ (β₁ + β₂) K(x_i, x) + b
 
-With the gradient f = c − Kβ, it is solved where no pair violates: m = max f over β < high, M = min f over β > low, m − M ≤ tol. A step
-takes i of the maximum, and of all j with f_j < m the one of greatest gain (m − f_j)²/(K_ii + K_jj − 2 K_ij), and moves along e_i − e_j.
-After many steps those variables are left out for a while that are settled at a bound (Joachims 1998). Where steps are slow all the same
-(a large C on a flat kernel), an interior point (interior_point.py) comes near the maximum, and steps end it.
+With the gradient f = c − Kβ, it is solved where no pair violates: m = max f over β < high, M = min
+f over β > low, m − M ≤ tol. A step takes i of the maximum, and of all j with f_j < m the one of
+greatest gain (m − f_j)²/(K_ii + K_jj − 2 K_ij), and moves along e_i − e_j. After many steps those
+variables are left out for a while that are settled at a bound (Joachims 1998). Where steps are slow
+all the same (a large C on a flat kernel), an interior point (interior_point.py) comes near the
+maximum, and steps end it.
 
-Sources: Vapnik (1995); Platt (1998), "Sequential minimal optimization"; Fan, Chen & Lin (2005), "Working set selection using second order
-information" (LIBSVM's).
+Sources: Vapnik (1995); Platt (1998), "Sequential minimal optimization"; Fan, Chen & Lin (2005),
+"Working set selection using second order information" (LIBSVM's).
 """
 
 from collections.abc import Callable, Iterator
@@ -41,36 +46,44 @@ DEAR = 0.08  # steps, times variables squared, that take as long as the interior
 
 @model
 def support_vector_machine(kernel, classes: int = 2, c: float = 1.0):
-    """Classes by the sign of f = Σ_i β_i K(x_i, x) + b; of more than two, one f for each pair of classes.
+    """Classes by the sign of f = Σ_i β_i K(x_i, x) + b; of more than two, one f for each pair of
+    classes.
 
         loss of a row of class y = c · Σ over pairs (y, j) of max(0, 1 − f_yj(x)),   f_jy = −f_yj
 
-    It is no likelihood: predict and decode take the class of the least loss. The penalty ½ β K β has no place in a row; the function
-    states what `SupportVectorMachine` has found by the dual, and is made with `.at(params)`.
+    It is no likelihood: predict and decode take the class of the least loss. The penalty ½ β K β
+    has no place in a row; the function states what `SupportVectorMachine` has found by the dual,
+    and is made with `.at(params)`.
 
     Args:
-        kernel: K(x_i, x) of every row x, (n, support vectors). classes: how many. c: cost of a violation.
+        kernel: K(x_i, x) of every row x, (n, support vectors). classes: how many. c: cost of a
+            violation.
 
-    Sites: dual (pairs, support vectors) β, positive for the first class of the pair (of two classes for the second: 1 against 0);
-    bias (pairs,); y the class.
+    Sites: dual (pairs, support vectors) β, positive for the first class of the pair (of two classes
+    for the second: 1 against 0); bias (pairs,); y the class.
     """
     first, second = pairs(classes)
-    dual = sample("dual", dist.ImproperUniform(constraints.real, (), (len(first), kernel.shape[-1])))
+    dual = sample("dual",
+                  dist.ImproperUniform(constraints.real, (), (len(first), kernel.shape[-1])))
     bias = sample("bias", dist.ImproperUniform(constraints.real, (), (len(first),)))
     with rows():
         y = sample("y", dist.Categorical(jnp.full(classes, 1 / classes)))
         f = kernel @ dual.T + bias
         states = jnp.arange(classes)
-        losses = jnp.maximum(1 - f, 0.0) @ (first[:, None] == states) + jnp.maximum(1 + f, 0.0) @ (second[:, None] == states)
+        losses = jnp.maximum(1 - f, 0.0) @ (first[:, None] == states) + jnp.maximum(1 + f, 0.0) @ (
+            second[:, None] == states
+        )
         factor("hinge", -c * jnp.take_along_axis(losses, y[..., None], -1)[..., 0])
 
 
 @model
 def support_vector_regression(kernel, c: float = 1.0, epsilon: float = 0.1):
-    """Numbers about f = Σ_i β_i K(x_i, x) + b at a loss of c · max(0, |y − f| − ε), which is no likelihood; see support_vector_machine.
+    """Numbers about f = Σ_i β_i K(x_i, x) + b at a loss of c · max(0, |y − f| − ε), which is no
+    likelihood; see support_vector_machine.
 
     Args:
-        kernel: K(x_i, x) of every row x, (n, support vectors). c: cost of a unit of error. epsilon: half-width of the tube without cost.
+        kernel: K(x_i, x) of every row x, (n, support vectors). c: cost of a unit of error. epsilon:
+            half-width of the tube without cost.
 
     Sites: dual (support vectors,) β; bias; y.
     """
@@ -82,13 +95,15 @@ def support_vector_regression(kernel, c: float = 1.0, epsilon: float = 0.1):
 
 
 def pairs(classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The two classes of every pair, the positive one first: (1, 0) of two classes, (i, j) with i < j of more, as LIBSVM orders them."""
+    """The two classes of every pair, the positive one first: (1, 0) of two classes, (i, j) with i <
+    j of more, as LIBSVM orders them."""
     if classes == 2:
         return np.array([1]), np.array([0])
     return np.triu_indices(classes, 1)
 
 
-# Kernels: of the rows that are fitted as one program, of others outside JAX, so that no shape is compiled for
+# Kernels: of the rows that are fitted as one program, of others outside JAX, so that no shape is
+# compiled for
 
 
 class Kernel(NamedTuple):
@@ -115,7 +130,8 @@ class Kernel(NamedTuple):
             return np.exp(out, out=out)
         out *= self.gamma
         out += self.coef0
-        return np.tanh(out, out=out) if self.name == "sigmoid" else np.power(out, self.degree, out=out)
+        return np.tanh(out, out=out) if self.name == "sigmoid" else np.power(out, self.degree,
+                                                                             out=out)
 
     def pieces(self, a: np.ndarray, b: np.ndarray) -> Iterator[np.ndarray]:
         """K a few rows of a at a time."""
@@ -132,8 +148,10 @@ class Kernel(NamedTuple):
         (n, d), m = x.shape, padded(len(x))
         if 8 * m * m > BUDGET:
             raise ModelError(
-                f"{owner}: {n} rows that are solved together need a kernel matrix of {8 * m * m / 2**30:.1f} GiB, above the budget of "
-                f"{BUDGET / 2**30:.1f} GiB. Take fewer rows; or a linear machine (LinearSVM), of a curved kernel on features that "
+                f"{owner}: {n} rows that are solved together need a kernel matrix of "
+                f"{8 * m * m / 2**30:.1f} GiB, above the budget of "
+                f"{BUDGET / 2**30:.1f} GiB. Take fewer rows; or a linear machine (LinearSVM), of a "
+                f"curved kernel on features that "
                 "approximate it, such as those of sklearn.kernel_approximation.Nystroem"
             )
         x = x - x.mean(0) if self.name == "rbf" else x
@@ -144,7 +162,8 @@ class Kernel(NamedTuple):
         own = np.asarray(out).diagonal()[:n]
         if not np.isfinite(own).all():
             row = int(np.argmin(np.isfinite(own)))
-            raise ModelError(f"{owner}: the kernel of row {row} with itself is {own[row]}, too large: standardise the columns of X")
+            raise ModelError(f"{owner}: the kernel of row {row} with itself is {own[row]}, too "
+                             f"large: standardise the columns of X")
         return out
 
 
@@ -164,13 +183,15 @@ def _gram(x, n, gamma, degree, coef0, name: str):
 
 @contextmanager
 def in_float64():
-    """JAX in float64, whatever its precision elsewhere, and on the CPU, where one step after the other is fast."""
+    """JAX in float64, whatever its precision elsewhere, and on the CPU, where one step after the
+    other is fast."""
     with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
         yield
 
 
 def padded(n: int) -> int:
-    """n, rounded up so that few programs are compiled: 64, 128, 256, then eighths of powers of two."""
+    """n, rounded up so that few programs are compiled: 64, 128, 256, then eighths of powers of
+    two."""
     if n <= 256:
         return 64 if n <= 64 else 128 if n <= 128 else 256
     step = 2 ** (int(n - 1).bit_length() - 4)
@@ -194,26 +215,33 @@ class Solution(NamedTuple):
 
 
 def solve(
-    kernel: jax.Array, c: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, most: int, x: np.ndarray | None = None
+    kernel: jax.Array, c: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, most: int,
+    x: np.ndarray | None = None
 ) -> Solution:
-    """The maximum of cᵀβ − ½ βᵀKβ with Σβ = 0 and low ≤ β ≤ high, where 0 is allowed, in float64 whatever JAX's precision, on the CPU.
+    """The maximum of cᵀβ − ½ βᵀKβ with Σβ = 0 and low ≤ β ≤ high, where 0 is allowed, in float64
+    whatever JAX's precision, on the CPU.
 
     Args:
-        kernel: (m, m), as Kernel.matrix gives it. c, low, high: (copies, n), n ≤ m; copies of a row share its kernel.
+        kernel: (m, m), as Kernel.matrix gives it. c, low, high: (copies, n), n ≤ m; copies of a row
+            share its kernel.
         tol: of the gap. most: steps. x: (n, d) where K = xxᵀ.
 
-    Cost: 8 m² bytes; a step reads two rows of the kernel: a few n operations. As many steps as rows are usual, more where C is large.
+    Cost: 8 m² bytes; a step reads two rows of the kernel: a few n operations. As many steps as rows
+        are usual, more where C is large.
     """
     copies, n = c.shape
     m = len(kernel)
     with in_float64():
-        c, low, high = (jnp.asarray(np.pad(a, ((0, 0), (0, m - n))).ravel()) for a in (c, low, high))
+        c, low, high = (jnp.asarray(np.pad(a, ((0, 0), (0, m - n))).ravel())
+                        for a in (c, low, high))
         beta, f, steps, size = jnp.zeros_like(c), c, 0, copies * n
         thin = x is not None and 2 * x.shape[1] < n
-        patience = max(size, 1000) if thin else max(4 * size + 1000, int(DEAR * size**2)) if size <= SMALL else most
+        patience = max(size, 1000) if thin else max(4 * size + 1000,
+                                                    int(DEAR * size**2)) if size <= SMALL else most
         while True:
             until = min(steps + max(size, 1000), most)
-            beta, f, top, bottom, taken = _steps(kernel, beta, f, low, high, float(tol), until - steps, copies)
+            beta, f, top, bottom, taken = _steps(kernel, beta, f, low, high, float(tol),
+                                                 until - steps, copies)
             steps += int(taken)
             if not top - bottom > tol or steps >= most:
                 break
@@ -222,7 +250,8 @@ def solve(
                 beta, f = _leap(kernel, beta, f, c, low, high, copies, x if thin else None)
             else:
                 limit = min(max(20 * size, 10_000), patience - steps, most - steps)
-                beta, f, taken = _shrunk(kernel, beta, f, low, high, float(tol), limit, copies, float(top), float(bottom))
+                beta, f, taken = _shrunk(kernel, beta, f, low, high, float(tol), limit, copies,
+                                         float(top), float(bottom))
                 steps += taken
     beta, f, c, low, high = map(np.asarray, (beta, f, c, low, high))
     free = (beta > low) & (beta < high)
@@ -231,8 +260,10 @@ def solve(
     return Solution(beta.reshape(copies, m)[:, :n], bias, gap, steps, float(0.5 * beta @ (c + f)))
 
 
-def _shrunk(kernel, beta, f, low, high, tol: float, most: int, copies: int, top: float, bottom: float):
-    """Steps among the variables that are not settled at a bound, by the part of the kernel that is theirs: (β, f, steps)."""
+def _shrunk(kernel, beta, f, low, high, tol: float, most: int, copies: int, top: float,
+            bottom: float):
+    """Steps among the variables that are not settled at a bound, by the part of the kernel that is
+    theirs: (β, f, steps)."""
     beta, f, low, high = map(np.asarray, (beta, f, low, high))
     settled = (beta == high) & (f > top) | (beta == low) & (f < bottom)
     active = np.flatnonzero(~settled & (high > low))
@@ -247,7 +278,8 @@ def _shrunk(kernel, beta, f, low, high, tol: float, most: int, copies: int, top:
     moved = np.bincount(rows, np.asarray(found)[: len(active)] - beta[active], len(kernel))
     beta = beta.copy()
     beta[active] = np.asarray(found)[: len(active)]
-    return jnp.asarray(beta), jnp.asarray(f - np.tile(np.asarray(kernel) @ moved, copies)), int(taken)
+    return (jnp.asarray(beta), jnp.asarray(f - np.tile(np.asarray(kernel) @ moved, copies)),
+            int(taken))
 
 
 def _leap(kernel, beta, f, c, low, high, copies: int, x: np.ndarray | None):
@@ -257,11 +289,13 @@ def _leap(kernel, beta, f, c, low, high, copies: int, x: np.ndarray | None):
     else:
         quadratic = Products(np.tile(np.pad(x, ((0, len(kernel) - len(x)), (0, 0))), (copies, 1)))
     found = maximum(quadratic, *map(np.asarray, (c, low, high)))
-    return (beta, f) if found is None else (jnp.asarray(found), c - jnp.asarray(quadratic.times(found)))
+    return (beta, f) if found is None else (jnp.asarray(found),
+                                            c - jnp.asarray(quadratic.times(found)))
 
 
 def _fold(values: jax.Array, larger: Callable) -> jax.Array:
-    """A maximum or minimum by halves, which CPUs take several numbers at a time; a reduction goes one by one."""
+    """A maximum or minimum by halves, which CPUs take several numbers at a time; a reduction goes
+    one by one."""
     while len(values) > 64 and len(values) % 2 == 0:
         half = len(values) // 2
         values = larger(values[:half], values[half:])
@@ -270,7 +304,8 @@ def _fold(values: jax.Array, larger: Callable) -> jax.Array:
 
 def _first(values: jax.Array, best: jax.Array) -> jax.Array:
     """Where the value first stands; argmax is slow on CPUs."""
-    return _fold(jnp.where(values == best, lax.iota(jnp.int32, len(values)), len(values) - 1), jnp.minimum)
+    return _fold(jnp.where(values == best, lax.iota(jnp.int32, len(values)), len(values) - 1),
+                 jnp.minimum)
 
 
 @partial(jax.jit, static_argnums=7)
@@ -306,7 +341,10 @@ def _steps(kernel, beta, f, low, high, tol, most, copies: int):
         at_i = jnp.where(length >= room_i, high[i], beta[i] + length)
         at_j = jnp.where(length >= room_j, low[j], beta[j] - length)
         moved = length > 0
-        beta = beta.at[i].set(jnp.where(moved, at_i, beta[i])).at[j].set(jnp.where(moved, at_j, beta[j]))
+        beta = beta.at[i].set(jnp.where(moved, at_i, beta[i])).at[j].set(
+            jnp.where(moved, at_j, beta[j])
+        )
         return beta, f, top, bottom, taken + 1
 
-    return lax.while_loop(more, step, (beta, f, jnp.asarray(jnp.inf, f.dtype), jnp.asarray(-jnp.inf, f.dtype), 0))
+    return lax.while_loop(more, step, (beta, f, jnp.asarray(jnp.inf, f.dtype),
+                                       jnp.asarray(-jnp.inf, f.dtype), 0))

@@ -1,15 +1,20 @@
-"""Factor analysis and probabilistic principal components: x = μ + W z + noise, z ~ N(0, I) integrated out.
+"""Factor analysis and probabilistic principal components: x = μ + W z + noise, z ~ N(0, I)
+integrated out.
 
     x ~ N(μ, W Wᵀ + diag(ψ))          factor analysis: a noise variance for every column
     x ~ N(μ, W Wᵀ + σ² I)             probabilistic PCA: one for all
-    z | x_s ~ N(G⁻¹ W_sᵀ ψ_s⁻¹ (x_s − μ_s), G⁻¹),   G = I + W_sᵀ ψ_s⁻¹ W_s,   s the seen cells of the row
+    z | x_s ~ N(G⁻¹ W_sᵀ ψ_s⁻¹ (x_s − μ_s), G⁻¹),   G = I + W_sᵀ ψ_s⁻¹ W_s,
+    s the seen cells of the row
 
-The latent z is continuous, and integrated out by hand inside the functions: rows enter by their second moments alone, and unseen
-cells are exact. W is determined up to a rotation, W Wᵀ is not touched by it. The likelihood of PCA has its maximum where W spans the
-first eigenvectors of the covariance and σ² is the mean of the other eigenvalues; that of factor analysis has none in closed form.
+The latent z is continuous, and integrated out by hand inside the functions: rows enter by their
+second moments alone, and unseen cells are exact. W is determined up to a rotation, W Wᵀ is not
+touched by it. The likelihood of PCA has its maximum where W spans the first eigenvectors of the
+covariance and σ² is the mean of the other eigenvalues; that of factor analysis has none in closed
+form.
 
-Sources: Tipping & Bishop (1999), "Probabilistic principal component analysis", equations 7 and 8; Rubin & Thayer (1982), "EM algorithms
-for ML factor analysis"; Jöreskog (1967), "Some contributions to maximum likelihood factor analysis", for the loadings given ψ.
+Sources: Tipping & Bishop (1999), "Probabilistic principal component analysis", equations 7 and 8;
+Rubin & Thayer (1982), "EM algorithms for ML factor analysis"; Jöreskog (1967), "Some contributions
+to maximum likelihood factor analysis", for the loadings given ψ.
 """
 
 import jax.numpy as jnp
@@ -24,16 +29,17 @@ LEAST = 1e-4  # share of a column's variance that its noise starts with at the l
 
 @probml.model
 def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
-    """k factors of d columns, each column with a noise of its own. Sites: `loadings` (d, k), `precision` (d,), 1/ψ, `mean` (d,); in
-    every row `x` (d,).
+    """k factors of d columns, each column with a noise of its own. Sites: `loadings` (d, k),
+    `precision` (d,), 1/ψ, `mean` (d,); in every row `x` (d,).
 
     Args:
         k: factors.
         d: columns.
         centre, mean_scale: normal prior of the mean, in the data's units; one number or (d,).
         loading_scale: prior standard deviation of a loading, in the data's units.
-        scale: s of 1/ψ ~ Gamma(3/2, s²/2): worth a row or two with a residual of s, in the data's units; one number or (d,). The
-            density vanishes at ψ = 0, so that no noise can (a Heywood case).
+        scale: s of 1/ψ ~ Gamma(3/2, s²/2): worth a row or two with a residual of s, in the data's
+            units; one number or (d,). The density vanishes at ψ = 0, so that no noise can (a
+            Heywood case).
     """
     loadings = _shared(k, d, loading_scale)
     precision = sample("precision", dist.Gamma(1.5, jnp.full(d, scale) ** 2 / 2).to_event(1))
@@ -42,7 +48,8 @@ def factor_analysis(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale
 
 @probml.model
 def probabilistic_pca(k: int, d: int, centre=0.0, mean_scale=1000.0, loading_scale=10.0, scale=0.1):
-    """k principal components of d columns, one noise for all. Sites and settings as in factor_analysis; `precision` (), 1/σ²."""
+    """k principal components of d columns, one noise for all. Sites and settings as in
+    factor_analysis; `precision` (), 1/σ²."""
     loadings = _shared(k, d, loading_scale)
     precision = sample("precision", dist.Gamma(1.5, scale**2 / 2))
     _rows(loadings, jnp.eye(d) / precision, centre, mean_scale)
@@ -60,10 +67,12 @@ def _rows(loadings, noise, centre, mean_scale):
 
 
 def covariance(X: np.ndarray, weights=None) -> np.ndarray:
-    """The covariance of columns about their means, (d, d); of every pair over the rows that have both, made positive definite.
+    """The covariance of columns about their means, (d, d); of every pair over the rows that have
+    both, made positive definite.
 
-    With unseen cells it is where EM starts, so eigenvalues below a thousandth of the largest are raised to that: a noise too near 0 is
-    a start at the foot of another maximum. Cost: two matrix products.
+    With unseen cells it is where EM starts, so eigenvalues below a thousandth of the largest are
+    raised to that: a noise too near 0 is a start at the foot of another maximum. Cost: two matrix
+    products.
     """
     seen = ~np.isnan(X)
     w = np.ones(len(X)) if weights is None else np.asarray(weights, float)
@@ -77,26 +86,31 @@ def covariance(X: np.ndarray, weights=None) -> np.ndarray:
 
 
 def principal(S: np.ndarray, k: int) -> tuple[np.ndarray, float]:
-    """W (d, k) and σ² of probabilistic PCA at the maximum of the likelihood, from a covariance (Tipping & Bishop 1999)."""
+    """W (d, k) and σ² of probabilistic PCA at the maximum of the likelihood, from a covariance
+    (Tipping & Bishop 1999)."""
     values, vectors = np.linalg.eigh(S)
     values, vectors = values[::-1], vectors[:, ::-1]
-    noise = values[k:].mean() if k < len(S) else values[-1] / 2  # as many components as columns: any noise below the last is as good
+    # as many components as columns: any noise below the last is as good
+    noise = values[k:].mean() if k < len(S) else values[-1] / 2
     noise = max(noise, np.finfo(float).eps * values[0], 1e-300)
     return vectors[:, :k] * np.sqrt(np.maximum(values[:k] - noise, 0.0)), float(noise)
 
 
 def factors(S: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np.ndarray]:
-    """W (d, k) and ψ (d,) near a maximum of the likelihood of factor analysis, the best of three starts.
+    """W (d, k) and ψ (d,) near a maximum of the likelihood of factor analysis, the best of three
+    starts.
 
-    In turn, W given ψ (principal components in units of the noise: Jöreskog 1967) and ψ = diag(S − W Wᵀ). The likelihood has
-    several maxima, many of them with a noise near 0; the starts are what the other columns leave of each, half its variance, and all.
+    In turn, W given ψ (principal components in units of the noise: Jöreskog 1967) and ψ = diag(S −
+    W Wᵀ). The likelihood has several maxima, many of them with a noise near 0; the starts are what
+    the other columns leave of each, half its variance, and all.
 
     Cost: an eigendecomposition of d × d a round.
     """
     variance = np.where(np.diag(S) > 0, np.diag(S), 1.0)
     unit = S / np.sqrt(variance) / np.sqrt(variance)[:, None]
     left = (1 - k / (2 * len(S))) / np.diag(np.linalg.inv(unit + LEAST * np.eye(len(S))))
-    found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(len(S), 0.5), np.ones(len(S)))]
+    found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(len(S), 0.5),
+                                                        np.ones(len(S)))]
     _, W, psi = max(found, key=lambda each: each[0])
     return W * np.sqrt(variance)[:, None], psi * variance
 

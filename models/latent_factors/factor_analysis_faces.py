@@ -5,19 +5,27 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, whole
-from probml.models.latent_factors.factor_analysis import covariance, factor_analysis, factors, principal, probabilistic_pca
+from probml.models.latent_factors.factor_analysis import (
+    covariance,
+    factor_analysis,
+    factors,
+    principal,
+    probabilistic_pca,
+)
 
 try:
     from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_array, check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
 
 
 class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
-    """What both faces share. Columns are fitted about their means in units of their spread, and attributes are in those of X."""
+    """What both faces share. Columns are fitted about their means in units of their spread, and
+    attributes are in those of X."""
 
     _rules = {
         "n_components": whole(1),
@@ -52,13 +60,15 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         self.engine = engine
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn from rows X (n, d), unseen cells NaN; y is ignored, present for scikit-learn's convention.
+        """Learn from rows X (n, d), unseen cells NaN; y is ignored, present for scikit-learn's
+        convention.
 
         Args:
             sample_weight: (n,), how many times each row counts.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
         """
         check(self, self._rules)
         X = self._take(X, reset=True).astype(float)
@@ -68,7 +78,8 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             self._refuse_missing(np.isnan(X).all(0))
         (n, d), k = X.shape, self.n_components
         if k > d:
-            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns (n_features={d}): use at most {d}")
+            raise ModelError(f"{type(self).__name__}(n_components={k}): X has only {d} columns "
+                             f"(n_features={d}): use at most {d}")
         self._centre, self._unit = _means(X, weights), np.ones(d)
         self._unit = self._units(covariance(X - self._centre, weights))
         x = self._data(X)["x"]
@@ -77,11 +88,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             self._judge(X, S)
         W, noise = self._begin(S)
         start = {"mean": np.zeros(d), "loadings": W, "precision": 1 / noise}
-        model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale), scale=float(self.scale))
-        self._keep(self._infer(model, {"x": x}, weights, start, False), n if weights is None else weights.sum())
+        model = self._function(k=int(k), d=d, loading_scale=float(self.loading_scale),
+                               scale=float(self.scale))
+        self._keep(self._infer(model, {"x": x}, weights, start, False),
+                   n if weights is None else weights.sum())
         seen = ~np.isnan(X)
         lost = np.log(self._unit) @ (seen.sum(0) if weights is None else weights @ seen)
-        self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_  # log density in the units of X
+        # log density in the units of X
+        self.lower_bounds_ = self.lower_bounds_ - lost / self.total_weight_
         self.lower_bound_ = float(self.lower_bounds_[-1])
         self._name()
         return self
@@ -92,8 +106,10 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         least = 64 * np.finfo(float).eps * d
         if len(X) == 1 or not np.isnan(X).any() and values[min(k, d - 1)] <= least * values[0]:
             raise DataError(
-                f"{type(self).__name__}(n_components={k}, prior=False): the rows (n_samples={len(X)}) lie in "
-                f"{int((values > least * values[0]).sum())} of their {d} dimensions, so that k components leave no noise and the "
+                f"{type(self).__name__}(n_components={k}, prior=False): the rows "
+                f"(n_samples={len(X)}) lie in "
+                f"{int((values > least * values[0]).sum())} of their {d} dimensions, so that k "
+                f"components leave no noise and the "
                 "likelihood has no maximum. Use fewer components, or keep prior=True"
             )
 
@@ -103,18 +119,21 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     # What was learnt, in the units of X
 
     def _name(self) -> None:
-        """W without its freedom of rotation: columns orthogonal in units of the noise, the strongest first, its largest entry above 0."""
+        """W without its freedom of rotation: columns orthogonal in units of the noise, the
+        strongest first, its largest entry above 0."""
         found = self.fit_.params
         W = np.asarray(found["loadings"], float) * self._unit[:, None]
         psi = np.broadcast_to(self._unit**2 / np.asarray(found["precision"], float), len(W))
-        self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))  # no column is without any: a Heywood case
+        # no column is without any: a Heywood case
+        self._psi = np.maximum(psi, np.finfo(float).eps * ((W**2).sum(1) + psi))
         W = W @ np.linalg.svd(W / np.sqrt(self._psi)[:, None], full_matrices=False)[2].T
         self._W = W * np.where(W[np.abs(W).argmax(0), np.arange(W.shape[1])] < 0, -1.0, 1.0)
         self.mean_ = np.asarray(found["mean"], float) * self._unit + self._centre
 
     @property
     def loadings_(self):
-        """W, (d, k): x = mean_ + W z + noise, z standard normal; orthogonal columns in units of the noise, the strongest first."""
+        """W, (d, k): x = mean_ + W z + noise, z standard normal; orthogonal columns in units of the
+        noise, the strongest first."""
         check_is_fitted(self, "fit_")
         return self._W
 
@@ -160,7 +179,8 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         check_is_fitted(self, "fit_")
         Z = check_array(Z, dtype=np.float64, input_name="Z")
         if Z.shape[1] != self._W.shape[1]:
-            raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected n_components={self._W.shape[1]}")
+            raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected "
+                            f"n_components={self._W.shape[1]}")
         return Z @ self._W.T + self.mean_
 
     def score_samples(self, X):
@@ -193,12 +213,14 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
         words, valid = whole(1)
         if not valid(n_samples):
             raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
-        return self.fit_.simulate(int(n_samples), seed=self._seed())["x"] * self._unit + self._centre
+        return self.fit_.simulate(int(n_samples),
+                                  seed=self._seed())["x"] * self._unit + self._centre
 
     @property
     def predict_proba(self):
         """There are no classes."""
-        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) tells where a row lies")
+        raise AttributeError(f"{type(self).__name__} has no predict_proba: transform(X) tells "
+                             f"where a row lies")
 
 
 def _means(X, weights) -> np.ndarray:
@@ -210,16 +232,19 @@ def _means(X, weights) -> np.ndarray:
 
 
 class ProbabilisticPCA(_Linear):
-    """Probabilistic principal components (Tipping & Bishop 1999); unseen cells are NaN. The model is probml.models.probabilistic_pca.
+    """Probabilistic principal components (Tipping & Bishop 1999); unseen cells are NaN. The model
+    is probml.models.probabilistic_pca.
 
-    With prior=False and complete rows it is PCA: the axes and variances are those of the covariance's eigenvectors, divided by n. As
-    there, all columns have one noise and are in units that can be compared: standardise others, or take FactorAnalysis, to which no
-    unit matters. One unit for all columns, and offsets, matter to neither.
+    With prior=False and complete rows it is PCA: the axes and variances are those of the
+    covariance's eigenvectors, divided by n. As there, all columns have one noise and are in units
+    that can be compared: standardise others, or take FactorAnalysis, to which no unit matters. One
+    unit for all columns, and offsets, matter to neither.
 
     Args:
         n_components: k, at most d. With k = d the noise is not determined by the likelihood.
         prior: posterior mode (True) or maximum likelihood (False).
-        loading_scale: prior standard deviation of a loading, in root mean squared spreads of the columns.
+        loading_scale: prior standard deviation of a loading, in root mean squared spreads of the
+            columns.
         scale: prior guess of the noise, worth a row or two, in the same units.
         tol: stop when an iteration of EM gains less than this a row, in nats.
         max_iter: iterations at the most; one that stops there warns and leaves converged_ False.
@@ -227,9 +252,10 @@ class ProbabilisticPCA(_Linear):
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
-        components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them, noise included; noise_variance_ (): σ²;
-        mean_ (d,); loadings_ (d, k); lower_bound_, lower_bounds_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, of columns
-        less their means and in units of their spread.
+        components_ (k, d): orthonormal axes; explained_variance_ (k,): the variances along them,
+        noise included; noise_variance_ (): σ²; mean_ (d,); loadings_ (d, k); lower_bound_,
+        lower_bounds_, converged_, n_iter_, n_parameters_; fit_: the probml Fit, of columns less
+        their means and in units of their spread.
     """
 
     _function = staticmethod(probabilistic_pca)
@@ -263,7 +289,8 @@ class ProbabilisticPCA(_Linear):
 
 
 class FactorAnalysis(_Linear):
-    """Factor analysis (Rubin & Thayer 1982); unseen cells are NaN. The model is probml.models.factor_analysis.
+    """Factor analysis (Rubin & Thayer 1982); unseen cells are NaN. The model is
+    probml.models.factor_analysis.
 
     Args:
         n_components: factors, k, at most d.
@@ -272,8 +299,8 @@ class FactorAnalysis(_Linear):
         prior, tol, max_iter, random_state, engine: as in ProbabilisticPCA.
 
     Attributes:
-        components_ (k, d): the loadings, Wᵀ; noise_variance_ (d,): ψ; explained_variance_ (k,): Σ over columns of squared loadings;
-        mean_ (d,); and those of ProbabilisticPCA.
+        components_ (k, d): the loadings, Wᵀ; noise_variance_ (d,): ψ; explained_variance_ (k,): Σ
+        over columns of squared loadings; mean_ (d,); and those of ProbabilisticPCA.
     """
 
     _function = staticmethod(factor_analysis)
@@ -288,7 +315,8 @@ class FactorAnalysis(_Linear):
     def _judge(self, X, S):
         if (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its noise is 0 and the likelihood has no "
+                f"{self._column(int(np.argmax(constant)))} is constant (n_samples={len(X)}): its "
+                f"noise is 0 and the likelihood has no "
                 "maximum. Drop it, or keep prior=True"
             )
         super()._judge(X, S)

@@ -9,7 +9,8 @@ from probml.models.mixtures.naive_bayes import naive_bayes
 
 
 class _Columns(InUnits, Mixture):
-    """A mixture whose columns are independent given the component: naive Bayes with its classes unseen."""
+    """A mixture whose columns are independent given the component: naive Bayes with its classes
+    unseen."""
 
     _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
 
@@ -27,7 +28,8 @@ class _Columns(InUnits, Mixture):
         return self.columns_.data(X)
 
     def _model(self, k):
-        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale", "shape") if hasattr(self, name)}
+        given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
+                                                        "shape") if hasattr(self, name)}
         given |= self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
@@ -48,23 +50,26 @@ class _Columns(InUnits, Mixture):
 
 
 class MixedMixture(_Columns):
-    """Components in which the columns are independent, each column of its own kind; unseen cells are NaN or None.
+    """Components in which the columns are independent, each column of its own kind; unseen cells
+    are NaN or None.
 
     The model is probml.models.naive_bayes with its classes unseen.
 
     Args:
         n_components: components, k; or several to choose among, as in GaussianMixture.
-        categorical: None, "all", or the categorical columns by name or index. Columns of text, booleans, categories, and of at most ten
-            distinct whole numbers are categorical by themselves (probml.models.kinds); what was guessed is shown in columns_.
-        kinds: a kind for all columns, or column → kind, for those that are not as guessed: "normal", "categorical", "bernoulli",
-            "poisson", "geometric", "exponential", or "multinomial" (all such columns are one vector of counts).
+        categorical: None, "all", or the categorical columns by name or index. Columns of text,
+            booleans, categories, and of at most ten distinct whole numbers are categorical by
+            themselves (probml.models.kinds); what was guessed is shown in columns_.
+        kinds: a kind for all columns, or column → kind, for those that are not as guessed:
+            "normal", "categorical", "bernoulli", "poisson", "geometric", "exponential", or
+            "multinomial" (all such columns are one vector of counts).
         categories: None (those that are seen), or column → categories, or one list for all.
         alpha: pseudo-rows a category; 2 is Laplace's rule at the mode.
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
-        tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre, mean_scale, scale: as in
-            GaussianMixture.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a hundredth of a row of counts, or of a
-            column's mean waiting time.
+        tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre,
+            mean_scale, scale: as in GaussianMixture.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
+            hundredth of a row of counts, or of a column's mean waiting time.
 
     Attributes:
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
@@ -130,14 +135,17 @@ class MixedMixture(_Columns):
 
 
 class LatentClass(_Columns):
-    """Latent class analysis: categorical columns that are independent given an unseen class; unseen cells are NaN or None.
+    """Latent class analysis: categorical columns that are independent given an unseen class; unseen
+    cells are NaN or None.
 
     Args: those of MixedMixture that concern categories.
 
-    Attributes: weights_ (k,), tables_: column → {"probs": (k, categories)}, and those of MixedMixture.
+    Attributes: weights_ (k,), tables_: column → {"probs": (k, categories)}, and those of
+        MixedMixture.
     """
 
-    _rules = {name: MixedMixture._rules[name] for name in (*SEARCH, "categories", "unknown", "concentration", "alpha")}
+    _rules = {name: MixedMixture._rules[name]
+              for name in (*SEARCH, "categories", "unknown", "concentration", "alpha")}
 
     def __init__(
         self,
@@ -187,7 +195,8 @@ class PoissonMixture(_Columns):
     Attributes: weights_ (k,), rates_ (k, d), and those of MixedMixture.
     """
 
-    _rules = {name: MixedMixture._rules[name] for name in (*SEARCH, "concentration", "shape", "rate")}
+    _rules = {name: MixedMixture._rules[name]
+              for name in (*SEARCH, "concentration", "shape", "rate")}
 
     def __init__(
         self,
@@ -221,7 +230,8 @@ class PoissonMixture(_Columns):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
-        tags.input_tags.categorical = True  # scikit-learn's only word for "whole numbers": its checks then round their data
+        # scikit-learn's only word for "whole numbers": its checks then round their data
+        tags.input_tags.categorical = True
         return tags
 
     def _settings(self):

@@ -7,7 +7,18 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.face import flat
 from probml.estimators.mixture import Mixture
-from probml.estimators.rules import ANY, ENGINE, FLAG, SEED, number, numbers, one_of, optional, sizes, whole
+from probml.estimators.rules import (
+    ANY,
+    ENGINE,
+    FLAG,
+    SEED,
+    number,
+    numbers,
+    one_of,
+    optional,
+    sizes,
+    whole,
+)
 from probml.models.frames import columns
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
@@ -28,40 +39,50 @@ SEARCH = {
     "accelerate": FLAG,
     "engine": ENGINE,
 }
-NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True), "scale": optional(numbers(0.0))}
+NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True),
+          "scale": optional(numbers(0.0))}
 
 
 class GaussianMixture(InUnits, Mixture):
     """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
 
-    The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior that no component can
-    collapse under (prior=False is the likelihood); `tol` is the gain per row at which EM stops; there is no `reg_covar`.
+    The names are scikit-learn's. What differs: the default is the mode under a weak, constant prior
+    that no component can collapse under (prior=False is the likelihood); `tol` is the gain per row
+    at which EM stops; there is no `reg_covar`.
 
     Args:
         n_components: components, k; or several, range(1, 10), to choose among by `criterion`.
-        covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied spherical" for one shared.
+        covariance_type: "full", "diag" or "spherical" for each; "tied", "tied diag" or "tied
+            spherical" for one shared.
         tol: stop when an iteration gains less than this a row, in nats.
         max_iter: EM iterations at the most; one that stops there warns and leaves converged_ False.
-        n_init: starts, run as one program; the best is kept. None: as many as about a second buys, see EM.
-        weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of precisions_. Beside means_init, weights
-            that are not given are equal, and precisions one diagonal for all, 1 / the mean squared distance to the nearest
-            mean, so that no unit of measurement matters; without means_init the engine finds what is not given.
+        n_init: starts, run as one program; the best is kept. None: as many as about a second buys,
+            see EM.
+        weights_init, means_init, precisions_init: start, (k,), (k, d), and the shape of
+            precisions_. Beside means_init, weights that are not given are equal, and precisions one
+            diagonal for all, 1 / the mean squared distance to the nearest mean, so that no unit of
+            measurement matters; without means_init the engine finds what is not given.
         random_state: seed of the starts and of sample(); None is 0, a fit repeats.
-        criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux & Govaert 2000: BIC and twice
-            the doubt of the assignments) or "aic" is kept; all fits are starts of one program.
+        criterion: of several n_components the lowest "bic" (Schwarz 1978), "icl" (Biernacki, Celeux
+            & Govaert 2000: BIC and twice the doubt of the assignments) or "aic" is kept; all fits
+            are starts of one program.
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         hard: classification EM; with "tied spherical" and a large concentration it is k-means.
-        concentration: pseudo-rows of every component's weight; 1/k or less lets components that are not needed empty themselves.
-        centre, mean_scale, scale: the prior of means and covariances in units of X, see gaussian_mixture; centre and scale are by
-            default (None) each column's mean and a tenth of its standard deviation: no unit of measurement matters.
+        concentration: pseudo-rows of every component's weight; 1/k or less lets components that are
+            not needed empty themselves.
+        centre, mean_scale, scale: the prior of means and covariances in units of X, see
+            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
+            of its standard deviation: no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
-        weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k, d) diag, (k,) spherical,
-        (d,) tied diag, () tied spherical; converged_, n_iter_, lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
-        fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_ (components → Fit) and table_, a DataFrame
-        with n_components, loglik, parameters, aic, bic, icl, converged.
+        weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k,
+        d) diag, (k,) spherical, (d,) tied diag, () tied spherical; converged_, n_iter_,
+        lower_bound_ (the objective a row), lower_bounds_, n_parameters_;
+        fit_: the probml Fit; of several n_components: n_components_, the one kept, fits_
+        (components → Fit) and table_, a DataFrame with n_components, loglik, parameters, aic, bic,
+        icl, converged.
     """
 
     _rules = {
@@ -127,15 +148,18 @@ class GaussianMixture(InUnits, Mixture):
         )
 
     def _start(self, X, labels):
-        given = {"weights": self.weights_init, "mean": self.means_init, "precision": self.precisions_init}
+        given = {"weights": self.weights_init, "mean": self.means_init,
+                 "precision": self.precisions_init}
         if all(value is None for value in given.values()):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
-            raise ModelError(f"weights_init, means_init and precisions_init need one n_components, got n_components={k!r}")
+            raise ModelError(f"weights_init, means_init and precisions_init need one n_components, "
+                             f"got n_components={k!r}")
         tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
-        names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)), "precision": ("precisions_init", shape)}
+        names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
+                 "precision": ("precisions_init", shape)}
         start = {}
         for site, value in given.items():
             name, expected = names[site]
@@ -144,23 +168,30 @@ class GaussianMixture(InUnits, Mixture):
             try:
                 start[site] = np.asarray(value, float)
             except (TypeError, ValueError):
-                raise ModelError(f"{name}: expected numbers of shape {expected}, got {value!r}") from None
+                raise ModelError(
+                    f"{name}: expected numbers of shape {expected}, got {value!r}"
+                ) from None
             if start[site].shape != expected:
                 raise ModelError(f"{name} has shape {start[site].shape}, expected {expected}")
-        if self.means_init is not None:  # without means the engine finds some that suit what is given
+        # without means the engine finds some that suit what is given
+        if self.means_init is not None:
             start.setdefault("weights", np.full(k, 1 / k))
-            start.setdefault("precision", np.broadcast_to(precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape))
+            start.setdefault("precision", np.broadcast_to(
+                precision_near(X, start["mean"], _matrix(self.covariance_type, d)), shape
+            ))
         return start
 
     def _judge(self, X, codes):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
-                f"{self._column(int(np.argmax(constant)))} is constant: a normal that is fitted to it has variance 0 and no maximum "
+                f"{self._column(int(np.argmax(constant)))} is constant: a normal that is fitted to "
+                f"it has variance 0 and no maximum "
                 "of the likelihood. Drop it, or keep prior=True"
             )
 
     def _doubt(self, X):
-        columns.warn_of_tied(X, self._column, "Drop it, or take MixedMixture, which treats it as categories")
+        columns.warn_of_tied(X, self._column,
+                             "Drop it, or take MixedMixture, which treats it as categories")
         return []
 
     @property
@@ -174,7 +205,8 @@ class GaussianMixture(InUnits, Mixture):
     @property
     def covariances_(self):
         precision = self.fit_.params["precision"]
-        return np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied") else 1 / precision
+        return (np.linalg.inv(precision) if canonical(self.covariance_type) in ("full", "tied")
+                else 1 / precision)
 
 
 def _matrix(covariance_type: str, d: int) -> tuple[int, ...]:

@@ -6,19 +6,21 @@ The prior is conjugate, proper and the same whatever the data are:
     P_j ~ Wishart(d + 2, s²I)     precision, the inverse of Σ_j; each Σ_j has prior mean diag(s²)
     μ_j ~ N(m, c² Σ_j)
 
-so that seen labels give the exact posterior and unseen ones a closed-form M-step. For full and diagonal covariances
+so that seen labels give the exact posterior and unseen ones a closed-form M-step. For full and
+diagonal covariances
 
     Σ_j = (S_j + s²I + …) / (n_j + 2),   S_j the scatter of component j and n_j its (expected) rows,
 
 where the dots are m's pull on the mean, of the order of (μ_j − m)²/c².
 
-Why the precision: a mode depends on the coordinate. In the covariance the same prior puts n_j + 2d + 4 in the
-denominator and rewards a component that shrinks onto a few rows with d + 2 nats per unit of −log|Σ|; in the precision the
-reward is 1 nat, whatever d. The density vanishes at zero scale, so that no component can collapse, yet s may lie far below
-the scale of the data without harm.
+Why the precision: a mode depends on the coordinate. In the covariance the same prior puts n_j + 2d
++ 4 in the denominator and rewards a component that shrinks onto a few rows with d + 2 nats per unit
+of −log|Σ|; in the precision the reward is 1 nat, whatever d. The density vanishes at zero scale, so
+that no component can collapse, yet s may lie far below the scale of the data without harm.
 
-Sources: Fraley & Raftery (2007), "Bayesian regularization for normal mixture estimation and model-based clustering", for
-the prior; Murphy (2012), "Machine Learning: a Probabilistic Perspective", sections 4.6.3 and 11.4, for the updates.
+Sources: Fraley & Raftery (2007), "Bayesian regularization for normal mixture estimation and
+model-based clustering", for the prior; Murphy (2012), "Machine Learning: a Probabilistic
+Perspective", sections 4.6.3 and 11.4, for the updates.
 """
 
 import contextlib
@@ -35,14 +37,16 @@ def _diagonal(mean, precision):
     return dist.Normal(mean, precision**-0.5).to_event(1)
 
 
-# covariance -> its precision's prior, given the scales s of shape (d,), and the distribution of a row
+# covariance -> its precision's prior, given the scales s of shape (d,), and the distribution of a
+# row
 _SHAPES = {
     "full": (
         lambda s: dist.Wishart(len(s) + 2.0, rate_matrix=jnp.diag(s**2)),
         lambda mean, precision: dist.MultivariateNormal(mean, precision_matrix=precision),
     ),
     "diagonal": (lambda s: dist.Gamma(1.5, s**2 / 2).to_event(1), _diagonal),
-    "spherical": (lambda s: dist.Gamma(1.5, (s**2).mean() / 2), lambda mean, precision: _diagonal(mean, precision[..., None])),
+    "spherical": (lambda s: dist.Gamma(1.5, (s**2).mean() / 2),
+                  lambda mean, precision: _diagonal(mean, precision[..., None])),
 }
 
 
@@ -52,12 +56,14 @@ COVARIANCES = ("full", "diagonal", "spherical", "tied", "tied diagonal", "tied s
 
 
 def canonical(covariance: str) -> str:
-    """The name here of a covariance that may be named in others' words: "own" is "full", "shared diag" is "tied diagonal"."""
+    """The name here of a covariance that may be named in others' words: "own" is "full", "shared
+    diag" is "tied diagonal"."""
     return " ".join(_WORDS.get(word, word) for word in covariance.split())
 
 
 def shapes(covariance: str, model: str):
-    """(one matrix for all components?, the prior of a precision given scales (d,), the distribution of a row) of a shape by name.
+    """(one matrix for all components?, the prior of a precision given scales (d,), the distribution
+    of a row) of a shape by name.
 
     Raises:
         ModelError: an unknown shape.
@@ -67,15 +73,18 @@ def shapes(covariance: str, model: str):
     if shape not in _SHAPES:
         raise probml.ModelError(
             f"{model}(covariance={covariance!r}): expected 'full', 'diagonal' or 'spherical', "
-            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical' ('diag', 'own' and 'shared' are understood)"
+            "or one matrix for all components: 'tied', 'tied diagonal' or 'tied spherical' "
+            "('diag', 'own' and 'shared' are understood)"
         )
     return tied, *_SHAPES[shape]
 
 
 def from_data(name: str, value, d: int, support=constraints.positive):
-    """A setting of a prior as (d,): one number or d of them; "each" makes it a site `name` (d,), whose value stands in the data.
+    """A setting of a prior as (d,): one number or d of them; "each" makes it a site `name` (d,),
+    whose value stands in the data.
 
-    A face computes it from its rows: the prior is then in units of their spread, and no value of it is compiled into the program.
+    A face computes it from its rows: the prior is then in units of their spread, and no value of it
+    is compiled into the program.
 
     Raises:
         ModelError: another word.
@@ -83,36 +92,45 @@ def from_data(name: str, value, d: int, support=constraints.positive):
     if not isinstance(value, str):
         return jnp.broadcast_to(jnp.asarray(value, float), (d,))
     if value != "each":
-        raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' to give the site '{name}' in the data")
-    return sample(name, dist.ImproperUniform(support, (), (d,)))  # flat: given in the data it adds nothing to the evidence
+        raise probml.ModelError(f"{name.rpartition('_')[2]}={value!r}: expected numbers, or 'each' "
+                                f"to give the site '{name}' in the data")
+    # flat: given in the data it adds nothing to the evidence
+    return sample(name, dist.ImproperUniform(support, (), (d,)))
 
 
 @probml.model
-def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0, mean_scale=1000.0, scale=0.1):
+def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0,
+                     mean_scale=1000.0, scale=0.1):
     """k normal components in d dimensions: z ~ Categorical(π), x | z = j ~ N(μ_j, Σ_j).
 
-    Sites: `weights` (k,); `precision`, the inverse of Σ_j: (k, d, d) full, (k, d) diagonal, (k,) spherical, without the
-    k if tied; `mean` (k, d); and in every row `z`, the component, and `x` (d,). With `z` seen this is Gaussian
-    discriminant analysis, fitted exactly; with `z` seen in part it is semi-supervised.
+    Sites: `weights` (k,); `precision`, the inverse of Σ_j: (k, d, d) full, (k, d) diagonal, (k,)
+    spherical, without the k if tied; `mean` (k, d); and in every row `z`, the component, and `x`
+    (d,). With `z` seen this is Gaussian discriminant analysis, fitted exactly; with `z` seen in
+    part it is semi-supervised.
 
-    The defaults suit data whose components have standard deviations above about 0.03 and centres within 1000 standard
-    deviations of 0, in the data's own units; for smaller ones set `scale`, for others (a calendar year with a spread of
-    hours) `centre`. An unseen cell of x is exact in the diagonal and spherical shapes.
+    The defaults suit data whose components have standard deviations above about 0.03 and centres
+    within 1000 standard deviations of 0, in the data's own units; for smaller ones set `scale`, for
+    others (a calendar year with a spread of hours) `centre`. An unseen cell of x is exact in the
+    diagonal and spherical shapes.
 
     Args:
         k: components.
         d: features.
-        covariance: "full", "diagonal" or "spherical" for each component; "tied", "tied diagonal" or "tied spherical" for
-            one shared by all (mclust's VVV, VVI, VII, EEE, EEI, EII).
-        concentration: a of the Dirichlet prior of the weights, pseudo-rows; one number or (k,). 1 is uniform.
-        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes it a site `prior_centre` (d,),
-            to be given in the data: models that differ in it alone compile once.
+        covariance: "full", "diagonal" or "spherical" for each component; "tied", "tied diagonal" or
+            "tied spherical" for one shared by all (mclust's VVV, VVI, VII, EEE, EEI, EII).
+        concentration: a of the Dirichlet prior of the weights, pseudo-rows; one number or (k,). 1
+            is uniform.
+        centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes
+            it a site `prior_centre` (d,), to be given in the data: models that differ in it alone
+            compile once.
         mean_scale: c, prior standard deviation of a mean, in standard deviations of its component.
-        scale: s > 0, standard deviation inside a component, in the data's units; one number or (d,). It is worth one or
-            two rows, so that a guess far too low does no harm and one far too high blurs. "each": a site `prior_scale` (d,).
+        scale: s > 0, standard deviation inside a component, in the data's units; one number or
+            (d,). It is worth one or two rows, so that a guess far too low does no harm and one far
+            too high blurs. "each": a site `prior_scale` (d,).
     """
     tied, prior, normal = shapes(covariance, "gaussian_mixture")
-    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
+    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",
+                                                                                      scale, d)
     weights = sample("weights", dist.Dirichlet(jnp.full(k, concentration)))
     component = plate("component", k)
     with contextlib.nullcontext() if tied else component:

@@ -2,11 +2,11 @@
 
     π ~ Dirichlet(a, …, a),  ω_c ~ Dirichlet(a, …, a),  Σ_cj and μ_cj as in gaussian_mixture
 
-With the classes seen and the components unseen it is a classifier whose classes may have several modes, fitted by EM;
-with one component a class it is Gaussian discriminant analysis.
+With the classes seen and the components unseen it is a classifier whose classes may have several
+modes, fitted by EM; with one component a class it is Gaussian discriminant analysis.
 
-Sources: Hastie & Tibshirani (1996), "Discriminant analysis by Gaussian mixtures"; Fraley & Raftery (2002), "Model-based
-clustering, discriminant analysis, and density estimation" (MclustDA).
+Sources: Hastie & Tibshirani (1996), "Discriminant analysis by Gaussian mixtures"; Fraley & Raftery
+(2002), "Model-based clustering, discriminant analysis, and density estimation" (MclustDA).
 """
 
 import jax.numpy as jnp
@@ -20,23 +20,25 @@ from probml.models.mixtures.gaussian_mixture import from_data, shapes
 
 @probml.model
 def mixture_of_mixtures(
-    classes: int, k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0, mean_scale=1000.0, scale=0.1
+    classes: int, k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0,
+    mean_scale=1000.0, scale=0.1
 ):
     """k normal components in each of several classes, in d dimensions.
 
-    Sites: `weights` (classes,), `shares` (classes, k) of the components, `precision` (classes, k, ...) as in
-    gaussian_mixture or (...) if tied, `mean` (classes, k, d); and in every row `class`, `z`, the component in the class,
-    and `x` (d,).
+    Sites: `weights` (classes,), `shares` (classes, k) of the components, `precision` (classes, k,
+    ...) as in gaussian_mixture or (...) if tied, `mean` (classes, k, d); and in every row `class`,
+    `z`, the component in the class, and `x` (d,).
 
     Args:
         classes: how many classes.
         k: components of each.
         d: features.
-        covariance, concentration, centre, mean_scale, scale: as in gaussian_mixture; `concentration` is that of the classes and
-            of the components in a class.
+        covariance, concentration, centre, mean_scale, scale: as in gaussian_mixture;
+            `concentration` is that of the classes and of the components in a class.
     """
     tied, prior, normal = shapes(covariance, "mixture_of_mixtures")
-    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale", scale, d)
+    centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",
+                                                                                      scale, d)
     weights = sample("weights", dist.Dirichlet(jnp.full(classes, concentration)))
     outer, inner = plate("class_plate", classes, dim=-2), plate("component", k, dim=-1)
     with plate("classes", classes):

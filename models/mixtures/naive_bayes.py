@@ -3,24 +3,29 @@
     π ~ Dirichlet(a, …, a)
     a categorical feature:   x_f | c ~ Categorical(θ_c),    θ_c ~ Dirichlet(α, …, α)
     a binary one:            x_f | c ~ Bernoulli(θ_c),      θ_c ~ Beta(α, α)
-    a vector of counts:      x_f | c ~ Multinomial(θ_c),    θ_c ~ Dirichlet(α, …, α), the row's total is not modelled
-    a normal feature:        x_f | c ~ N(μ_c, 1/τ_c),       τ_c ~ Gamma(3/2, s²/2),  μ_c ~ N(m, c²/τ_c)
+    a vector of counts:      x_f | c ~ Multinomial(θ_c),    θ_c ~ Dirichlet(α, …, α), the row's
+                             total is not modelled
+    a normal feature:        x_f | c ~ N(μ_c, 1/τ_c),  τ_c ~ Gamma(3/2, s²/2),  μ_c ~ N(m, c²/τ_c)
     a count:                 x_f | c ~ Poisson(λ_c),        λ_c ~ Gamma(shape, rate)
     a number of failures:    x_f | c ~ Geometric(θ_c),      θ_c ~ Beta(α, α)
     a waiting time:          x_f | c ~ Exponential(λ_c),    λ_c ~ Gamma(shape, rate)
 
-Every block is conjugate: with the classes seen the posterior is exact, and the predictive of a row is
+Every block is conjugate: with the classes seen the posterior is exact, and the predictive of a row
+is
 
     (n_ci + α) / (n_c + k α)   for state i of k of a categorical feature,
     Student t                  for a normal feature, with 3 + n_c degrees of freedom,
-    negative binomial          for a count; Lomax for a waiting time; Dirichlet–multinomial for a vector of counts.
+    negative binomial          for a count; Lomax for a waiting time;
+    Dirichlet–multinomial      for a vector of counts.
 
-With classes unseen in part or in full the same function is a semi-supervised classifier or a latent class model, by EM.
+With classes unseen in part or in full the same function is a semi-supervised classifier or a latent
+class model, by EM.
 
-Sources: Murphy (2012), "Machine Learning: a Probabilistic Perspective", sections 3.5 (naive Bayes), 3.4 (Dirichlet
-predictive) and 4.6.3.6 (normal–inverse-gamma and its Student t); Duda & Hart (1973) for the classifier; McCallum & Nigam
-(1998), "A comparison of event models for naive Bayes text classification", for the multinomial one; Gelman et al. (2013),
-"Bayesian Data Analysis", section 2.6, for the Gamma–Poisson pair.
+Sources: Murphy (2012), "Machine Learning: a Probabilistic Perspective", sections 3.5 (naive Bayes),
+3.4 (Dirichlet predictive) and 4.6.3.6 (normal–inverse-gamma and its Student t); Duda & Hart (1973)
+for the classifier; McCallum & Nigam (1998), "A comparison of event models for naive Bayes text
+classification", for the multinomial one; Gelman et al. (2013), "Bayesian Data Analysis", section
+2.6, for the Gamma–Poisson pair.
 """
 
 from numbers import Integral
@@ -47,12 +52,15 @@ class _Prior(NamedTuple):
         """The prior of one feature: what is to stand in the data is a site of its own."""
 
         def given(word, value, support=constraints.positive):
-            found = from_data(f"{name}_prior_{word}", value, *(size or (1,)), support) if isinstance(value, str) else value
+            found = from_data(f"{name}_prior_{word}", value, *(size or (1,)),
+                              support) if isinstance(value, str) else value
             return found if size or not isinstance(value, str) else found[0]
 
         if kind == "normal":
-            return self._replace(centre=given("centre", self.centre, constraints.real), scale=given("scale", self.scale))
-        return self._replace(rate=given("rate", self.rate)) if kind in ("poisson", "exponential") else self
+            return self._replace(centre=given("centre", self.centre, constraints.real),
+                                 scale=given("scale", self.scale))
+        return (self._replace(rate=given("rate", self.rate)) if kind in ("poisson", "exponential")
+                else self)
 
 
 def _vector(distribution, size):
@@ -75,10 +83,13 @@ def _dirichlet(name, size, prior):
 
 def _gaussian(name, size, prior):
     precision = sample(f"{name}_precision", _vector(dist.Gamma(1.5, prior.scale**2 / 2), size))
-    return sample(f"{name}_mean", dist.Normal(prior.centre, prior.mean_scale * precision**-0.5).to_event(len(size))), precision
+    return sample(f"{name}_mean", dist.Normal(
+        prior.centre, prior.mean_scale * precision**-0.5
+    ).to_event(len(size))), precision
 
 
-# kind -> its parameters in every class, the distribution of a row given those of its class, and the axes of one value
+# kind -> its parameters in every class, the distribution of a row given those of its class, and the
+# axes of one value
 _KINDS = {
     "normal": (_gaussian, lambda mean, precision: dist.Normal(mean, precision**-0.5), 0),
     "categorical": (_dirichlet, dist.Categorical, 1),
@@ -86,7 +97,8 @@ _KINDS = {
     "poisson": (_gamma, dist.Poisson, 0),
     "geometric": (_beta, dist.Geometric, 0),
     "exponential": (_gamma, dist.Exponential, 0),
-    "multinomial": (_dirichlet, lambda probs: dist.Multinomial(1, probs), 1),  # each row has its own total
+    # each row has its own total
+    "multinomial": (_dirichlet, lambda probs: dist.Multinomial(1, probs), 1),
 }
 
 
@@ -105,42 +117,50 @@ def naive_bayes(
 ):
     """Features that are independent given the class, each of its own kind, each a site of its own.
 
-    Sites: `weights` (classes,); for a feature f its parameters, (classes,) or (classes, d) for a vector: `f_precision` and
-    `f_mean` (normal), `f_rate` (Poisson, exponential), `f_probs` (bernoulli, geometric; multinomial (classes, d); categorical
-    (classes, states) or (classes, d, states)); and in every row `target` and the features. A feature is a site, so a table
-    with a column per feature is data as it stands, with its labels and unseen cells; many columns of one kind travel
-    faster as one vector feature, {"x": ("normal", 30)}, given as an array (n, 30).
+    Sites: `weights` (classes,); for a feature f its parameters, (classes,) or (classes, d) for a
+    vector: `f_precision` and `f_mean` (normal), `f_rate` (Poisson, exponential), `f_probs`
+    (bernoulli, geometric; multinomial (classes, d); categorical (classes, states) or (classes, d,
+    states)); and in every row `target` and the features. A feature is a site, so a table with a
+    column per feature is data as it stands, with its labels and unseen cells; many columns of one
+    kind travel faster as one vector feature, {"x": ("normal", 30)}, given as an array (n, 30).
 
     Args:
         classes: how many classes.
-        features: name -> a kind, "normal", "bernoulli", "poisson", "geometric" or "exponential"; (kind, d) for d of them in
-            one array; a number of states for a categorical feature, ("categorical", d, states) for d of them;
-            ("multinomial", d) for a vector of d counts, such as the words of a text: seen whole or not at all, its total not
-            modelled (simulated ones have the total 1).
+        features: name -> a kind, "normal", "bernoulli", "poisson", "geometric" or "exponential";
+            (kind, d) for d of them in one array; a number of states for a categorical feature,
+            ("categorical", d, states) for d of them; ("multinomial", d) for a vector of d counts,
+            such as the words of a text: seen whole or not at all, its total not modelled (simulated
+            ones have the total 1).
         target: name of the site of the class.
         concentration: Dirichlet prior of the class weights, pseudo-rows; one number or (classes,).
-        alpha: Dirichlet or Beta prior of probabilities, pseudo-rows a state; 1 is Laplace's rule at the posterior mean (Exact)
-            and no smoothing at the mode (EM, MAP); 2 is Laplace's rule at the mode.
+        alpha: Dirichlet or Beta prior of probabilities, pseudo-rows a state; 1 is Laplace's rule at
+            the posterior mean (Exact) and no smoothing at the mode (EM, MAP); 2 is Laplace's rule
+            at the mode.
         centre: m, prior centre of the normal features' means, in their units.
-        mean_scale: c, prior standard deviation of such a mean, in standard deviations of the feature in its class.
-        scale: s > 0, standard deviation of a normal feature in a class, in its units, worth one or two rows.
-            The defaults suit spreads above about 0.03 and centres within 1000 spreads of 0: see gaussian_mixture.
-            centre, scale or rate "each" makes it sites `f_prior_centre`, `f_prior_scale` or `f_prior_rate`, (d,), (1,) of a feature
-            that is no vector, to be given in the data: models that differ in them alone compile once.
+        mean_scale: c, prior standard deviation of such a mean, in standard deviations of the
+            feature in its class.
+        scale: s > 0, standard deviation of a normal feature in a class, in its units, worth one or
+            two rows. The defaults suit spreads above about 0.03 and centres within 1000 spreads of
+            0: see gaussian_mixture. centre, scale or rate "each" makes it sites `f_prior_centre`,
+            `f_prior_scale` or `f_prior_rate`, (d,), (1,) of a feature that is no vector, to be
+            given in the data: models that differ in them alone compile once.
         shape: pseudo-events of the Gamma prior of a Poisson or exponential rate.
-        rate: pseudo-rows (Poisson) or pseudo-time (exponential) in which they came; the small default says next to nothing.
+        rate: pseudo-rows (Poisson) or pseudo-time (exponential) in which they came; the small
+            default says next to nothing.
     """
     prior = _Prior(alpha, centre, mean_scale, scale, shape, rate)
     kinds = {name: _parse(name, kind) for name, kind in features.items()}
     priors = {name: prior.of(name, kind, size) for name, (kind, size) in kinds.items()}
     weights = sample("weights", dist.Dirichlet(jnp.full(classes, concentration)))
     with plate("classes", classes):
-        parameters = {name: _KINDS[kind][0](name, size, priors[name]) for name, (kind, size) in kinds.items()}
+        parameters = {name: _KINDS[kind][0](name, size, priors[name])
+                      for name, (kind, size) in kinds.items()}
     with probml.rows():
         label = sample(target, dist.Categorical(weights))
         for name, (kind, size) in kinds.items():
             _, row, inner = _KINDS[kind]
-            sample(name, row(*(value[label] for value in parameters[name])).to_event(len(size) - inner))
+            sample(name,
+                   row(*(value[label] for value in parameters[name])).to_event(len(size) - inner))
 
 
 def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
@@ -149,11 +169,14 @@ def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
         return "categorical", (kind,)
     if kind in _KINDS and _KINDS[kind][2] == 0:
         return kind, ()
-    if isinstance(kind, tuple | list) and kind and kind[0] in _KINDS and all(isinstance(size, Integral) for size in kind[1:]):
+    if isinstance(kind, tuple | list) and kind and kind[0] in _KINDS and all(
+        isinstance(size, Integral) for size in kind[1:]
+    ):
         if len(kind) == (3 if kind[0] == "categorical" else 2):
             return kind[0], tuple(kind[1:])
     scalars = ", ".join(repr(kind) for kind, (_, _, inner) in _KINDS.items() if inner == 0)
     raise probml.ModelError(
-        f"naive_bayes: feature '{name}' is {kind!r}: expected a number of states (categorical), one of {scalars}, (kind, d) for d of "
+        f"naive_bayes: feature '{name}' is {kind!r}: expected a number of states (categorical), "
+        f"one of {scalars}, (kind, d) for d of "
         "them in one array, ('categorical', d, states), or ('multinomial', d)"
     )

@@ -16,7 +16,8 @@ from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_net
 try:
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
@@ -49,11 +50,14 @@ class _Network(Framed, Face):
     def _engine(self):
         if self.engine is not None:
             return self.engine
-        training = {name: getattr(self, name) for name in ("batch_rows", "held_out", "patience") if getattr(self, name)}
+        training = {name: getattr(self, name) for name in ("batch_rows", "held_out", "patience")
+                    if getattr(self, name)}
         return MAP(optimizer=self.optimizer, steps=self.steps, **training)
 
     def _layers(self) -> tuple[int, ...]:
-        return tuple(map(int, self.hidden)) if isinstance(self.hidden, tuple | list) else (int(self.hidden),)
+        return tuple(map(int, self.hidden)) if isinstance(self.hidden, tuple | list) else (
+            int(self.hidden),
+        )
 
     def _scale(self) -> float | str:
         return "each" if self.weight_scale is None else float(self.weight_scale)
@@ -75,7 +79,8 @@ class _Network(Framed, Face):
         if self.weight_scale is None and self.optimizer is None:
             self.weight_scale_ = self._choose(model, data, counts, width)
         start = self._draw(data["x"].shape[1], width)
-        fit = model.fit({**data, **self._prior()}, self._engine(), weights=counts, seed=self._seed(), start=start)
+        fit = model.fit({**data, **self._prior()}, self._engine(), weights=counts,
+                        seed=self._seed(), start=start)
         self._found(fit)
         self.held_out_ = fit.held_out
 
@@ -83,7 +88,8 @@ class _Network(Framed, Face):
         return {"prior_scale": np.array([self.weight_scale_])} if self.weight_scale is None else {}
 
     def _choose(self, model, data, weights, width: int) -> float:
-        """The weight scale under which rows that are held out are most probable; those that are held out count 0, in one program."""
+        """The weight scale under which rows that are held out are most probable; those that are
+        held out count 0, in one program."""
         n = len(weights)
         if n < 2 * FOLDS:
             return SCALES[0]
@@ -95,8 +101,10 @@ class _Network(Framed, Face):
             start = self._draw(data["x"].shape[1], width)
             for held in range(FOLDS if n < MANY else 1):
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # a climb that has not ended is judged as the others
-                    fit = model.fit({**data, **self._prior()}, MAP(), weights=weights * (fold != held), seed=self._seed(), start=start)
+                    # a climb that has not ended is judged as the others
+                    warnings.simplefilter("ignore")
+                    fit = model.fit({**data, **self._prior()}, MAP(), weights=weights
+                                    * (fold != held), seed=self._seed(), start=start)
                 found = np.asarray(fit.log_prob(data))
                 scores[i] += weights[fold == held] @ found[fold == held]
         return SCALES[int(np.argmax(scores))]
@@ -115,15 +123,18 @@ class _Network(Framed, Face):
 class NeuralNetworkClassifier(_Network, Margin):
     """A multi-layer network that tells classes: p(class | x) is the softmax of its last layer.
 
-    The function is probml.models.neural_network; columns are standardised. By default the log posterior is climbed by L-BFGS on all
-    rows; optimizer=optax.adam(1e-3), batch_rows=128, held_out=0.1, patience=10 trains on mini-batches with early stopping. With
-    engine=probml.Laplace() or NUTS() the weights have a posterior, over which probabilities are averaged.
+    The function is probml.models.neural_network; columns are standardised. By default the log
+    posterior is climbed by L-BFGS on all rows; optimizer=optax.adam(1e-3), batch_rows=128,
+    held_out=0.1, patience=10 trains on mini-batches with early stopping. With
+    engine=probml.Laplace() or NUTS() the weights have a posterior, over which probabilities are
+    averaged.
 
     Args:
         hidden: units of each hidden layer.
         activation: "tanh", "relu", "logistic", "gelu" or "silu".
-        weight_scale: prior standard deviation of the sum that enters a unit, for standardised inputs; smaller is smoother. None: of 1, 1.7
-            and 3 the one under which held-out rows are most probable (in three folds; of 1000 rows or more, one); 3 with an optimizer.
+        weight_scale: prior standard deviation of the sum that enters a unit, for standardised
+            inputs; smaller is smoother. None: of 1, 1.7 and 3 the one under which held-out rows are
+            most probable (in three folds; of 1000 rows or more, one); 3 with an optimizer.
         optimizer, steps, batch_rows, held_out, patience: of probml.MAP.
         class_weight: None, "balanced" or class → weight.
         random_state: seed of the start and of mini-batches; None is 0.
@@ -168,13 +179,17 @@ class NeuralNetworkClassifier(_Network, Margin):
         """Learn from rows X (n, d) and labels y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name; one class only.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
         """
         X, codes, weights = self._balanced(X, y, sample_weight)
         k, x = len(self.classes_), self._frame(X, weights, always=True)
-        model = neural_network(states=k, hidden=self._layers(), activation=self.activation, weight_scale=self._scale())
+        model = neural_network(states=k, hidden=self._layers(), activation=self.activation,
+                               weight_scale=self._scale())
         self._train(model, {"x": x, "y": codes}, weights, k)
-        self.fit_ = dataclasses.replace(self.fit_, names={**self.fit_.names, "y": tuple(self.classes_.tolist())})
+        self.fit_ = dataclasses.replace(
+            self.fit_, names={**self.fit_.names, "y": tuple(self.classes_.tolist())}
+        )
         return self
 
     def predict_proba(self, X):
@@ -194,17 +209,20 @@ class NeuralNetworkClassifier(_Network, Margin):
 
 
 class NeuralNetworkRegressor(_Network, Numeric):
-    """A multi-layer network that tells a number: y ~ N(network(x), σ²); columns and y are standardised.
+    """A multi-layer network that tells a number: y ~ N(network(x), σ²); columns and y are
+    standardised.
 
-    The function is probml.models.neural_network; training and engines as in NeuralNetworkClassifier.
+    The function is probml.models.neural_network; training and engines as in
+    NeuralNetworkClassifier.
 
     Args:
         noise: σ in units of y; None: learnt.
-        hidden, activation, weight_scale, optimizer, steps, batch_rows, held_out, patience, random_state, engine: as there.
+        hidden, activation, weight_scale, optimizer, steps, batch_rows, held_out, patience,
+            random_state, engine: as there.
 
     Attributes:
-        weight_scale_, coefs_, intercepts_, noise_: σ in units of y, history_, held_out_, n_iter_, converged_, fit_, whose data are those
-        of as_data.
+        weight_scale_, coefs_, intercepts_, noise_: σ in units of y, history_, held_out_, n_iter_,
+        converged_, fit_, whose data are those of as_data.
     """
 
     _rules = {**_Network._rules, "noise": optional(number(0.0, above=True))}
@@ -240,7 +258,8 @@ class NeuralNetworkRegressor(_Network, Numeric):
         """Learn from rows X (n, d) and y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
         """
         X, y, weights, _ = self._read(X, y, sample_weight)
         if len(y) < 2 and self.noise is None:
@@ -249,17 +268,24 @@ class NeuralNetworkRegressor(_Network, Numeric):
         self._level = float(np.average(y, weights=weights))
         self._spread = float(np.sqrt(np.average((y - self._level) ** 2, weights=weights))) or 1.0
         noise = None if self.noise is None else float(self.noise) / self._spread
-        settings = {"hidden": self._layers(), "activation": self.activation, "weight_scale": self._scale(), "noise": noise}
-        self._train(neural_network(**settings), {"x": x, "y": (y - self._level) / self._spread}, weights, 1)
-        self.noise_ = float(self.noise) if self.noise is not None else self._spread * float(np.sqrt(self.fit_.params["variance"]))
+        settings = {"hidden": self._layers(), "activation": self.activation,
+                    "weight_scale": self._scale(), "noise": noise}
+        self._train(neural_network(**settings), {"x": x, "y": (y - self._level) / self._spread},
+                    weights, 1)
+        self.noise_ = float(self.noise) if self.noise is not None else self._spread * float(
+            np.sqrt(self.fit_.params["variance"])
+        )
         return self
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their standard deviations."""
+        """Rows as the data of `fit_`: columns and y centred, in units of their standard
+        deviations."""
         data = super().as_data(X)
-        return data if y is None else {**data, "y": (np.asarray(y, float) - self._level) / self._spread}
+        return data if y is None else {**data,
+                                       "y": (np.asarray(y, float) - self._level) / self._spread}
 
     def predict(self, X):
         """The mean of y, (n,); averaged over a posterior, where there is one."""
         check_is_fitted(self, "fit_")
-        return self._level + self._spread * np.asarray(self.fit_.predict(self.as_data(X), "y"), float)
+        return self._level + self._spread * np.asarray(self.fit_.predict(self.as_data(X), "y"),
+                                                       float)

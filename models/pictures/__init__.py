@@ -1,4 +1,5 @@
-"""Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks, reliability, choosing k."""
+"""Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks,
+reliability, choosing k."""
 
 from probml.models.pictures.fitted import calibration as calibration
 from probml.models.pictures.fitted import choosing as choosing

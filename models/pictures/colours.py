@@ -1,4 +1,5 @@
-"""The colours of all pictures: those of Okabe & Ito (2008), which every kind of colour vision tells apart."""
+"""The colours of all pictures: those of Okabe & Ito (2008), which every kind of colour vision tells
+apart."""
 
 
 

@@ -1,10 +1,15 @@
-"""Places for a directed acyclic graph in layers: arrows point down, are short, cross seldom and pass no box.
+"""Places for a directed acyclic graph in layers: arrows point down, are short, cross seldom and
+pass no box.
 
-layers     those of the shortest arrows in all, by linear programming (Gansner, Koutsofios, North & Vo 1993)
-waypoints  an arrow that skips a layer keeps a narrow place free in it; arrows from one node share theirs
-order      in a layer: by the mean place of the neighbours above, then below, and so on; the order of fewest crossings is kept
+layers     those of the shortest arrows in all, by linear programming
+           (Gansner, Koutsofios, North & Vo 1993)
+waypoints  an arrow that skips a layer keeps a narrow place free in it; arrows from one node
+           share theirs
+order      in a layer: by the mean place of the neighbours above, then below, and so on;
+           the order of fewest crossings is kept
            (Sugiyama, Tagawa & Toda 1981)
-places     near the mean of the neighbours, no two boxes nearer than a gap: isotonic regression, layer by layer
+places     near the mean of the neighbours, no two boxes nearer than a gap:
+           isotonic regression, layer by layer
 """
 
 import bisect
@@ -13,11 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BESIDE, BETWEEN, WAYPOINT = 0.28, 0.42, 0.1  # inches: gap beside a box, least gap of layers, width kept free for an arrow
+# inches: gap beside a box, least gap of layers, width kept free for an arrow
+BESIDE, BETWEEN, WAYPOINT = 0.28, 0.42, 0.1
 
 
 class Layout(NamedTuple):
-    """Centres of nodes and waypoints, the latter named (node that the arrow leaves, layer); tops and heights of layers; hops."""
+    """Centres of nodes and waypoints, the latter named (node that the arrow leaves, layer); tops
+    and heights of layers; hops."""
 
     x: dict[Any, float]
     layer: dict[Any, int]
@@ -51,7 +58,8 @@ def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
 
 
 def _layers(dag) -> dict:
-    """Node → layer: the shortest arrows in all, none shorter than one; the constraints are totally unimodular, so the optimum is whole."""
+    """Node → layer: the shortest arrows in all, none shorter than one; the constraints are totally
+    unimodular, so the optimum is whole."""
     from scipy.optimize import linprog  # scipy comes with jax
     from scipy.sparse import coo_array
 
@@ -60,17 +68,21 @@ def _layers(dag) -> dict:
         return dict.fromkeys(nodes, 0)
     place = {node: i for i, node in enumerate(nodes)}
     # each node is also drawn to the top, too weakly to stretch an arrow: where nothing else decides
-    cost = np.array([dag.in_degree(node) - dag.out_degree(node) for node in nodes]) + 0.1 / len(nodes)
+    cost = np.array([dag.in_degree(node) - dag.out_degree(node) for node in nodes]) + 0.1 / len(
+        nodes
+    )
     ends = np.array([(place[a], place[b]) for a, b in edges])
     index = np.arange(len(edges))
     sign = np.repeat([1.0, -1.0], len(edges))
-    differences = coo_array((sign, (np.tile(index, 2), ends.T.ravel())), shape=(len(edges), len(nodes)))
+    differences = coo_array((sign, (np.tile(index, 2), ends.T.ravel())),
+                            shape=(len(edges), len(nodes)))
     found = linprog(cost, A_ub=differences.tocsr(), b_ub=-np.ones(len(edges)), method="highs-ds")
     return dict(zip(nodes, np.rint(found.x).astype(int).tolist(), strict=True))
 
 
 def _ordered(layer, above, below) -> list[list]:
-    """Layers in an order of few crossings: by the mean place of the neighbours in the layer above, then below, and so on."""
+    """Layers in an order of few crossings: by the mean place of the neighbours in the layer above,
+    then below, and so on."""
     rows: list[list] = [[] for _ in range(max(layer.values()) + 1)]
     for point, level in layer.items():
         rows[level].append(point)
@@ -82,7 +94,9 @@ def _ordered(layer, above, below) -> list[list]:
             place = {}  # shares of the width, in this layer and the one that it is ordered by
             for row in (rows[level], rows[level - 1 if down else level + 1]):
                 place.update((p, i / max(len(row) - 1, 1)) for i, p in enumerate(row))
-            rows[level].sort(key=lambda p: np.mean([place[q] for q in near[p]]) if near[p] else place[p])  # noqa: B023
+            middle = {p: np.mean([place[q] for q in near[p]]) if near[p] else place[p]
+                      for p in rows[level]}
+            rows[level].sort(key=middle.__getitem__)
         crossings = _crossings(rows, below)
         if crossings < fewest:
             best, fewest, stale = [list(row) for row in rows], crossings, 0
@@ -104,25 +118,30 @@ def _crossings(rows, below) -> int:
 
 
 def _placed(rows, width, above, below, size) -> dict:
-    """Each near the mean of its neighbours, as the order and the widths allow; arrows through waypoints are pulled straight."""
+    """Each near the mean of its neighbours, as the order and the widths allow; arrows through
+    waypoints are pulled straight."""
     x = {}
     shift = []  # of every layer: how far each point is from the first at the least
     for row in rows:
-        steps = [(width[a] + width[b]) / 2 + BESIDE * (1.0 if a in size and b in size else 0.5) for a, b in zip(row, row[1:], strict=False)]
+        steps = [(width[a] + width[b]) / 2 + BESIDE * (1.0 if a in size and b in size else 0.5)
+                 for a, b in zip(row, row[1:], strict=False)]
         shift.append(np.concatenate([[0.0], np.cumsum(steps)]))
         x.update(zip(row, shift[-1] - shift[-1][-1] / 2, strict=True))
     for sweep in range(60):
         for level in range(len(rows)) if sweep % 2 == 0 else range(len(rows) - 1, -1, -1):
             wish = []
             for p in rows[level]:
-                near = [(x[q], 1.0 if p in size and q in size else 4.0) for q in (*above[p], *below[p])]
+                near = [(x[q], 1.0 if p in size and q in size else 4.0)
+                        for q in (*above[p], *below[p])]
                 wish.append(sum(v * w for v, w in near) / sum(w for _, w in near) if near else x[p])
-            x.update(zip(rows[level], _rising(np.array(wish) - shift[level]) + shift[level], strict=True))
+            x.update(zip(rows[level], _rising(np.array(wish) - shift[level]) + shift[level],
+                         strict=True))
     return {p: float(v) for p, v in x.items()}
 
 
 def _rising(values) -> np.ndarray:
-    """The nearest sequence that never falls: isotonic regression, by pooling neighbours that fall."""
+    """The nearest sequence that never falls: isotonic regression, by pooling neighbours that
+    fall."""
     means, counts = [], []
     for value in values:
         means.append(value)

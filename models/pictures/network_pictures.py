@@ -1,7 +1,9 @@
-"""A picture of a Bayesian network: its graph in layers, in every node the probabilities of its states given what was seen.
+"""A picture of a Bayesian network: its graph in layers, in every node the probabilities of its
+states given what was seen.
 
-All arrows point down, and none crosses a box: see `network_layout.py`. Colours are those of Okabe & Ito (2008), which every kind
-of colour vision tells apart; what is seen has a thicker frame as well. Needs matplotlib: probml[plot].
+All arrows point down, and none crosses a box: see `network_layout.py`. Colours are those of Okabe &
+Ito (2008), which every kind of colour vision tells apart; what is seen has a thicker frame as well.
+Needs matplotlib: probml[plot].
 """
 
 import functools
@@ -24,7 +26,8 @@ STYLES = {  # what is known of a node → colours of its edge, its inside, its b
     "done": ("#009e73", "#ddf3ec", "#009e73"),
 }
 NAME, TEXT = 9.0, 8.0  # points, where a unit of the axes is an inch
-LINE, PAD, BAR, PERCENT = 0.16, 0.07, 0.62, 0.46  # inches: a line of text, margins, the longest bar, "100.0%"
+# inches: a line of text, margins, the longest bar, "100.0%"
+LINE, PAD, BAR, PERCENT = 0.16, 0.07, 0.62, 0.46
 LARGEST = 60.0  # inches: side of a figure that is made here
 DOT = 0.2  # inches: diameter of a node of a large network
 
@@ -38,34 +41,43 @@ class Shown(NamedTuple):
     note: str = ""  # instead of bars: what is known of the value
 
 
-def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = None, ax: Any = None):
-    """A network drawn in layers, with the probabilities of every node's states given one row of evidence.
+def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = None,
+                 ax: Any = None):
+    """A network drawn in layers, with the probabilities of every node's states given one row of
+    evidence.
 
-    Seen nodes are orange, nodes set by `fit.do` green, all others white with blue bars. A continuous node shows its mean. More
-    than 30 nodes are drawn as circles with names, and nothing is computed.
+    Seen nodes are orange, nodes set by `fit.do` green, all others white with blue bars. A
+    continuous node shows its mean. More than 30 nodes are drawn as circles with names, and nothing
+    is computed.
 
     Args:
-        fit: of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn without the arrows that it cut.
-        evidence: what was seen, name → label (or value), a pandas Series of them, or a DataFrame of one row; None and NaN are
-            unseen. An array (1, states) is likelihood evidence.
+        fit: of `bayesian_network`, `read_bif`, or any model; `fit.do(...)` is drawn without the
+            arrows that it cut.
+        evidence: what was seen, name → label (or value), a pandas Series of them, or a DataFrame of
+            one row; None and NaN are unseen. An array (1, states) is likelihood evidence.
         nodes: those to draw; by default all. Evidence counts for nodes that are not drawn, too.
-        ax: axes to draw on, in which the picture is as large as they allow; by default those of a new figure, one inch a unit.
+        ax: axes to draw on, in which the picture is as large as they allow; by default those of a
+            new figure, one inch a unit.
 
     Returns:
-        The Axes. Every box or circle has the gid "node", every bar "node=state". Of hundreds of nodes save a PDF or SVG, in which
-        small letters can be enlarged: `returned.figure.savefig("network.svg")`.
+        The Axes. Every box or circle has the gid "node", every bar "node=state". Of hundreds of
+        nodes save a PDF or SVG, in which small letters can be enlarged:
+        `returned.figure.savefig("network.svg")`.
 
     Raises:
-        ModelError: no Fit; a name that is no node. DataError: evidence of several rows, a label that is no state, evidence of
-        probability 0.
+        ModelError: no Fit; a name that is no node. DataError: evidence of several rows, a label
+        that is no state, evidence of probability 0.
 
     Cost: that of `fit.predict_proba` for one row; the layout, about nodes × layers skipped.
     """
     dag, done = _graph(fit)
     row = _row(fit, evidence, dag, done)
     wanted = _chosen(dag, nodes)
-    shown = describe(fit, row, wanted, done) if len(wanted) <= DETAILED else [_mark(fit, row, name, done) for name in wanted]
-    return _draw(dag.subgraph(wanted), {node.name: node for node in shown}, len(wanted) <= DETAILED, ax)
+    shown = describe(fit, row, wanted, done) if len(wanted) <= DETAILED else [
+        _mark(fit, row, name, done) for name in wanted
+    ]
+    return _draw(dag.subgraph(wanted), {node.name: node for node in shown}, len(wanted) <= DETAILED,
+                 ax)
 
 
 # What is drawn
@@ -74,7 +86,8 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
 def _graph(fit):
     """The DAG of the sites in rows, and what do() has set: name → its text."""
     if not isinstance(fit, Fit):
-        raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}: fit the model, or take model.at(params)")
+        raise ModelError(f"draw_network: expected a Fit, got {type(fit).__name__}: fit the model, "
+                         f"or take model.at(params)")
     before = fit.model if fit.learnt is None else fit.learnt
     dag, done = before.graph, {}
     for name in set(dag) - set(fit.model.graph):
@@ -91,24 +104,31 @@ def _row(fit, evidence, dag, done) -> dict[str, list]:
         return {}
     if isinstance(evidence, pd.DataFrame):
         if len(evidence) != 1:
-            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one: evidence.iloc[[0]]")
+            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one: "
+                            f"evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
-        raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected name → label, or a DataFrame of one row")
+        raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected name → "
+                         f"label, or a DataFrame of one row")
     row = {}
     for name, value in evidence.items():
         if name in done:
             raise DataError(f"draw_network: '{name}' is set by do(): leave it out of the evidence")
         if name not in dag and name not in fit.model.inputs:
-            raise ModelError(f"draw_network: evidence names {name!r}, which is no node; the nodes are {_list(dag)}")
+            raise ModelError(f"draw_network: evidence names {name!r}, which is no node; the nodes "
+                             f"are {_list(dag)}")
         if np.ndim(value) and len(value) != 1:
-            raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected one: a label, or an array (1, states)")
+            raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
+                            f"one: a label, or an array (1, states)")
         value = value if np.ndim(value) else [value]
         if np.ndim(value) == 1 and pd.isna(value[0]):
             continue
         site = fit.structure.sites.get(name)
-        if np.ndim(value) == 1 and site is not None and site.states and value[0] not in fit.labels(name):
-            raise DataError(f"draw_network: '{name}' is never {value[0]!r}; its states are {_list(fit.labels(name))}")
+        if np.ndim(value) == 1 and site is not None and site.states and value[0] not in fit.labels(
+            name
+        ):
+            raise DataError(f"draw_network: '{name}' is never {value[0]!r}; its states are "
+                            f"{_list(fit.labels(name))}")
         row[name] = value
     return row
 
@@ -124,21 +144,28 @@ def _chosen(dag, nodes) -> list[str]:
     return nodes
 
 
-def describe(fit: Fit, row: Mapping[str, Any], names: Iterable[str], done: Mapping[str, str]) -> list[Shown]:
+def describe(fit: Fit, row: Mapping[str, Any], names: Iterable[str],
+             done: Mapping[str, str]) -> list[Shown]:
     """Every node with its probabilities given the row, or its mean."""
     sites, marks = fit.structure.sites, [_mark(fit, row, name, done) for name in names]
-    empty = next(({n: [None] if sites[n].states else [np.nan]} for n in sites if sites[n].rows and not sites[n].cells), {})
+    empty = next(({n: [None] if sites[n].states else [np.nan]} for n in sites if sites[n].rows
+                  and not sites[n].cells), {})
     data = {**empty, **row}  # a row of data has at least one cell
-    asked = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states and not sites[mark.name].cells]
+    asked = [mark.name for mark in marks if mark.name not in done and sites[mark.name].states
+             and not sites[mark.name].cells]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*impossible given what was fitted", category=RuntimeWarning)
+        warnings.filterwarnings("ignore", message=".*impossible given what was fitted",
+                                category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):
-        raise DataError(f"draw_network: evidence of probability 0: {', '.join(f'{name} = {_text(row[name][0])}' for name in row)}")
+        raise DataError(f"draw_network: evidence of probability 0: "
+                        f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}")
     out = []
     for mark in marks:
         if mark.name in chances:
-            out.append(mark._replace(bars=_bars(map(_text, fit.labels(mark.name)), chances[mark.name][0]), note=""))
+            out.append(mark._replace(
+                bars=_bars(map(_text, fit.labels(mark.name)), chances[mark.name][0]), note=""
+            ))
         elif mark.kind == "unseen" and not sites[mark.name].states:
             try:
                 note = f"mean {_text(fit.predict(data, mark.name)[0])}"
@@ -155,7 +182,9 @@ def _mark(fit, row, name, done) -> Shown:
         return Shown(name, "done", note=f"do: {done[name]}")
     if name not in row:
         return Shown(name, "unseen")
-    if fit.structure.sites[name].states and np.ndim(row[name]) == 2 and not fit.structure.sites[name].cells:
+    if fit.structure.sites[name].states and np.ndim(row[name]) == 2 and not fit.structure.sites[
+        name
+    ].cells:
         return Shown(name, "likelihood", note="likelihood")
     return Shown(name, "seen", note=f"= {_text(row[name][0])}")
 
@@ -178,7 +207,8 @@ def _text(value) -> str:
 
 def _list(names) -> str:
     names = list(names)
-    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12
+                                               else "")
 
 
 # How it is drawn
@@ -191,18 +221,22 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
     layout = arrange(dag, size)
     left = min(layout.x[n] - w / 2 for n, (w, _) in size.items()) - 0.1
     right = max(layout.x[n] + w / 2 for n, (w, _) in size.items()) + 0.1
-    left, right = min([left, *(x - 0.1 for x in layout.x.values())]), max([right, *(x + 0.1 for x in layout.x.values())])
+    left, right = (min([left, *(x - 0.1 for x in layout.x.values())]),
+                   max([right, *(x + 0.1 for x in layout.x.values())]))
     bottom, top = layout.top[-1] - layout.height[-1] - 0.1, 0.1
     if ax is None:
         shrink = min(1.0, LARGEST / max(right - left, top - bottom))
-        ax = Figure(figsize=(shrink * (right - left), shrink * (top - bottom))).add_axes((0, 0, 1, 1))
+        ax = Figure(figsize=(shrink * (right - left), shrink * (top - bottom))).add_axes(
+            (0, 0, 1, 1)
+        )
     ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", anchor="N")
     ax.set_axis_off()
     scale = _scale(ax)
     _arrows(ax, layout, size, shown, scale, detailed)
     for name, node in shown.items():
         level, (width, height) = layout.layer[name], size[name]
-        at = layout.x[name] - width / 2, layout.top[level] - _drop(layout.height[level], height, detailed)
+        at = layout.x[name] - width / 2, layout.top[level] - _drop(layout.height[level], height,
+                                                                   detailed)
         (_draw_box if detailed else _draw_dot)(ax, node, at, width, height, scale)
     return ax
 
@@ -219,15 +253,19 @@ def _letters():
     from matplotlib.text import Text
 
     class Letters(Text):
-        """Text that grows and shrinks with its axes, whose place is known only when they are drawn."""
+        """Text that grows and shrinks with its axes, whose place is known only when they are
+        drawn."""
 
         def __init__(self, *args, points, **style):
-            super().__init__(*args, parse_math=False, verticalalignment="center", zorder=5, clip_on=False, **style)
+            super().__init__(*args, parse_math=False, verticalalignment="center", zorder=5,
+                             clip_on=False, **style)
             self.points = points
             self.set_in_layout(False)
 
         def draw(self, renderer):
-            self.set_fontsize(max(self.points * _scale(self.axes), 72 / self.axes.figure.figure.dpi))  # no font is below a pixel
+            # no font is below a pixel
+            self.set_fontsize(max(self.points * _scale(self.axes),
+                                  72 / self.axes.figure.figure.dpi))
             super().draw(renderer)
 
     return Letters
@@ -247,7 +285,9 @@ def _wide(text: str, points: float, weight: str = "normal") -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    return text_to_path.get_text_width_height_descent(text, FontProperties(size=points, weight=weight), ismath=False)[0] * 1.08 / 72
+    return text_to_path.get_text_width_height_descent(
+        text, FontProperties(size=points, weight=weight), ismath=False
+    )[0] * 1.08 / 72
 
 
 def _box(node: Shown) -> tuple[float, float]:
@@ -268,7 +308,8 @@ def _draw_box(ax, node: Shown, at, width, height, scale) -> None:
     (x, y), (edge, face, colour) = at, STYLES[node.kind]
     heavy = scale * (1.0 if node.kind == "unseen" else 2.0)
     box = f"round,pad=0,rounding_size={PAD}"
-    frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=face, edgecolor=edge, linewidth=heavy, zorder=3)
+    frame = FancyBboxPatch((x, y - height), width, height, boxstyle=box, facecolor=face,
+                           edgecolor=edge, linewidth=heavy, zorder=3)
     frame.set_gid(node.name)
     ax.add_patch(frame)
     line = y - PAD - LINE / 2
@@ -282,8 +323,10 @@ def _draw_box(ax, node: Shown, at, width, height, scale) -> None:
     for label, chance in node.bars:
         _write(ax, start - PAD, line, label, TEXT, ha="right")
         _write(ax, end, line, _percent(chance), TEXT, ha="right")
-        ax.add_patch(Rectangle((start, line - 0.3 * LINE), BAR, 0.6 * LINE, facecolor="#e6e6e6", linewidth=0, zorder=4))
-        bar = Rectangle((start, line - 0.3 * LINE), BAR * chance, 0.6 * LINE, facecolor=colour, linewidth=0, zorder=4.5)
+        ax.add_patch(Rectangle((start, line - 0.3 * LINE), BAR, 0.6 * LINE, facecolor="#e6e6e6",
+                               linewidth=0, zorder=4))
+        bar = Rectangle((start, line - 0.3 * LINE), BAR * chance, 0.6 * LINE, facecolor=colour,
+                        linewidth=0, zorder=4.5)
         bar.set_gid(f"{node.name}={label}")
         ax.add_patch(bar)
         line -= LINE
@@ -298,7 +341,8 @@ def _draw_dot(ax, node: Shown, at, width, height, scale) -> None:
 
     (x, y), (edge, face, colour) = at, STYLES[node.kind]
     fill = colour if node.kind in ("seen", "done") else face
-    circle = Circle((x + width / 2, y - DOT / 2), DOT / 2, facecolor=fill, edgecolor=edge, linewidth=1.2 * scale, zorder=3)
+    circle = Circle((x + width / 2, y - DOT / 2), DOT / 2, facecolor=fill, edgecolor=edge,
+                    linewidth=1.2 * scale, zorder=3)
     circle.set_gid(node.name)
     ax.add_patch(circle)
     back = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
@@ -315,12 +359,14 @@ def _arrows(ax, layout: Layout, size, shown, scale, detailed) -> None:
     for a, b in layout.hops:
         xa, ya = leaving[a, b], _edge(layout, size, a, False, detailed)
         xb, yb = entering[a, b], _edge(layout, size, b, True, detailed)
-        low, high = layout.top[layout.layer[a]] - layout.height[layout.layer[a]], layout.top[layout.layer[b]]
+        low, high = (layout.top[layout.layer[a]] - layout.height[layout.layer[a]],
+                     layout.top[layout.layer[b]])
         middle = (low + high) / 2
         corners, codes = [(xa, ya)], [Path.MOVETO]
         if ya > low + 1e-6:
             corners, codes = [*corners, (xa, low)], [*codes, Path.LINETO]
-        corners, codes = [*corners, (xa, middle), (xb, middle), (xb, high)], [*codes, *[Path.CURVE4] * 3]
+        corners, codes = [*corners, (xa, middle), (xb, middle), (xb, high)], [*codes,
+                                                                              *[Path.CURVE4] * 3]
         if yb < high - 1e-6:
             corners, codes = [*corners, (xb, yb)], [*codes, Path.LINETO]
         arrow = FancyArrowPatch(
@@ -341,13 +387,15 @@ def _edge(layout, size, point, upper: bool, detailed: bool) -> float:
     level = layout.layer[point]
     room = layout.height[level]
     if point not in size:
-        return layout.top[level]  # the line through the layer belongs to the hop that leaves the waypoint
+        # the line through the layer belongs to the hop that leaves the waypoint
+        return layout.top[level]
     begin = layout.top[level] - _drop(room, size[point][1], detailed)
     return begin if upper else begin - size[point][1]
 
 
 def _ports(layout, size, detailed):
-    """Places along the edge of a box, in the order of where the arrows go to: so they do not cross at its foot."""
+    """Places along the edge of a box, in the order of where the arrows go to: so they do not cross
+    at its foot."""
     leaving, entering = {}, {}
     for ports, end in ((leaving, 0), (entering, 1)):
         groups: dict = {}

@@ -1,4 +1,5 @@
-"""What pictures draw, read from a fit: rows as numbers, probabilities, normal components, the columns' tables."""
+"""What pictures draw, read from a fit: rows as numbers, probabilities, normal components, the
+columns' tables."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -35,42 +36,51 @@ def ask(fitted, X, numbers=True) -> Asked:
         numbers: the columns are to be numbers.
 
     Raises:
-        ModelError: not fitted, a Fit without a mapping, nothing discrete that is unseen. DataError: columns of text.
+        ModelError: not fitted, a Fit without a mapping, nothing discrete that is unseen. DataError:
+            columns of text.
     """
     fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
     if fit is None:
         raise ModelError(
-            f"expected a fitted face or a Fit, got {fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
+            f"expected a fitted face or a Fit, got "
+            f"{fitted if isinstance(fitted, str) else type(fitted).__name__}: fit it first"
         )
     sites = [site for site in fit.structure.sites.values() if site.rows]
     face = None if fit is fitted else fitted
     if face is not None:
         target = face._target
     else:
-        unseen = [site.name for site in sites if site.states and (not isinstance(X, Mapping) or site.name not in X)]
+        unseen = [site.name for site in sites if site.states
+                  and (not isinstance(X, Mapping) or site.name not in X)]
         target = next((name for name in ("class", "z", *unseen) if name in unseen), None)
         if target is None:
-            raise ModelError(f"model '{fit.model.name}' has no discrete site that the data leave unseen: it has no components to draw")
+            raise ModelError(f"model '{fit.model.name}' has no discrete site that the data leave "
+                             f"unseen: it has no components to draw")
     classes = [str(label) for label in getattr(face, "classes_", fit.labels(target))]
     title = "class" if hasattr(face, "classes_") or target == "class" else "component"
     names, values, data = [], None, None
     if X is not None and face is not None:
-        names = list(map(str, X.columns)) if hasattr(X, "columns") else [f"column {j}" for j in range(np.shape(X)[1])]
+        names = list(map(str, X.columns)) if hasattr(X, "columns") else [
+            f"column {j}" for j in range(np.shape(X)[1])
+        ]
         values = X
         if numbers:
             values = floats(X)
         columns = getattr(X, "columns", None)
 
         def data(rows):
-            return face._asked(rows if columns is None or hasattr(rows, "columns") else type(X)(rows, columns=columns))
+            return face._asked(rows if columns is None or hasattr(rows, "columns")
+                               else type(X)(rows, columns=columns))
 
     elif X is not None:
         if not isinstance(X, Mapping):
-            raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")
+            raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got "
+                             f"{type(X).__name__}")
         values = X
         if numbers:
             if len(X) != 1:
-                raise ModelError(f"expected one site in the data, got {list(X)}: draw a face, or choose one")
+                raise ModelError(f"expected one site in the data, got {list(X)}: draw a face, or "
+                                 f"choose one")
             ((name, values),) = X.items()
             flat = np.ndim(values) == 1
             values = floats(values[:, None] if flat else values)
@@ -84,7 +94,9 @@ def ask(fitted, X, numbers=True) -> Asked:
 
 def floats(X) -> np.ndarray:
     try:
-        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(X, float)
+        values = X.to_numpy(dtype=float, na_value=np.nan) if hasattr(X, "to_numpy") else np.asarray(
+            X, float
+        )
     except (TypeError, ValueError) as error:
         raise DataError(f"this picture needs columns of numbers: {error}") from None
     if values.ndim != 2:
@@ -101,13 +113,16 @@ def column_of(asked: Asked, column) -> int:
 
 
 def normals(asked: Asked):
-    """Means (m, d), covariances (m, d, d) of all normal components, and the state of the target that each belongs to (m,)."""
+    """Means (m, d), covariances (m, d, d) of all normal components, and the state of the target
+    that each belongs to (m,)."""
     params = asked.fit.params
     if "mean" not in params or "precision" not in params:
-        raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and 'precision'): draw its profile instead")
+        raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and "
+                         f"'precision'): draw its profile instead")
     mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
     d, lead = mean.shape[-1], mean.shape[:-1]
-    kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows and site.states is None)
+    kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows
+                and site.states is None)
     if kind == "MultivariateNormal":
         covariance = np.linalg.inv(precision)
     else:  # (..., d) diagonal or (...) spherical, for each component or for all
@@ -119,14 +134,16 @@ def normals(asked: Asked):
 
 
 def tables(face, asked: Asked):
-    """Names of the rows of a profile, means (rows, k), variances (rows, k), and whether each is a probability.
+    """Names of the rows of a profile, means (rows, k), variances (rows, k), and whether each is a
+    probability.
 
     Raises:
         ModelError: a model whose columns have no parameters of their own in every component.
     """
     fit, columns, found = asked.fit, getattr(face, "columns_", None), []
     if np.ndim(fit.params.get("mean")) > 2:
-        raise ModelError(f"model '{fit.model.name}' has several components in a class: draw its ellipses instead")
+        raise ModelError(f"model '{fit.model.name}' has several components in a class: draw its "
+                         f"ellipses instead")
     for site in fit.structure.sites.values():
         if site.rows and site.name != asked.target:
             found += _site_rows(face, asked, site)
@@ -134,12 +151,15 @@ def tables(face, asked: Asked):
         place = {str(name): i for i, name in enumerate(columns.names)}
         found.sort(key=lambda row: place[row[0]])
     texts = [name if state is None else f"{name} = {state}" for name, state, *_ in found]
-    return texts, np.array([row[2] for row in found]), np.array([row[3] for row in found]), [row[4] for row in found]
+    return (texts, np.array([row[2] for row in found]), np.array([row[3] for row in found]),
+            [row[4] for row in found])
 
 
 def _site_rows(face, asked: Asked, site) -> list[tuple]:
-    """(column, category or None, means (k,), variances (k,), a probability?) for each row of the profile that a site has."""
-    params, width, columns = asked.fit.params, int(np.prod(site.cells, dtype=int)), getattr(face, "columns_", None)
+    """(column, category or None, means (k,), variances (k,), a probability?) for each row of the
+    profile that a site has."""
+    params, width, columns = (asked.fit.params, int(np.prod(site.cells, dtype=int)),
+                              getattr(face, "columns_", None))
     labels = [asked.fit.labels(site.name) if site.states else ()] * width
     if columns is not None:
         js = columns.groups[site.name][1]
@@ -151,7 +171,8 @@ def _site_rows(face, asked: Asked, site) -> list[tuple]:
 
     if "mean" in params:
         mean, covariance, _ = normals(asked)
-        return [(name, None, mean[:, j], covariance[:, j, j], False) for j, name in enumerate(names)]
+        return [(name, None, mean[:, j], covariance[:, j, j], False)
+                for j, name in enumerate(names)]
     if f"{site.name}_mean" in params:
         mean = params[f"{site.name}_mean"].reshape(-1, width)
         variance = 1 / params[f"{site.name}_precision"].reshape(-1, width)
@@ -161,16 +182,20 @@ def _site_rows(face, asked: Asked, site) -> list[tuple]:
     value = params.get(f"{site.name}_{parameter}")
     if value is None:
         raise ModelError(
-            f"model '{asked.fit.model.name}' has no table of '{site.name}' in every {asked.title}: there is no profile to draw"
+            f"model '{asked.fit.model.name}' has no table of '{site.name}' in every {asked.title}: "
+            f"there is no profile to draw"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))
-        return [(name, None, mean[:, j], variance[:, j], kind == "Bernoulli") for j, name in enumerate(names)]
+        return [(name, None, mean[:, j], variance[:, j], kind == "Bernoulli")
+                for j, name in enumerate(names)]
     if site.states is None:  # the shares of a vector of counts
-        return [(name, None, value[:, j], value[:, j] * (1 - value[:, j]), True) for j, name in enumerate(names)]
+        return [(name, None, value[:, j], value[:, j] * (1 - value[:, j]), True)
+                for j, name in enumerate(names)]
     value, rows = np.asarray(value).reshape(len(value), width, -1), []
     for j, name in enumerate(names):
         states = [*labels[j], "other"][: value.shape[2]]
         for s in range(len(states) == 2, len(states)):
-            rows.append((name, states[s], value[:, j, s], value[:, j, s] * (1 - value[:, j, s]), True))
+            rows.append((name, states[s], value[:, j, s], value[:, j, s] * (1 - value[:, j, s]),
+                         True))
     return rows

@@ -7,9 +7,11 @@ from probml.models.pictures.colours import COLOURS
 
 
 def reliability(report, label=None, *, ax=None):
-    """The reliability curve: observed share against mean predicted probability; on the diagonal promises are kept.
+    """The reliability curve: observed share against mean predicted probability; on the diagonal
+    promises are kept.
 
-    Points grow with the rows of their bin. Bars are 95% intervals of the share (Wilson 1927). Grey bars: the rows of each bin.
+    Points grow with the rows of their bin. Bars are 95% intervals of the share (Wilson 1927). Grey
+    bars: the rows of each bin.
 
     Args:
         report: of `probml.calibration(...)` or `fit.calibration(...)`.
@@ -21,19 +23,24 @@ def reliability(report, label=None, *, ax=None):
     from matplotlib.figure import Figure
 
     if not isinstance(report, Calibration):
-        raise ModelError(f"reliability: expected what fit.calibration(...) returns, got {type(report).__name__}")
+        raise ModelError(f"reliability: expected what fit.calibration(...) returns, got "
+                         f"{type(report).__name__}")
     if label is not None and label not in report.curves:
         raise ModelError(f"reliability(label={label!r}): expected one of {list(report.labels)}")
     curve = report.curve if label is None else report.curves[label]
     if ax is None:
         ax = Figure(figsize=(4.8, 4.8), layout="constrained").subplots()
         ax.spines[["top", "right"]].set_visible(False)
-    rows, predicted, share = (curve[name].to_numpy(float) for name in ("rows", "predicted", "observed"))
+    rows, predicted, share = (curve[name].to_numpy(float)
+                              for name in ("rows", "predicted", "observed"))
     low, high = _wilson(share, rows)
-    ax.bar(curve["low"], 0.18 * rows / rows.max(), curve["high"] - curve["low"], align="edge", color="0.9", edgecolor="white", zorder=1)
+    ax.bar(curve["low"], 0.18 * rows / rows.max(), curve["high"] - curve["low"], align="edge",
+           color="0.9", edgecolor="white", zorder=1)
     ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=(0, (4, 2)), zorder=2)
-    ax.errorbar(predicted, share, yerr=[share - low, high - share], color=COLOURS[0], linewidth=1.4, elinewidth=1, capsize=2, zorder=3)
-    ax.scatter(predicted, share, s=14 + 60 * rows / rows.max(), color=COLOURS[0], edgecolor="white", linewidth=0.6, zorder=4)
+    ax.errorbar(predicted, share, yerr=[share - low, high - share], color=COLOURS[0], linewidth=1.4,
+                elinewidth=1, capsize=2, zorder=3)
+    ax.scatter(predicted, share, s=14 + 60 * rows / rows.max(), color=COLOURS[0], edgecolor="white",
+               linewidth=0.6, zorder=4)
     error = float((rows * np.abs(share - predicted)).sum() / rows.sum())
     ax.set(xlim=(-0.01, 1.01), ylim=(0, 1.02), aspect="equal")
     what = "most probable label" if label is None else f"probability of {label!s}"

@@ -1,19 +1,24 @@
-"""Gaussian regression from its moments: rows added up once, prior scales and noise chosen by log evidence.
+"""Gaussian regression from its moments: rows added up once, prior scales and noise chosen by log
+evidence.
 
-    y | x ~ N(F b + X β, σ²),   b flat,   β_j ~ N(0, σ² ρ_j),   ρ = the prior's variances in units of the noise
+    y | x ~ N(F b + X β, σ²),   b flat,   β_j ~ N(0, σ² ρ_j),
+    ρ = the prior's variances in units of the noise
 
-Rows enter through their number n, their mean and the triangular root R of their scatter about it, RᵀR = Σ w (row − mean)(row − mean)ᵀ,
-found by QR: never by normal equations, so that a design of condition κ costs κ and not κ² of the digits. Roots of two parts are
-one QR of both, so that parts add up. With F projected out, N = n − columns of F, and z the data in the coordinates of R,
+Rows enter through their number n, their mean and the triangular root R of their scatter about it,
+RᵀR = Σ w (row − mean)(row − mean)ᵀ, found by QR: never by normal equations, so that a design of
+condition κ costs κ and not κ² of the digits. Roots of two parts are one QR of both, so that parts
+add up. With F projected out, N = n − columns of F, and z the data in the coordinates of R,
 
     Q(ρ) = min over β of |z − R β|² + Σ β_j²/ρ_j + rest
     log p(y | ρ, σ²) = −N/2 log 2πσ² − Q/2σ² − ½ log|I + R diag(ρ) Rᵀ| − ½ log|FᵀF|
 
-which is the restricted (residual) likelihood, REML; without F it is the evidence. Where the noise is not known, σ² = Q/N maximises it.
+which is the restricted (residual) likelihood, REML; without F it is the evidence. Where the noise
+is not known, σ² = Q/N maximises it.
 
-Sources: MacKay (1992), "Bayesian interpolation" (one scale for all weights); Tipping (2001), "Sparse Bayesian learning and the relevance
-vector machine", and Tipping & Faul (2003) (one for each); Patterson & Thompson (1971) and Wood (2011) for REML; Golub & Van Loan
-(2013), "Matrix Computations", section 5.3, for least squares by QR.
+Sources: MacKay (1992), "Bayesian interpolation" (one scale for all weights); Tipping (2001),
+"Sparse Bayesian learning and the relevance vector machine", and Tipping & Faul (2003) (one for
+each); Patterson & Thompson (1971) and Wood (2011) for REML; Golub & Van Loan (2013), "Matrix
+Computations", section 5.3, for least squares by QR.
 """
 
 from typing import NamedTuple
@@ -25,7 +30,9 @@ from scipy.optimize import brentq, minimize_scalar
 CELLS = 2**18  # numbers of one piece of rows: 2 MB, what a cache holds
 TALL = 16  # rows a column from which on a root is found by matrix products
 LOW, HIGH = -23.0, 46.0  # log of ρ |R|²: where a scale's effect is nil, and where the prior's is
-RANK = 1e-11  # of a column's length: what is left beyond the columns before it, below which it is their linear combination
+# of a column's length: what is left beyond the columns before it, below which it is their linear
+# combination
+RANK = 1e-11
 
 
 class Moments(NamedTuple):
@@ -40,24 +47,28 @@ def moments(table, beside=None, weights=None, centred: bool = True) -> Moments:
     """One pass over the rows of a table (n, p), a piece at a time. Cost: 2 n p².
 
     Args:
-        table: an array (n, p); the last columns are the outputs, so that the root of the others does not depend on them.
+        table: an array (n, p); the last columns are the outputs, so that the root of the others
+            does not depend on them.
         beside: further columns, (n,) or (n, q): the outputs, say.
         weights: (n,) or None; a row counts so many times.
         centred: about the mean; else about 0.
     """
     table = np.asarray(table)
-    beside = np.zeros((len(table), 0)) if beside is None else np.asarray(beside).reshape(len(table), -1)
+    beside = np.zeros((len(table), 0)) if beside is None else np.asarray(beside).reshape(len(table),
+                                                                                         -1)
     n, p = len(table), table.shape[1] + beside.shape[1]
     size, total = max(CELLS // max(p, 1), 64 * p, 1), None
     for start in range(0, n, size):
-        rows, w = np.concatenate([table[start : start + size], beside[start : start + size]], 1, dtype=float), None
+        rows, w = np.concatenate([table[start : start + size], beside[start : start + size]], 1,
+                                 dtype=float), None
         if weights is not None:
             w = np.asarray(weights[start : start + size], float)
         count = float(len(rows)) if w is None else float(w.sum())
         mean = np.zeros(p)
         if centred and count > 0:
             mean = rows.mean(0) if w is None else w @ rows / count
-            mean = mean + ((rows - mean).mean(0) if w is None else w @ (rows - mean) / count)  # at a large offset the first has lost digits
+            # at a large offset the first has lost digits
+            mean = mean + ((rows - mean).mean(0) if w is None else w @ (rows - mean) / count)
         rows = rows - mean
         part = Moments(count, mean, _triangle(rows if w is None else rows * np.sqrt(w)[:, None], p))
         total = part if total is None else together(total, part, centred)
@@ -71,14 +82,16 @@ def together(a: Moments, b: Moments, centred: bool = True) -> Moments:
         return Moments(rows, a.mean, _triangle(np.concatenate([a.root, b.root]), a.root.shape[1]))
     apart = b.mean - a.mean
     between = np.sqrt(a.rows * b.rows / rows) * apart[None]
-    return Moments(rows, a.mean + b.rows / rows * apart, _triangle(np.concatenate([a.root, b.root, between]), a.root.shape[1]))
+    return Moments(rows, a.mean + b.rows / rows * apart,
+                   _triangle(np.concatenate([a.root, b.root, between]), a.root.shape[1]))
 
 
 def _triangle(rows: np.ndarray, p: int) -> np.ndarray:
     """R of a QR, (p, p), where there are fewer rows its last ones 0.
 
-    Of many rows by two Cholesky factors, the second of what the first made nearly orthogonal: as exact as Householder's where the
-    first leaves digits enough, which is seen from the second, and matrix products only (Yamamoto et al. 2015, CholeskyQR2).
+    Of many rows by two Cholesky factors, the second of what the first made nearly orthogonal: as
+    exact as Householder's where the first leaves digits enough, which is seen from the second, and
+    matrix products only (Yamamoto et al. 2015, CholeskyQR2).
     """
     if len(rows) > TALL * p > 0:
         try:
@@ -96,7 +109,8 @@ def _triangle(rows: np.ndarray, p: int) -> np.ndarray:
 
 
 def few_rows(found: Moments, centred: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """p + 1 rows and their weights with the same number, mean and scatter: any Gaussian model of the columns has the same likelihood.
+    """p + 1 rows and their weights with the same number, mean and scatter: any Gaussian model of
+    the columns has the same likelihood.
 
     Returns:
         rows (p + 1, p), weights (p + 1,), Σ weights = n. Not centred: p rows.
@@ -104,7 +118,8 @@ def few_rows(found: Moments, centred: bool = True) -> tuple[np.ndarray, np.ndarr
     p = len(found.mean)
     if not centred:
         return found.root * np.sqrt(p / found.rows), np.full(p, found.rows / p)
-    away = helmert(p + 1).T @ found.root  # (p + 1, p): columns of length 1, at right angles to one another and to 1
+    # (p + 1, p): columns of length 1, at right angles to one another and to 1
+    away = helmert(p + 1).T @ found.root
     return found.mean + away * np.sqrt((p + 1) / found.rows), np.full(p + 1, found.rows / (p + 1))
 
 
@@ -122,7 +137,8 @@ def problem(found: Moments, flat: int, d: int, output: int = 0, centred: bool = 
     """The regression of one output on d columns that stand behind `flat` ones.
 
     Raises:
-        ValueError: a flat column is a linear combination of those before it; its number is the error's argument.
+        ValueError: a flat column is a linear combination of those before it; its number is the
+            error's argument.
     """
     root, last = found.root, flat + d
     lengths = np.sqrt((root**2).sum(0))
@@ -133,7 +149,8 @@ def problem(found: Moments, flat: int, d: int, output: int = 0, centred: bool = 
     rest = float((y[last:] ** 2).sum())
     shift = -0.5 * np.log(found.rows) if centred else 0.0
     offset = shift - float(np.log(np.abs(np.diagonal(root)[:flat])).sum())
-    return Problem(root[flat:last, flat:last], y[flat:last], rest, found.rows - flat - centred, offset)
+    return Problem(root[flat:last, flat:last], y[flat:last], rest, found.rows - flat - centred,
+                   offset)
 
 
 class Scales(NamedTuple):
@@ -162,10 +179,12 @@ def _solve(given: Problem, ratio: np.ndarray, floor: float, variance: float | No
     least = given.rest + (r[d, d] ** 2 if len(r) > d else 0.0)
     noise = max(least / given.rows, floor) if variance is None else variance
     log = -0.5 * given.rows * np.log(2 * np.pi * noise) - least / (2 * noise)
-    return _Solved(log - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + given.offset, unit, r[:d, :d], least)
+    return _Solved(log - np.log(np.abs(np.diagonal(r[:d, :d]))).sum() + given.offset, unit,
+                   r[:d, :d], least)
 
 
-def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
+def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0,
+             variance: float | None = None) -> Scales:
     """The evidence at given ratios; the noise at its best, or known."""
     solved = _solve(given, ratio, floor, variance)
     noise = max(solved.least / given.rows, floor) if variance is None else variance
@@ -174,7 +193,8 @@ def evaluate(given: Problem, ratio: np.ndarray, groups, floor: float = 0.0, vari
 
 def _determined(spread: np.ndarray, groups) -> np.ndarray:
     """Σ over a group of 1 − posterior variance / prior variance."""
-    inverse = solve_triangular(spread, np.eye(len(spread)), check_finite=False) if len(spread) else np.zeros((0, 0))
+    inverse = solve_triangular(spread, np.eye(len(spread)),
+                               check_finite=False) if len(spread) else np.zeros((0, 0))
     shares = 1 - (inverse**2).sum(1)
     return np.array([shares[members].sum() for members in groups])
 
@@ -182,9 +202,9 @@ def _determined(spread: np.ndarray, groups) -> np.ndarray:
 def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = None) -> Scales:
     """The scales of highest evidence: one ratio for each group of columns.
 
-    One group: a search of the whole line by singular values, to the last digit. Each column its own group: exact maximisation
-    of one ratio after the other, from two starts (a local maximum, as every scheme for it finds). Else: Newton's steps in the
-    logarithms, from the best ratio for all.
+    One group: a search of the whole line by singular values, to the last digit. Each column its own
+    group: exact maximisation of one ratio after the other, from two starts (a local maximum, as
+    every scheme for it finds). Else: Newton's steps in the logarithms, from the best ratio for all.
 
     Args:
         groups: index arrays that part the columns 0 … d−1.
@@ -199,13 +219,15 @@ def choose(given: Problem, groups, floor: float = 0.0, variance: float | None = 
         return evaluate(given, np.full(d, one), groups, floor, variance)
     if all(len(members) == 1 for members in groups):
         starts = [np.full(d, one), np.zeros(d)]
-        found = [evaluate(given, _each(given, start, variance), groups, floor, variance) for start in starts]
+        found = [evaluate(given, _each(given, start, variance), groups, floor, variance)
+                 for start in starts]
         return max(found, key=lambda scales: scales.log_evidence)
     return _several(given, groups, one, floor, variance)
 
 
 def choose_noise(given: Problem, prior: np.ndarray, groups, floor: float = 0.0) -> Scales:
-    """The noise of highest evidence, where the weights' prior variances (d,) are known in their own units: a search of the line."""
+    """The noise of highest evidence, where the weights' prior variances (d,) are known in their own
+    units: a search of the line."""
     size = max(given.rest + float(given.target @ given.target), floor, np.finfo(float).tiny)
     low, high = np.log(max(floor, 1e-30 * size)), np.log(size)
 
@@ -215,13 +237,16 @@ def choose_noise(given: Problem, prior: np.ndarray, groups, floor: float = 0.0) 
     grid = np.linspace(low, high, 71)
     best = int(np.argmin([loss(log) for log in grid]))
     around = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    variance = float(np.exp(minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-10}).x))
+    variance = float(
+        np.exp(minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-10}).x)
+    )
     return evaluate(given, prior / variance, groups, variance=variance)
 
 
 def _line(given: Problem, floor: float, variance: float | None) -> float:
     """The best single ratio."""
-    left, s, _ = np.linalg.svd(given.root) if len(given.target) else (np.zeros((0, 0)), np.zeros(0), None)
+    left, s, _ = np.linalg.svd(given.root) if len(given.target) else (np.zeros((0, 0)), np.zeros(0),
+                                                                      None)
     square, z = s**2, (left.T @ given.target) ** 2
     if not square.size or square[0] == 0:
         return 1.0
@@ -249,11 +274,13 @@ def _line(given: Problem, floor: float, variance: float | None) -> float:
     return float(np.exp(span[i]))
 
 
-def _several(given: Problem, groups, one: float, floor: float, variance: float | None, steps: int = 200) -> Scales:
-    """Several groups: Newton's steps in log ρ, uphill along every axis, halved until the evidence rises.
+def _several(given: Problem, groups, one: float, floor: float, variance: float | None,
+             steps: int = 200) -> Scales:
+    """Several groups: Newton's steps in log ρ, uphill along every axis, halved until the evidence
+    rises.
 
-    With u the weights in units of their prior's scale, C their posterior covariance in units of the noise and γ_g = d_g − tr C_gg,
-    the gradient is ½ (N |u_g|²/Q − γ_g), and the curvature
+    With u the weights in units of their prior's scale, C their posterior covariance in units of the
+    noise and γ_g = d_g − tr C_gg, the gradient is ½ (N |u_g|²/Q − γ_g), and the curvature
     −½ (δ_gh tr C_gg − |C_gh|²) + N/2Q (2 u_gᵀC_gh u_h − δ_gh |u_g|² + |u_g|²|u_h|²/Q).
     """
     of = np.empty(len(given.target), int)
@@ -262,7 +289,8 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
     member = np.eye(len(groups))[of]  # (d, groups)
     gram, right = given.root.T @ given.root, given.root.T @ given.target
     whole, top = given.rest + given.target @ given.target, member.T @ np.diagonal(gram)
-    low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, 0.6 * HIGH))  # what Cholesky's digits bear
+    # what Cholesky's digits bear
+    low, high = (edge - np.log(np.maximum(top, np.finfo(float).tiny)) for edge in (LOW, 0.6 * HIGH))
 
     def look(logs, slopes=True):
         scale = np.exp(0.5 * logs)[of]
@@ -273,7 +301,9 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
         half = solve_triangular(lower, scale * right, lower=True, check_finite=False)
         least = max(whole - half @ half, given.rest)
         noise = max(least / given.rows, floor) if variance is None else variance
-        value = -0.5 * given.rows * np.log(noise) - 0.5 * least / noise - np.log(np.diagonal(lower)).sum()
+        value = -0.5 * given.rows * np.log(noise) - 0.5 * least / noise - np.log(
+            np.diagonal(lower)
+        ).sum()
         if not slopes:
             return (value,)
         inverse = solve_triangular(lower, np.eye(len(scale)), lower=True, check_finite=False)
@@ -307,11 +337,13 @@ def _several(given: Problem, groups, one: float, floor: float, variance: float |
     return evaluate(given, np.exp(logs)[of], groups, floor, variance)
 
 
-def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int = 1000) -> np.ndarray:
+def _each(given: Problem, start: np.ndarray, variance: float | None,
+          sweeps: int = 1000) -> np.ndarray:
     """One ratio after the other at its maximum, in closed form; a ratio of 0 leaves its column out.
 
-    With everything but column j in V, s = xᵀV⁻¹x, q = xᵀV⁻¹y, Q₀ = yᵀV⁻¹y and u = 1/(1/ρ + s), the evidence is
-    −N/2 log(Q₀ − q²u) + ½ log(1 − su), whose maximum is u = (N q² − s Q₀)/((N − 1) s q²).
+    With everything but column j in V, s = xᵀV⁻¹x, q = xᵀV⁻¹y, Q₀ = yᵀV⁻¹y and u = 1/(1/ρ + s), the
+    evidence is −N/2 log(Q₀ − q²u) + ½ log(1 − su), whose maximum is u = (N q² − s Q₀)/((N − 1) s
+    q²).
     """
     length = np.sqrt((given.root**2).sum(0))
     length[length == 0] = 1.0
@@ -321,8 +353,11 @@ def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int
     ratio = start * length**2
     for _ in range(sweeps):
         keep, before = ratio > 0, ratio.copy()
-        part = np.zeros_like(gram)  # the weights' posterior covariance in units of the noise, 0 where a column is left out
-        part[np.ix_(keep, keep)] = np.linalg.pinv(gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]), rcond=1e-15, hermitian=True)
+        # the weights' posterior covariance in units of the noise, 0 where a column is left out
+        part = np.zeros_like(gram)
+        part[np.ix_(keep, keep)] = np.linalg.pinv(
+            gram[np.ix_(keep, keep)] + np.diag(1 / ratio[keep]), rcond=1e-15, hermitian=True
+        )
         for j in range(len(ratio)):
             if ratio[j] > 0:
                 part -= np.outer(part[:, j], part[j]) / part[j, j]
@@ -331,7 +366,9 @@ def _each(given: Problem, start: np.ndarray, variance: float | None, sweeps: int
             s, q, least = gram[j, j] - gram[j] @ g, b[j] - b @ g, whole - b @ part @ b
             u = 0.0
             if s > 1e-12 and q != 0:
-                u = (n * q**2 - s * least) / ((n - 1) * s * q**2) if variance is None else (1 - s * variance / q**2) / s
+                u = (n * q**2 - s * least) / ((n - 1) * s * q**2) if variance is None else (
+                    1 - s * variance / q**2
+                ) / s
             u = min(max(u, 0.0), (1 - 1e-13) / s if s > 0 else 0.0)
             ratio[j] = u / (1 - s * u)
             if u > 0:
@@ -349,12 +386,15 @@ class Weights(NamedTuple):
     spread: np.ndarray  # (flat + d, flat + d): half of the covariance, H Hᵀ
 
 
-def posterior(found: Moments, flat: int, ratio: np.ndarray, variance: float, output: int = 0) -> Weights:
-    """Mean and covariance of the weights of flat and other columns, by QR. A ratio of 0 is a weight of 0."""
+def posterior(found: Moments, flat: int, ratio: np.ndarray, variance: float,
+              output: int = 0) -> Weights:
+    """Mean and covariance of the weights of flat and other columns, by QR. A ratio of 0 is a weight
+    of 0."""
     d, last = len(ratio), flat + len(ratio)
     scale = np.concatenate([np.ones(flat), np.sqrt(ratio)])
     stacked = np.zeros((last + d, last + 1))
-    stacked[:last, :last], stacked[:last, last] = found.root[:last, :last] * scale, found.root[:last, last + output]
+    stacked[:last, :last], stacked[:last, last] = (found.root[:last, :last] * scale,
+                                                   found.root[:last, last + output])
     stacked[last:, flat:last] = np.eye(d)
     r = np.triu(qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0])
     mean = solve_triangular(r[:last, :last], r[:last, last], check_finite=False)

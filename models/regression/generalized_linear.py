@@ -12,10 +12,12 @@
 | gamma | above 0 | log (1/μ is the canonical one) | μ²/`concentration` |
 | normal | a number | identity | σ² |
 
-Logistic and softmax regression, = maximum entropy with features x (Berger, Della Pietra & Della Pietra 1996), are the first two. A prior
-sd s is the ridge penalty |β|²/(2s²), C = s² of scikit-learn. `MAP()` takes Newton's steps, `Laplace()` and `NUTS()` a posterior.
+Logistic and softmax regression, = maximum entropy with features x (Berger, Della Pietra & Della
+Pietra 1996), are the first two. A prior sd s is the ridge penalty |β|²/(2s²), C = s² of
+scikit-learn. `MAP()` takes Newton's steps, `Laplace()` and `NUTS()` a posterior.
 
-Sources: Nelder & Wedderburn (1972), "Generalized linear models"; McCullagh & Nelder (1989); Cox (1958) for logistic regression.
+Sources: Nelder & Wedderburn (1972), "Generalized linear models"; McCullagh & Nelder (1989); Cox
+    (1958) for logistic regression.
 """
 
 import jax
@@ -48,11 +50,13 @@ FAMILIES = {
 
 @probml.model
 def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
-    """Two classes: y ~ Bernoulli(logits = x β + b). Input `x` (n, d), site `y` in every row; sites `beta` (d,), `bias` ().
+    """Two classes: y ~ Bernoulli(logits = x β + b). Input `x` (n, d), site `y` in every row; sites
+    `beta` (d,), `bias` ().
 
     Args:
-        weight_scale: s, prior standard deviation of a weight in logits per unit of x, one number or (d,); None: flat. "each" makes it a
-            site `weight_scale` (d,), to be given in the data: models that differ in it alone compile once.
+        weight_scale: s, prior standard deviation of a weight in logits per unit of x, one number or
+            (d,); None: flat. "each" makes it a site `weight_scale` (d,), to be given in the data:
+            models that differ in it alone compile once.
         bias_scale: that of b; None: flat, 0: no bias.
     """
     logits = linear_predictor(x, (), weight_scale, bias_scale)
@@ -62,9 +66,11 @@ def logistic_regression(x, weight_scale=1.0, bias_scale=10.0):
 
 @probml.model
 def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
-    """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `bias` (states,); else as logistic_regression.
+    """Several classes: y ~ Categorical(logits = x β + b), `beta` (d, states), `bias` (states,);
+    else as logistic_regression.
 
-    All states have weights, so that none is special; a prior decides what the data cannot, a number common to all states.
+    All states have weights, so that none is special; a prior decides what the data cannot, a number
+    common to all states.
     """
     logits = linear_predictor(x, (states,), weight_scale, bias_scale)
     with probml.rows():
@@ -73,25 +79,31 @@ def softmax_regression(x, states, weight_scale=1.0, bias_scale=10.0):
 
 @probml.model
 def generalized_linear(
-    x, offset, trials, family="poisson", link=None, weight_scale=None, bias_scale=None, noise=None, concentration=None
+    x, offset, trials, family="poisson", link=None, weight_scale=None, bias_scale=None, noise=None,
+    concentration=None
 ):
-    """y of any family of this page. Inputs `x` (n, d), `offset` (n,), `trials` (n,), site `y` in every row; sites `beta` (d,), `bias` ().
+    """y of any family of this page. Inputs `x` (n, d), `offset` (n,), `trials` (n,), site `y` in
+    every row; sites `beta` (d,), `bias` ().
 
-    What is the same in all rows is bound: generalized_linear(family="poisson", offset=0.0, trials=1).
+    What is the same in all rows is bound: generalized_linear(family="poisson", offset=0.0,
+    trials=1).
 
     Args:
         offset: added to x β + b, such as the log of an exposure.
         trials: of the binomial; else nothing looks at it.
-        family, link: as in the tables of this page; link None is the family's own. Softmax has a function by itself.
+        family, link: as in the tables of this page; link None is the family's own. Softmax has a
+            function by itself.
         weight_scale, bias_scale: as in logistic_regression, in units of the link.
         noise: σ of the normal; None: a site `variance` ~ InverseGamma(0.5, 0.005).
-        concentration: of gamma and negative binomial; None: a site `concentration` ~ Gamma(1, 0.01).
+        concentration: of gamma and negative binomial; None: a site `concentration` ~ Gamma(1,
+            0.01).
 
     Raises:
         ModelError: an unknown family or link.
     """
     if family not in FAMILIES:
-        raise probml.ModelError(f"generalized_linear(family={family!r}): expected one of {list(FAMILIES)}")
+        raise probml.ModelError(f"generalized_linear(family={family!r}): expected one of "
+                                f"{list(FAMILIES)}")
     link = FAMILIES[family] if link is None else link
     if link not in LINKS:
         raise probml.ModelError(f"generalized_linear(link={link!r}): expected one of {list(LINKS)}")
@@ -103,7 +115,8 @@ def generalized_linear(
         concentration = sample("concentration", dist.Gamma(1.0, 0.01))
     with probml.rows():
         if family in ("bernoulli", "binomial") and link == "logit":
-            sample("y", dist.Bernoulli(logits=eta) if family == "bernoulli" else dist.Binomial(trials, logits=eta))
+            sample("y", dist.Bernoulli(logits=eta) if family == "bernoulli"
+                   else dist.Binomial(trials, logits=eta))
         elif family == "bernoulli":
             sample("y", dist.Bernoulli(mean))
         elif family == "binomial":
@@ -119,11 +132,13 @@ def generalized_linear(
 
 
 def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale):
-    """x β + b with their priors as sites `beta` (d, *event) and `bias` event; see logistic_regression."""
+    """x β + b with their priors as sites `beta` (d, *event) and `bias` event; see
+    logistic_regression."""
     d = x.shape[-1]
     if isinstance(weight_scale, str):
         if weight_scale != "each":
-            raise probml.ModelError(f"weight_scale={weight_scale!r}: expected numbers, None for flat weights, or 'each'")
+            raise probml.ModelError(f"weight_scale={weight_scale!r}: expected numbers, None for "
+                                    f"flat weights, or 'each'")
         weight_scale = sample("weight_scale", dist.HalfCauchy(1.0).expand([d]).to_event(1))
     beta = sample("beta", _prior(weight_scale, (d, *event)))
     if isinstance(bias_scale, float | int) and bias_scale == 0:
@@ -133,6 +148,10 @@ def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale):
 
 def _prior(scale, shape: tuple[int, ...]):
     if scale is None:
-        return dist.ImproperUniform(constraints.real, (), shape) if shape else dist.ImproperUniform(constraints.real, (), ())
-    spread = jnp.reshape(jnp.asarray(scale, float), (-1, *(1,) * (len(shape) - 1))) if jnp.ndim(scale) else scale
-    return dist.Normal(0.0, spread * jnp.ones(shape)).to_event(len(shape)) if shape else dist.Normal(0.0, scale)
+        return dist.ImproperUniform(constraints.real, (), shape) if shape else dist.ImproperUniform(
+            constraints.real, (), ()
+        )
+    spread = jnp.reshape(jnp.asarray(scale, float),
+                         (-1, *(1,) * (len(shape) - 1))) if jnp.ndim(scale) else scale
+    return (dist.Normal(0.0, spread * jnp.ones(shape)).to_event(len(shape))
+            if shape else dist.Normal(0.0, scale))

@@ -15,7 +15,8 @@ try:
     from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 SUPPORTS = {  # family → what y must be, in words and as a test
     "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
@@ -29,17 +30,21 @@ COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial")
 
 
 class GeneralizedLinearModel(Numeric):
-    """A generalized linear model: g(E[y | x]) = x β + b + offset, y of a family; R's glm, statsmodels' GLM.
+    """A generalized linear model: g(E[y | x]) = x β + b + offset, y of a family; R's glm,
+    statsmodels' GLM.
 
         max over β, b:  Σ_i weight_i log p(y_i | x_i) − penalty/2 · |β|²
 
-    The function is probml.models.generalized_linear. penalty=0 is maximum likelihood; else β ~ N(0, 1/penalty), the intercept flat
-    (scikit-learn's PoissonRegressor has alpha = penalty / n). engine=probml.Laplace() or NUTS() gives a posterior, over which
-    predictions are averaged. A normal y is fitted at a noise of 1, a unit of y, which matters to the penalty alone.
+    The function is probml.models.generalized_linear. penalty=0 is maximum likelihood; else β ~ N(0,
+    1/penalty), the intercept flat (scikit-learn's PoissonRegressor has alpha = penalty / n).
+    engine=probml.Laplace() or NUTS() gives a posterior, over which predictions are averaged. A
+    normal y is fitted at a noise of 1, a unit of y, which matters to the penalty alone.
 
     Args:
-        family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`), "poisson", "negative binomial", "gamma".
-        link: "identity", "log", "logit", "probit", "cloglog" or "inverse"; None: the family's own (models/generalized_linear.py).
+        family: "normal", "bernoulli" (y is 0 or 1), "binomial" (y successes of `trials`),
+            "poisson", "negative binomial", "gamma".
+        link: "identity", "log", "logit", "probit", "cloglog" or "inverse"; None: the family's own
+            (models/generalized_linear.py).
         penalty: of |β|²/2, in squared units of each column.
         fit_intercept: with b.
         max_iter: Newton's or L-BFGS iterations.
@@ -47,11 +52,14 @@ class GeneralizedLinearModel(Numeric):
         engine: an engine's value; by default MAP().
 
     Attributes:
-        coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p); covariance_ (p, p) of (b, β) and
-        standard_errors_ (p,), from Fisher's information at the penalty, times φ; deviance_, null_deviance_; concentration_ of gamma and
-        negative binomial (its maximum of likelihood); n_iter_, converged_, history_, fit_: the probml Fit, whose data are those of as_data.
+        coef_ (d,), intercept_; dispersion_: φ, 1 of counts, else Pearson's χ² / (n − p);
+        covariance_ (p, p) of (b, β) and standard_errors_ (p,), from Fisher's information at the
+        penalty, times φ; deviance_, null_deviance_; concentration_ of gamma and negative binomial
+        (its maximum of likelihood); n_iter_, converged_, history_, fit_: the probml Fit, whose data
+        are those of as_data.
 
-    Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the rows for the information.
+    Separated classes without penalty are warned of. Cost: as probml.MAP; then one product of the
+    rows for the information.
     """
 
     _rules = {
@@ -65,7 +73,8 @@ class GeneralizedLinearModel(Numeric):
     }
 
     def __init__(
-        self, family="normal", *, link=None, penalty=0.0, fit_intercept=True, max_iter=1000, random_state=None, engine=None
+        self, family="normal", *, link=None, penalty=0.0, fit_intercept=True, max_iter=1000,
+        random_state=None, engine=None
     ):
         self.family = family
         self.link = link
@@ -83,37 +92,48 @@ class GeneralizedLinearModel(Numeric):
             trials: (n,), of the binomial.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name; y outside the family's support.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name; y outside the family's support.
         """
         X, y, weights, rows = self._read(X, y, sample_weight)
         words, valid = SUPPORTS[self.family]
         if not (good := valid(y)).all():
             row = int(rows[np.argmin(good)])
-            raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {self.family!r} expects {words}")
+            raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {self.family!r} "
+                            f"expects {words}")
         offset, trials = self._beside(offset, "offset", rows), self._beside(trials, "trials", rows)
         if (self.family == "binomial") != (trials is not None):
-            raise DataError(f"family {self.family!r}: expected trials= (n,) for 'binomial' and for no other, got trials={trials}")
+            raise DataError(f"family {self.family!r}: expected trials= (n,) for 'binomial' and for "
+                            f"no other, got trials={trials}")
         if trials is not None and ((trials < 1) | (y > trials)).any():
             row = int(rows[np.argmax((trials < 1) | (y > trials))])
-            raise DataError(f"row {row}: y must be successes of at least one trial, at most as many as trials")
-        data = {"x": self._frame(X, weights), "y": y.astype(int) if self.family in COUNTS else y, "offset": offset, "trials": trials}
+            raise DataError(f"row {row}: y must be successes of at least one trial, at most as "
+                            f"many as trials")
+        data = {"x": self._frame(X, weights), "y": y.astype(int) if self.family in COUNTS else y,
+                "offset": offset, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
-        fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1)) if name not in data}
+        fixed = {name: value for name, value in (("offset", 0.0), ("trials", 1))
+                 if name not in data}
         self._link = self.link or FAMILIES[self.family]
         noise = 1.0 if self.family == "normal" else None
         model = generalized_linear(
-            family=self.family, link=self._link, weight_scale="each", bias_scale=None if self.fit_intercept else 0, noise=noise, **fixed
+            family=self.family, link=self._link, weight_scale="each",
+            bias_scale=None if self.fit_intercept else 0, noise=noise, **fixed
         )
         data["weight_scale"] = self._unit / np.sqrt(self.penalty or 1.0)
         engine = self.engine or MAP(steps=int(self.max_iter), prior=self.penalty > 0)
-        start = {"beta": np.zeros(X.shape[1])} | ({"bias": self._level(y, weights, trials)} if self.fit_intercept else {})
-        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(), start=start))
+        start = {"beta": np.zeros(X.shape[1])} | ({"bias": self._level(y, weights, trials)}
+                                                  if self.fit_intercept else {})
+        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
+                              start=start))
         params = self.fit_.params
-        coef, intercept = self._planes(params["beta"][:, None], np.reshape(params.get("bias", 0.0), -1))
+        coef, intercept = self._planes(params["beta"][:, None],
+                                       np.reshape(params.get("bias", 0.0), -1))
         self.coef_, self.intercept_ = coef[0], float(intercept[0])
         if "concentration" in params:
             self.concentration_ = float(params["concentration"])
-        self._judge_fit(X, y, weights, 0.0 if offset is None else offset, np.ones(len(y)) if trials is None else trials)
+        self._judge_fit(X, y, weights, 0.0 if offset is None else offset,
+                        np.ones(len(y)) if trials is None else trials)
         return self
 
     def _beside(self, values, name: str, rows: np.ndarray) -> np.ndarray | None:
@@ -122,7 +142,8 @@ class GeneralizedLinearModel(Numeric):
             return None
         values = np.asarray(values, float)
         if values.ndim != 1 or len(values) <= rows.max() or not np.isfinite(values).all():
-            raise DataError(f"{name}: expected finite numbers, one a row, got an array of shape {values.shape}")
+            raise DataError(f"{name}: expected finite numbers, one a row, got an array of shape "
+                            f"{values.shape}")
         return values[rows]
 
     def _level(self, y, weights, trials) -> np.ndarray:
@@ -133,8 +154,10 @@ class GeneralizedLinearModel(Numeric):
         elif self._link in ("log", "inverse"):
             mean = max(mean, 1e-3)
         inverse = {
-            "identity": lambda m: m, "log": np.log, "logit": lambda m: np.log(m / (1 - m)), "inverse": lambda m: 1 / m,
-            "cloglog": lambda m: np.log(-np.log1p(-m)), "probit": lambda m: float(jax.scipy.stats.norm.ppf(m)),
+            "identity": lambda m: m, "log": np.log, "logit": lambda m: np.log(m / (1 - m)),
+            "inverse": lambda m: 1 / m,
+            "cloglog": lambda m: np.log(-np.log1p(-m)),
+            "probit": lambda m: float(jax.scipy.stats.norm.ppf(m)),
         }  # fmt: skip
         return np.asarray(inverse[self._link](mean), float)
 
@@ -146,19 +169,24 @@ class GeneralizedLinearModel(Numeric):
             "negative binomial": lambda m: m + m**2 / self.concentration_,
         }.get(self.family, lambda m: np.maximum(m * (1 - m), 1e-300) / trials)(mean)  # fmt: skip
         y = y / trials
-        design = np.column_stack([np.ones(len(X)), self._framed(X)]) if self.fit_intercept else self._framed(X)
+        design = (np.column_stack([np.ones(len(X)), self._framed(X)]) if self.fit_intercept
+                  else self._framed(X))
         count = weights.sum()
         free = count - design.shape[1]
         pearson = float((weights * (y - mean) ** 2 / spread).sum())
         self.dispersion_ = 1.0 if self.family in COUNTS else pearson / free if free > 0 else np.nan
         information = (design * (weights * slope**2 / spread)[:, None]).T @ design
         if self.penalty:
-            prior = np.concatenate([np.zeros(int(self.fit_intercept)), self.penalty / self._unit**2])
+            prior = np.concatenate([np.zeros(int(self.fit_intercept)),
+                                    self.penalty / self._unit**2])
             information += np.diag(prior * (1.0 if self.family in COUNTS else self.dispersion_))
-        back = np.diag(np.concatenate([np.ones(int(self.fit_intercept)), 1 / self._unit]))  # (b, β) in the user's units
+        # (b, β) in the user's units
+        back = np.diag(np.concatenate([np.ones(int(self.fit_intercept)), 1 / self._unit]))
         if self.fit_intercept:
             back[0, 1:] = -self._centre / self._unit
-        self.covariance_ = back @ (self.dispersion_ * np.linalg.pinv(information, hermitian=True)) @ back.T
+        self.covariance_ = (
+            back @ (self.dispersion_ * np.linalg.pinv(information, hermitian=True)) @ back.T
+        )
         self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
         level = np.average(y, weights=weights * trials)
         self.deviance_ = self._deviance(y, mean, weights, trials)
@@ -177,25 +205,30 @@ class GeneralizedLinearModel(Numeric):
         if self.family == "normal":
             return float(total * mean_squared_error(y, mean, sample_weight=weights))
         if self.family == "poisson":
-            return float(total * mean_poisson_deviance(y, np.maximum(mean, 1e-300), sample_weight=weights))
+            return float(total * mean_poisson_deviance(y, np.maximum(mean, 1e-300),
+                                                       sample_weight=weights))
         if self.family == "gamma":
             return float(total * mean_gamma_deviance(y, mean, sample_weight=weights))
         if self.family == "negative binomial":
             r = self.concentration_
             parts = xlogy(y, y) - xlogy(y, mean) - (y + r) * (np.log(y + r) - np.log(mean + r))
         else:
-            parts = trials * (xlogy(y, y) - xlogy(y, mean) + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mean))
+            parts = trials * (
+                xlogy(y, y) - xlogy(y, mean) + xlogy(1 - y, 1 - y) - xlogy(1 - y, 1 - mean)
+            )
         return float(2 * (weights * parts).sum())
 
     def predict(self, X, offset=None):
-        """E[y | x], (n,), of the binomial the rate; averaged over a posterior, where there is one."""
+        """E[y | x], (n,), of the binomial the rate; averaged over a posterior, where there is
+        one."""
         check_is_fitted(self, "coef_")
         X = self._whole(X, reset=False)
         offset = self._beside(offset, "offset", np.arange(len(X)))
         if self.fit_.drawn is None:
             return self._means(X, 0.0 if offset is None else offset)[0]
         data = {"x": self._framed(X)} | ({} if offset is None else {"offset": offset})
-        data |= {name: np.ones(len(X)) for name in self.fit_.model.inputs if name not in data and name == "trials"}
+        data |= {name: np.ones(len(X)) for name in self.fit_.model.inputs if name not in data
+                 and name == "trials"}
         data |= {name: np.zeros(len(X)) for name in self.fit_.model.inputs if name not in data}
         if self.family == "bernoulli":
             return self.fit_.predict_proba(data, "y")[:, 1]
@@ -210,28 +243,34 @@ class GeneralizedLinearModel(Numeric):
         return 1 - self._deviance(y, self.predict(X), weights, ones) / null if null > 0 else 0.0
 
     def table(self):
-        """A pandas table: a row for the intercept and each column; estimate, standard error, z, two-sided p of the normal."""
+        """A pandas table: a row for the intercept and each column; estimate, standard error, z,
+        two-sided p of the normal."""
         import pandas as pd
         from scipy.stats import norm
 
         check_is_fitted(self, "coef_")
-        names = list(getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]))
+        names = list(getattr(self, "feature_names_in_",
+                             [f"x{j}" for j in range(self.n_features_in_)]))
         estimate = np.concatenate([[self.intercept_] * int(self.fit_intercept), self.coef_])
         z = estimate / self.standard_errors_
-        columns = {"estimate": estimate, "standard error": self.standard_errors_, "z": z, "p": 2 * norm.sf(np.abs(z))}
+        columns = {"estimate": estimate, "standard error": self.standard_errors_, "z": z,
+                   "p": 2 * norm.sf(np.abs(z))}
         return pd.DataFrame(columns, index=["intercept"] * int(self.fit_intercept) + names)
 
 
 class RobustRegression(Numeric):
-    """Linear regression with Student's t noise: outliers weigh little (Lange, Little & Taylor 1989).
+    """Linear regression with Student's t noise: outliers weigh little (Lange, Little & Taylor
+    1989).
 
         y = x β + b + scale · ε,   ε ~ Student t with df degrees of freedom
 
-    Fitted by EM: t noise is normal noise whose precision differs from row to row, so that a step is least squares with the rows'
-    expected precisions as weights; none lowers the likelihood. The function is probml.models.robust_regression.
+    Fitted by EM: t noise is normal noise whose precision differs from row to row, so that a step is
+    least squares with the rows' expected precisions as weights; none lowers the likelihood. The
+    function is probml.models.robust_regression.
 
     Args:
-        df: degrees of freedom; small is robust, 4 a usual choice; None: learnt, by maximum likelihood.
+        df: degrees of freedom; small is robust, 4 a usual choice; None: learnt, by maximum
+            likelihood.
         penalty: of |β|²/2, in squared units of each column; 0: maximum likelihood.
         fit_intercept: with b.
         tol, max_iter: of EM.
@@ -239,7 +278,8 @@ class RobustRegression(Numeric):
         engine: an engine's value; by default EM().
 
     Attributes:
-        coef_ (d,), intercept_, scale_, df_, n_iter_, converged_, history_: the log likelihood; fit_: the probml Fit, of as_data.
+        coef_ (d,), intercept_, scale_, df_, n_iter_, converged_, history_: the log likelihood;
+        fit_: the probml Fit, of as_data.
 
     With df below about 2 there may be several maxima: EM starts at least squares.
     """
@@ -254,7 +294,8 @@ class RobustRegression(Numeric):
         "engine": ENGINE,
     }
 
-    def __init__(self, df=4.0, *, penalty=0.0, fit_intercept=True, tol=1e-9, max_iter=1000, random_state=None, engine=None):
+    def __init__(self, df=4.0, *, penalty=0.0, fit_intercept=True, tol=1e-9, max_iter=1000,
+                 random_state=None, engine=None):
         self.df = df
         self.penalty = penalty
         self.fit_intercept = fit_intercept
@@ -267,12 +308,14 @@ class RobustRegression(Numeric):
         """Learn from rows X (n, d) and y (n,).
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name; y that a plane goes through.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name; y that a plane goes through.
         """
         X, y, weights, _ = self._read(X, y, sample_weight)
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
-            raise DataError(f"n_samples={n}: {d} columns and an intercept go through every row, so that the noise has no scale: give more")
+            raise DataError(f"n_samples={n}: {d} columns and an intercept go through every row, so "
+                            f"that the noise has no scale: give more")
         x = self._frame(X, weights, always=True)
         middle = np.average(y, weights=weights) if self.fit_intercept else 0.0
         spread = float(np.sqrt(np.average((y - middle) ** 2, weights=weights))) or 1.0
@@ -282,26 +325,35 @@ class RobustRegression(Numeric):
         first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
         left = (y - middle) / spread - design @ first
         if np.sqrt(np.average(left**2, weights=weights)) < 1e-10:
-            raise DataError("a plane goes through every row of y: the noise has no scale, and a regression nothing to be robust against")
+            raise DataError("a plane goes through every row of y: the noise has no scale, and a "
+                            "regression nothing to be robust against")
         model = robust_regression(
-            df=None if self.df is None else float(self.df), weight_scale="each", bias_scale=None if self.fit_intercept else 0
+            df=None if self.df is None else float(self.df), weight_scale="each",
+            bias_scale=None if self.fit_intercept else 0
         )
-        data = {"x": x, "y": (y - middle) / spread, "weight_scale": self._unit / spread / np.sqrt(self.penalty or 1.0)}
+        data = {"x": x, "y": (y - middle) / spread,
+                "weight_scale": self._unit / spread / np.sqrt(self.penalty or 1.0)}
         start = {"beta": first[:d], "variance": np.asarray(np.average(left**2, weights=weights))}
         start |= {"bias": np.asarray(first[d])} if self.fit_intercept else {}
         start |= {"df": np.asarray(4.0)} if self.df is None else {}
-        engine = self.engine or EM(tolerance=float(self.tol), max_iterations=int(self.max_iter), prior=self.penalty > 0)
-        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(), start=start))
+        engine = self.engine or EM(tolerance=float(self.tol), max_iterations=int(self.max_iter),
+                                   prior=self.penalty > 0)
+        self._found(model.fit(data, engine, weights=counted(weights), seed=self._seed(),
+                              start=start))
         params = self.fit_.params
-        coef, intercept = self._planes(params["beta"][:, None] * spread, np.reshape(params.get("bias", 0.0), -1) * spread)
+        coef, intercept = self._planes(params["beta"][:, None] * spread,
+                                       np.reshape(params.get("bias", 0.0), -1) * spread)
         self.coef_, self.intercept_ = coef[0], float(intercept[0]) + self._level
-        self.scale_, self.df_ = float(np.sqrt(params["variance"])) * spread, float(params.get("df", self.df or 0.0))
+        self.scale_, self.df_ = (float(np.sqrt(params["variance"])) * spread,
+                                 float(params.get("df", self.df or 0.0)))
         return self
 
     def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their standard deviations."""
+        """Rows as the data of `fit_`: columns and y centred, in units of their standard
+        deviations."""
         data = super().as_data(X)
-        return data if y is None else {**data, "y": (np.asarray(y, float) - self._level) / self._spread}
+        return data if y is None else {**data,
+                                       "y": (np.asarray(y, float) - self._level) / self._spread}
 
     def predict(self, X):
         """x β + b, (n,)."""
@@ -309,6 +361,7 @@ class RobustRegression(Numeric):
         return self._whole(X, reset=False) @ self.coef_ + self.intercept_
 
     def row_weights(self, X, y):
-        """The expected precision of every row given y, (df + 1) / (df + (residual/scale)²), (n,): near 0 for outliers."""
+        """The expected precision of every row given y, (df + 1) / (df + (residual/scale)²), (n,):
+        near 0 for outliers."""
         residual = (np.asarray(y, float) - self.predict(X)) / self.scale_
         return (self.df_ + 1) / (self.df_ + residual**2)

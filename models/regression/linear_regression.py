@@ -3,7 +3,8 @@
 With the noise known (noise=0.5), both priors in the units of y:
 
     β ~ N(0, s² I),   b ~ N(0, c²)
-    β | data ~ N(m, S),   S = (XᵀX/σ² + I/s²)⁻¹,   m = S Xᵀy/σ²          y* | x* ~ N(x*ᵀm, σ² + x*ᵀS x*)
+    β | data ~ N(m, S),   S = (XᵀX/σ² + I/s²)⁻¹,   m = S Xᵀy/σ²
+    y* | x* ~ N(x*ᵀm, σ² + x*ᵀS x*)
 
 With the noise unknown (the default), normal–inverse-gamma, priors in units of the noise:
 
@@ -11,11 +12,13 @@ With the noise unknown (the default), normal–inverse-gamma, priors in units of
     σ² | data ~ InverseGamma(a₀ + n/2, b₀ + Q/2),   Q = min over β of |y − Xβ|² + |β|²/s²
     β | data, y* | x*:  Student t with 2a₀ + n degrees of freedom
 
-The posterior, the predictive and log p(y | x) are those of probml.Exact(); no formula of this page stands in the function. Other priors
-and engines are a setting: a Laplace prior and MAP is the lasso, a normal one and MAP is ridge.
+The posterior, the predictive and log p(y | x) are those of probml.Exact(); no formula of this page
+stands in the function. Other priors and engines are a setting: a Laplace prior and MAP is the
+lasso, a normal one and MAP is ridge.
 
-Sources: Murphy (2012), "Machine Learning: a Probabilistic Perspective", section 7.6; MacKay (1992), "Bayesian interpolation"; Tipping
-(2001), "Sparse Bayesian learning and the relevance vector machine"; Hoerl & Kennard (1970) for ridge; Tibshirani (1996) for the lasso.
+Sources: Murphy (2012), "Machine Learning: a Probabilistic Perspective", section 7.6; MacKay (1992),
+"Bayesian interpolation"; Tipping (2001), "Sparse Bayesian learning and the relevance vector
+machine"; Hoerl & Kennard (1970) for ridge; Tibshirani (1996) for the lasso.
 """
 
 import jax.numpy as jnp
@@ -41,29 +44,36 @@ def linear_regression(
     rate=0.005,
     prior="normal",
 ):
-    """A line, a plane, or with a basis any curve: y ~ N(φ(x) β + b, σ²). Input `x` (n, d), site `y` in every row.
+    """A line, a plane, or with a basis any curve: y ~ N(φ(x) β + b, σ²). Input `x` (n, d), site `y`
+    in every row.
 
-    Sites: `beta` (p,), p the columns of φ(x), by default d; `bias` (); with the noise unknown `variance` (), σ². With outputs=m every
-    output has its own weights and noise: `beta` (p, m), `bias` (m,), `variance` (m,), and `y` is (n, m); an unseen output is exact.
+    Sites: `beta` (p,), p the columns of φ(x), by default d; `bias` (); with the noise unknown
+    `variance` (), σ². With outputs=m every output has its own weights and noise: `beta` (p, m),
+    `bias` (m,), `variance` (m,), and `y` is (n, m); an unseen output is exact.
 
-    An unseen cell of x is refused: nothing says how x is distributed. In a function whose x is a site, it is.
+    An unseen cell of x is refused: nothing says how x is distributed. In a function whose x is a
+    site, it is.
 
     Args:
         outputs: None for one number a row, or m numbers.
         basis: φ, a function of x (n, d) → (n, p) in jax.numpy; None is x itself. See `polynomial`.
-        weight_scale: s, prior standard deviation of a weight; in units of y per unit of φ where the noise is known, else in units of
-            the noise. One number, (p,) or (p, m). "shared" or "each" makes it a site, `weight_scale` () or like beta, ~ HalfCauchy(1),
-            in units of the noise: to be given in the data beside `variance` (then all is exact), or to be sampled.
+        weight_scale: s, prior standard deviation of a weight; in units of y per unit of φ where the
+            noise is known, else in units of the noise. One number, (p,) or (p, m). "shared" or
+            "each" makes it a site, `weight_scale` () or like beta, ~ HalfCauchy(1), in units of the
+            noise: to be given in the data beside `variance` (then all is exact), or to be sampled.
         bias_scale: c, prior standard deviation of b, in the same units; 0 leaves the bias out.
         noise: σ, standard deviation of y given x, in its units; None: unknown.
-        shape, rate: a₀ and b₀ of the noise's prior; they say as much as 2a₀ rows with a mean squared residual of b₀/a₀.
-        prior: of the weights, "normal", or "laplace" of that scale: not conjugate, for samplers. For its mode see `lasso`.
+        shape, rate: a₀ and b₀ of the noise's prior; they say as much as 2a₀ rows with a mean
+            squared residual of b₀/a₀.
+        prior: of the weights, "normal", or "laplace" of that scale: not conjugate, for samplers.
+            For its mode see `lasso`.
 
     Raises:
         ModelError: weight_scale is a word other than "shared" and "each"; an unknown prior.
     """
     if prior not in PRIORS:
-        raise probml.ModelError(f"linear_regression(prior={prior!r}): expected one of {list(PRIORS)}")
+        raise probml.ModelError(f"linear_regression(prior={prior!r}): expected one of "
+                                f"{list(PRIORS)}")
     columns = x if basis is None else basis(x)
     event = () if outputs is None else (outputs,)
     size = (columns.shape[-1], *event)
@@ -73,11 +83,14 @@ def linear_regression(
         noise = unit = jnp.sqrt(variance)
     if isinstance(weight_scale, str):
         if weight_scale not in SITES:
-            raise probml.ModelError(f"linear_regression(weight_scale={weight_scale!r}): expected numbers, 'shared' or 'each'")
-        weight_scale = sample("weight_scale", _vector(dist.HalfCauchy(1.0), size if weight_scale == "each" else ()))
+            raise probml.ModelError(f"linear_regression(weight_scale={weight_scale!r}): expected "
+                                    f"numbers, 'shared' or 'each'")
+        weight_scale = sample("weight_scale",
+                              _vector(dist.HalfCauchy(1.0), size if weight_scale == "each" else ()))
     else:
         weight_scale = _spread(weight_scale, size)
-    beta = sample("beta", PRIORS[prior](0.0, weight_scale * unit * jnp.ones(size)).to_event(len(size)))
+    beta = sample("beta",
+                  PRIORS[prior](0.0, weight_scale * unit * jnp.ones(size)).to_event(len(size)))
     loc = columns @ beta
     if not (isinstance(bias_scale, float | int) and bias_scale == 0):
         loc += sample("bias", _vector(dist.Normal(0.0, bias_scale * unit), event))
@@ -86,16 +99,19 @@ def linear_regression(
 
 
 @probml.model
-def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_scale=1.0, level_scale=10.0):
+def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_scale=1.0,
+                               level_scale=10.0):
     """A regression whose noise varies with x as well: y ~ N(x β + b, σ(x)²), log σ(x) = x γ + c.
 
-    Nothing here is conjugate: MAP() finds the mode, NUTS() and Laplace() a posterior. Centre and scale the columns.
+    Nothing here is conjugate: MAP() finds the mode, NUTS() and Laplace() a posterior. Centre and
+    scale the columns.
 
     Sites: `beta` (d,), `bias` (), `gamma` (d,), `level` (), c; input `x` (n, d); in every row `y`.
 
     Args:
         weight_scale, bias_scale: prior standard deviations of β and b, in units of y.
-        spread_scale: prior standard deviation of γ: 1 lets a step of 1 in x change the noise e-fold.
+        spread_scale: prior standard deviation of γ: 1 lets a step of 1 in x change the noise
+            e-fold.
         level_scale: prior standard deviation of c, the log of the noise at x = 0.
     """
     d = x.shape[-1]
@@ -109,9 +125,11 @@ def heteroscedastic_regression(x, weight_scale=10.0, bias_scale=1000.0, spread_s
 
 @probml.model
 def ridge(x, penalty=1.0, bias_scale=1e6, noise=1.0):
-    """Ridge regression: MAP (or the mean of Exact) minimises |y − xβ − b|² + penalty · |β|² (Hoerl & Kennard 1970).
+    """Ridge regression: MAP (or the mean of Exact) minimises |y − xβ − b|² + penalty · |β|² (Hoerl
+    & Kennard 1970).
 
-    β ~ N(0, σ²/penalty), so that the minimum does not depend on the noise σ, which sets the width of the posterior.
+    β ~ N(0, σ²/penalty), so that the minimum does not depend on the noise σ, which sets the width
+    of the posterior.
 
     Sites: `beta` (d,), `bias` (); input `x` (n, d); in every row `y`. The bias is as good as free.
     """
@@ -123,14 +141,18 @@ def ridge(x, penalty=1.0, bias_scale=1e6, noise=1.0):
 
 @probml.model
 def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
-    """The lasso: MAP minimises ½|y − xβ − b|² + penalty · Σ|β_j|, penalty = n · scikit-learn's alpha (Tibshirani 1996).
+    """The lasso: MAP minimises ½|y − xβ − b|² + penalty · Σ|β_j|, penalty = n · scikit-learn's
+    alpha (Tibshirani 1996).
 
-    β = left · right, column by column, with two normals for each weight: −log of their density, penalty · (left² + right²)/2, is least
-    for a given β where it is penalty · |β|, so that their mode is the mode under β ~ Laplace(σ²/penalty), without its kink at 0,
-    and weights that are 0 come out as 0 (Hoff 2017, "Lasso, fractional norm and structured sparsity estimation using a Hadamard product
-    parametrization"). Away from the mode the two priors differ: for a posterior take linear_regression(prior="laplace").
+    β = left · right, column by column, with two normals for each weight: −log of their density,
+    penalty · (left² + right²)/2, is least for a given β where it is penalty · |β|, so that their
+    mode is the mode under β ~ Laplace(σ²/penalty), without its kink at 0, and weights that are 0
+    come out as 0 (Hoff 2017, "Lasso, fractional norm and structured sparsity estimation using a
+    Hadamard product parametrization"). Away from the mode the two priors differ: for a posterior
+    take linear_regression(prior="laplace").
 
-    Sites: `left` and `right` (d,), `bias` (); input `x` (n, d); in every row `y`. The bias is as good as free.
+    Sites: `left` and `right` (d,), `bias` (); input `x` (n, d); in every row `y`. The bias is as
+        good as free.
     """
     prior = dist.Normal(0.0, noise / penalty**0.5).expand([x.shape[-1]]).to_event(1)
     beta = sample("left", prior) * sample("right", prior)
@@ -139,12 +161,14 @@ def lasso(x, penalty=1.0, bias_scale=1e6, noise=1.0):
         sample("y", dist.Normal(x @ beta + bias, noise))
 
 
-class polynomial:  # noqa: N801 — a function with a setting, as functools.partial, but equal and picklable by value
-    """φ(x) = (x, x², …, x^degree), column by column: a basis for linear_regression. Centre and scale x for high degrees."""
+class polynomial:  # a function with a setting, as functools.partial, but equal by value
+    """φ(x) = (x, x², …, x^degree), column by column: a basis for linear_regression. Centre and
+    scale x for high degrees."""
 
     def __init__(self, degree: int):
         if not isinstance(degree, int) or degree < 1:
-            raise probml.ModelError(f"polynomial(degree={degree!r}): expected a whole number of at least 1")
+            raise probml.ModelError(f"polynomial(degree={degree!r}): expected a whole number of at "
+                                    f"least 1")
         self.degree = degree
 
     def __call__(self, x):

@@ -1,20 +1,26 @@
-"""Smooth curves: y ~ N(b + Σ_j f_j(x_j), σ²), f_j = h_jᵀβ_j in a basis of cubic B-splines with a prior against curvature.
+"""Smooth curves: y ~ N(b + Σ_j f_j(x_j), σ²), f_j = h_jᵀβ_j in a basis of cubic B-splines with a
+prior against curvature.
 
-    β_j ~ N(0, τ_j² S_j⁻),    S_j = ∫ h'' h''ᵀ dx  (a smoothing spline with few knots), or D₂ᵀD₂, D₂ second differences (a P-spline)
+    β_j ~ N(0, τ_j² S_j⁻),    S_j = ∫ h'' h''ᵀ dx  (a smoothing spline with few knots),
+    or D₂ᵀD₂, D₂ second differences (a P-spline)
 
-The prior is improper along the null space of S_j, the straight lines. In coordinates in which S_j is 1 or 0,
+The prior is improper along the null space of S_j, the straight lines. In coordinates in which S_j
+is 1 or 0,
 
     f_j(x) = a_j x + Σ_i w_ji(x) u_ji,    u_ji ~ N(0, τ_j²),
 
-it is a linear regression with a scale for each curve. Lines and b are flat where scales are chosen, as in restricted maximum
-likelihood (REML: the evidence with a flat prior on the lines), and have a wide proper prior in the fitted function.
+it is a linear regression with a scale for each curve. Lines and b are flat where scales are chosen,
+as in restricted maximum likelihood (REML: the evidence with a flat prior on the lines), and have a
+wide proper prior in the fitted function.
 
-With a prior β ~ N(0, τΣ) of full rank, E[f(x) | y] = h(x)ᵀ(HᵀH + (σ²/τ) Σ⁻¹)⁻¹Hᵀy is linear_regression on the basis.
-Beyond the outermost knots a curve goes on as the straight line that touches it there.
+With a prior β ~ N(0, τΣ) of full rank, E[f(x) | y] = h(x)ᵀ(HᵀH + (σ²/τ) Σ⁻¹)⁻¹Hᵀy is
+linear_regression on the basis. Beyond the outermost knots a curve goes on as the straight line that
+touches it there.
 
-Sources: Wahba (1978) for the prior; O'Sullivan (1986) and Wand & Ormerod (2008), "On semiparametric regression with O'Sullivan
-penalized splines", for curves with few knots; Eilers & Marx (1996) for P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman,
-"The Elements of Statistical Learning", section 8.3, for the formula.
+Sources: Wahba (1978) for the prior; O'Sullivan (1986) and Wand & Ormerod (2008), "On semiparametric
+regression with O'Sullivan penalized splines", for curves with few knots; Eilers & Marx (1996) for
+P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman, "The Elements of Statistical
+Learning", section 8.3, for the formula.
 """
 
 from typing import NamedTuple
@@ -30,21 +36,29 @@ import probml
 from probml.models.regression.evidence import Moments, moments
 
 DEGREE = 3
-DENSE = 2**22  # numbers of a design up to which its root is found by QR; beyond, by the banded scatter of its B-splines
-DIGITS = 1e-9  # least share of the residual in the scatter of y that the scatter's own digits can tell; below, by QR again
+# numbers of a design up to which its root is found by QR; beyond, by the banded scatter of its
+# B-splines
+DENSE = 2**22
+# least share of the residual in the scatter of y that the scatter's own digits can tell; below, by
+# QR again
+DIGITS = 1e-9
 
 
 @probml.model
 def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.5, rate=0.005):
     """Additive curves as a regression: y ~ N(b + hβ, σ²). Input `h` (n, d), site `y` in every row.
 
-    Sites: `variance` (), σ²; `smoothness` (curves,), τ_j in units of σ, ~ HalfCauchy(1); `beta` (d,); `bias` (). With `variance` and
-    `smoothness` given in the data, as by evidence, the rest is exact; without, samplers and MAP find them too.
+    Sites: `variance` (), σ²; `smoothness` (curves,), τ_j in units of σ, ~ HalfCauchy(1); `beta`
+    (d,); `bias` (). With `variance` and `smoothness` given in the data, as by evidence, the rest is
+    exact; without, samplers and MAP find them too.
 
     Args:
-        lines: how many of the first columns of h are straight lines: β ~ N(0, wide² σ²), as is the bias.
-        curves: of every curve, how many columns it has behind them: β ~ N(0, τ_j² σ²). See `Curve.columns`.
-        wide: prior standard deviation of lines and bias in units of the noise; centre and scale the columns.
+        lines: how many of the first columns of h are straight lines: β ~ N(0, wide² σ²), as is the
+            bias.
+        curves: of every curve, how many columns it has behind them: β ~ N(0, τ_j² σ²). See
+            `Curve.columns`.
+        wide: prior standard deviation of lines and bias in units of the noise; centre and scale the
+            columns.
         shape, rate: InverseGamma prior of σ².
 
     Raises:
@@ -52,12 +66,15 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     """
     if lines + sum(curves) != h.shape[-1]:
         total = lines + sum(curves)
-        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): they add up to {total} columns, h has {h.shape[-1]}")
+        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): they add up to "
+                                f"{total} columns, h has {h.shape[-1]}")
     variance = sample("variance", dist.InverseGamma(shape, rate))
     spread = jnp.full(lines, wide)
     if curves:
         smoothness = sample("smoothness", dist.HalfCauchy(1.0).expand([len(curves)]).to_event(1))
-        spread = jnp.concatenate([spread, jnp.concatenate([jnp.broadcast_to(smoothness[j], (size,)) for j, size in enumerate(curves)])])
+        spread = jnp.concatenate([spread, jnp.concatenate(
+            [jnp.broadcast_to(smoothness[j], (size,)) for j, size in enumerate(curves)]
+        )])
     beta = sample("beta", dist.Normal(0.0, spread * jnp.sqrt(variance)).to_event(1))
     bias = sample("bias", dist.Normal(0.0, wide * jnp.sqrt(variance)))
     with probml.rows():
@@ -65,29 +82,35 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
 
 
 def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
-    """Cubic B-splines at z (n,): (n, knots + 4), columns that are ≥ 0 between the boundary and sum to 1 everywhere.
+    """Cubic B-splines at z (n,): (n, knots + 4), columns that are ≥ 0 between the boundary and sum
+    to 1 everywhere.
 
     Args:
         knots: how many interior knots, at the quantiles of z; or their places.
-        boundary: (lowest, highest); by default those of z. Beyond it every column goes on as a straight line.
+        boundary: (lowest, highest); by default those of z. Beyond it every column goes on as a
+            straight line.
 
     Raises:
-        DataError: z is not a vector of finite numbers with two distinct values; knots out of order or beyond the boundary.
+        DataError: z is not a vector of finite numbers with two distinct values; knots out of order
+            or beyond the boundary.
     """
     z = _vector(z)
     low, high = (z.min(), z.max()) if boundary is None else boundary
     if np.ndim(knots) == 0:
         knots = np.quantile(z, np.linspace(0, 1, int(knots) + 2)[1:-1])
     inner = np.asarray(knots, float)
-    if not low < high or (inner.size and not (low < inner.min() and inner.max() < high and (np.diff(inner) > 0).all())):
-        raise probml.DataError(f"bspline_basis: expected rising knots inside {low:g} … {high:g}, got {inner.tolist()}; ask for fewer")
+    if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
+                                              and (np.diff(inner) > 0).all())):
+        raise probml.DataError(f"bspline_basis: expected rising knots inside {low:g} … {high:g}, "
+                               f"got {inner.tolist()}; ask for fewer")
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
 def _vector(z) -> np.ndarray:
     z = np.asarray(z, float)
     if z.ndim != 1 or not z.size or not np.isfinite(z).all():
-        raise probml.DataError(f"expected a vector of finite numbers, got an array of shape {z.shape}")
+        raise probml.DataError(f"expected a vector of finite numbers, got an array of shape "
+                               f"{z.shape}")
     return z
 
 
@@ -102,11 +125,13 @@ class Local(NamedTuple):
         """(n, width)."""
         few, n = self.values.shape
         index = (self.first[:, None] + np.arange(few)).ravel()
-        return sparse.csr_array((self.values.T.ravel(), index, np.arange(0, few * n + 1, few)), shape=(n, self.width))
+        return sparse.csr_array((self.values.T.ravel(), index, np.arange(0, few * n + 1, few)),
+                                shape=(n, self.width))
 
 
 def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
-    """All cubic B-splines of a knot vector at x, four numbers a row (de Boor 1978); beyond [t_3, t_-4], the lines that touch them there."""
+    """All cubic B-splines of a knot vector at x, four numbers a row (de Boor 1978); beyond [t_3,
+    t_-4], the lines that touch them there."""
     low, high = knots[DEGREE], knots[-DEGREE - 1]
     inside = np.clip(x, low, high)
     at = np.clip(np.searchsorted(knots, inside, "right") - 1, DEGREE, len(knots) - DEGREE - 2)
@@ -124,7 +149,8 @@ def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
     beyond = x - inside
     if beyond.any():
         k = len(knots) - DEGREE - 1
-        for edge, start, away in ((low, 0, np.minimum(beyond, 0)), (high, k - DEGREE - 1, np.maximum(beyond, 0))):
+        for edge, start, away in ((low, 0, np.minimum(beyond, 0)),
+                                  (high, k - DEGREE - 1, np.maximum(beyond, 0))):
             slope = BSpline(knots, np.eye(k), DEGREE).derivative()(edge)[start : start + DEGREE + 1]
             values += slope[:, None] * away
     return Local(at - DEGREE, values, len(knots) - DEGREE - 1)
@@ -143,14 +169,16 @@ def _crossed(a: Local, b: Local, weights) -> np.ndarray:
 
 
 class Curve(NamedTuple):
-    """A column's basis: B-splines on a knot vector, and the coordinates in which the prior is 1 or 0."""
+    """A column's basis: B-splines on a knot vector, and the coordinates in which the prior is 1 or
+    0."""
 
     knots: np.ndarray  # (k + 4,)
     turn: np.ndarray  # (k, k − 2) B-spline coefficients of w_1 … w_{k−2}
     line: np.ndarray  # (k,) of the straight line, 0 in the middle and of spread 1 or so
 
     def columns(self, x) -> np.ndarray:
-        """(n, k − 1): the line, then the columns w with a prior of one scale; with the constant they span the B-splines."""
+        """(n, k − 1): the line, then the columns w with a prior of one scale; with the constant
+        they span the B-splines."""
         found = _splines(self.knots, _vector(x)).sparse()
         return np.column_stack([found @ self.line, found @ self.turn])
 
@@ -159,9 +187,11 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     """The basis of a curve through x (n,).
 
     Args:
-        knots: how many interior knots, fewer where x has fewer distinct values: at quantiles of the distinct values (curvature), or
-            at equal distances (differences), where they part the range into knots + 1 pieces.
-        penalty: "curvature", ∫ f''², or "differences", the second differences of neighbouring coefficients.
+        knots: how many interior knots, fewer where x has fewer distinct values: at quantiles of the
+            distinct values (curvature), or at equal distances (differences), where they part the
+            range into knots + 1 pieces.
+        penalty: "curvature", ∫ f''², or "differences", the second differences of neighbouring
+            coefficients.
 
     Raises:
         DataError: x has fewer than 4 distinct values.
@@ -169,7 +199,8 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     distinct = np.unique(_vector(x))
     if len(distinct) < 4:
         few = distinct.tolist()
-        raise probml.DataError(f"a curve needs at least 4 distinct values, got {len(few)}: {few}. Make it linear, or drop it")
+        raise probml.DataError(f"a curve needs at least 4 distinct values, got {len(few)}: {few}. "
+                               f"Make it linear, or drop it")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":
@@ -180,15 +211,18 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
         middle = np.quantile(distinct, np.linspace(0, 1, inner + 2)[1:-1])
         grid = np.concatenate([[low] * 4, middle, [high] * 4])
     k = len(grid) - DEGREE - 1
-    greville = np.array([grid[i + 1 : i + 1 + DEGREE].mean() for i in range(k)])  # the coefficients of the line x
+    # the coefficients of the line x
+    greville = np.array([grid[i + 1 : i + 1 + DEGREE].mean() for i in range(k)])
     line = (greville - greville.mean()) / greville.std()
-    matrix = np.diff(np.eye(k), 2, axis=0).T @ np.diff(np.eye(k), 2, axis=0) if penalty == "differences" else _bending(grid, high - low)
+    matrix = (np.diff(np.eye(k), 2, axis=0).T @ np.diff(np.eye(k), 2, axis=0)
+              if penalty == "differences" else _bending(grid, high - low))
     values, vectors = np.linalg.eigh(matrix)
     return Curve(grid, vectors[:, 2:] / np.sqrt(values[2:]), line)
 
 
 def _bending(knots: np.ndarray, width: float) -> np.ndarray:
-    """∫ h'' h''ᵀ dx with x in units of its range: two points a piece, exact for squares of lines (Gauss & Legendre)."""
+    """∫ h'' h''ᵀ dx with x in units of its range: two points a piece, exact for squares of lines
+    (Gauss & Legendre)."""
     edges = np.unique(knots)
     middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
     points = (middle[:, None] + half[:, None] * np.array([-1, 1]) / np.sqrt(3)).ravel()
@@ -215,16 +249,19 @@ class Design(NamedTuple):
         return self.sparse(X) @ self.mixing()
 
     def parts(self, X: np.ndarray) -> list[Local]:
-        """The columns before they are mixed: of a curve its B-splines, of a linear column itself."""
+        """The columns before they are mixed: of a curve its B-splines, of a linear column
+        itself."""
         found, zero = [], np.zeros(len(X), int)
         for j in range(X.shape[1]):
             line = ((X[:, j] - self.centre[j]) / self.scale[j])[None]
-            found.append(_splines(self.curves[j].knots, X[:, j]) if j in self.curves else Local(zero, line, 1))
+            found.append(_splines(self.curves[j].knots, X[:, j]) if j in self.curves
+                         else Local(zero, line, 1))
         return found
 
     def sparse(self, X: np.ndarray) -> sparse.csr_array:
         """`parts` side by side."""
-        return sparse.csr_array(sparse.hstack([part.sparse() for part in self.parts(X)], format="csr"))
+        return sparse.csr_array(sparse.hstack([part.sparse() for part in self.parts(X)],
+                                              format="csr"))
 
     def mixing(self) -> np.ndarray:
         """What makes `columns` of the parts: (columns of `sparse`, lines + Σ curves)."""
@@ -232,7 +269,9 @@ class Design(NamedTuple):
         for j in range(len(self.centre)):
             starts.append(width)
             width += len(self.curves[j].line) if j in self.curves else 1
-        out, at = np.zeros((width, len(self.centre) + sum(c.turn.shape[1] for c in self.curves.values()))), len(self.centre)
+        out, at = np.zeros(
+            (width, len(self.centre) + sum(c.turn.shape[1] for c in self.curves.values()))
+        ), len(self.centre)
         for j, start in enumerate(starts):
             if j not in self.curves:
                 out[start, j] = 1.0
@@ -249,7 +288,8 @@ def design(X: np.ndarray, knots, penalty: str, linear=(), weights=None) -> Desig
 
     Args:
         knots: of every curve, one number or one for each column.
-        linear: the columns that enter as straight lines, beside those with fewer than 4 distinct values.
+        linear: the columns that enter as straight lines, beside those with fewer than 4 distinct
+            values.
         weights: (n,) or None; knots do not depend on them.
     """
     knots, curves = np.broadcast_to(knots, X.shape[1]), {}
@@ -264,8 +304,9 @@ def design(X: np.ndarray, knots, penalty: str, linear=(), weights=None) -> Desig
 def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) -> Moments:
     """The moments of [columns, y] about their mean.
 
-    Many rows are added up as the scatter of B-splines, four numbers a row; they are well conditioned, and y is centred first. Where the
-    residual is so small that the scatter of y has not its digits, by QR.
+    Many rows are added up as the scatter of B-splines, four numbers a row; they are well
+    conditioned, and y is centred first. Where the residual is so small that the scatter of y has
+    not its digits, by QR.
 
     Cost: O(16 n) for each pair of curves, or 2 n p² by QR.
     """
@@ -275,8 +316,10 @@ def smooth_moments(basis: Design, X: np.ndarray, y: np.ndarray, weights=None) ->
     total = float(len(y)) if weights is None else float(weights.sum())
     level, zero = np.average(y, weights=weights), np.zeros(len(y), int)
     parts = [*basis.parts(X), Local(zero, (y - level)[None], 1)]
-    blocks = {(i, j): _crossed(a, b, weights) for i, a in enumerate(parts) for j, b in enumerate(parts) if i <= j}
-    scatter = np.block([[blocks[i, j] if i <= j else blocks[j, i].T for j in range(len(parts))] for i in range(len(parts))])
+    blocks = {(i, j): _crossed(a, b, weights) for i, a in enumerate(parts)
+              for j, b in enumerate(parts) if i <= j}
+    scatter = np.block([[blocks[i, j] if i <= j else blocks[j, i].T for j in range(len(parts))]
+                        for i in range(len(parts))])
     one = Local(zero, np.ones((1, len(y))), 1)
     mean = np.concatenate([_crossed(part, one, weights)[:, 0] for part in parts]) / total
     scatter -= total * np.outer(mean, mean)

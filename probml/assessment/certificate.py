@@ -1,7 +1,9 @@
-"""A certificate for a user's own model and engine: does what is inferred from simulated rows tell the parameters that made them?
+"""A certificate for a user's own model and engine: does what is inferred from simulated rows tell
+the parameters that made them?
 
-Simulation-based calibration: parameters θ* from the prior, rows from the model given θ*, a posterior of these rows by the engine. If the
-engine is right, the rank of θ* among draws of that posterior is uniform over simulations, for every function of θ and rows.
+Simulation-based calibration: parameters θ* from the prior, rows from the model given θ*, a
+posterior of these rows by the engine. If the engine is right, the rank of θ* among draws of that
+posterior is uniform over simulations, for every function of θ and rows.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
 WARMUP, CHAIN = 300, 300  # of NUTS, at the most: one chain a simulation
-LEVEL = 0.001  # probability that a right model and engine are rejected, over all quantities together
+# probability that a right model and engine are rejected, over all quantities together
+LEVEL = 0.001
 EXPECTED = 10  # ranks a bin, at the least
 LEAST = 20  # effective draws of a simulation, below which its ranks are coarse
 FAILED = 0.05  # share of the simulations that may fail
@@ -43,10 +46,13 @@ class Certificate:
     Attributes:
         model, engine: as they were checked.
         rows: of each simulated data set.
-        levels: a pandas table, simulations × quantities: the rank of the truth among the draws as a number in (0, 1).
-        table: a pandas table, a row a quantity: `p_value` of the chi-square test that its levels are uniform, and the share of
-            simulations whose central 50%, 80% and 90% intervals held the truth.
-        prior_predictive: a pandas table: what the prior says of the seen sites, beside the data where they were given.
+        levels: a pandas table, simulations × quantities: the rank of the truth among the draws as a
+            number in (0, 1).
+        table: a pandas table, a row a quantity: `p_value` of the chi-square test that its levels
+            are uniform, and the share of simulations whose central 50%, 80% and 90% intervals held
+            the truth.
+        prior_predictive: a pandas table: what the prior says of the seen sites, beside the data
+            where they were given.
         effective: effective draws of each simulation's posterior, the fewest of all quantities.
         failures: what went wrong, by the number of the simulation.
         bins: of the test.
@@ -92,8 +98,10 @@ class Certificate:
         shown["verdict"] = [rejected.get(name, "uniform") for name in shown.index]
         wide = {"index_names": False, "max_rows": None, "line_width": None}
         lines = [
-            f"certificate of {self.model} by {self.engine}: {'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} simulations of {self.rows} rows; ranks of the true values in {self.bins} bins, rejected below "
+            f"certificate of {self.model} by {self.engine}: "
+            f"{'passed' if self.passed else 'NOT passed'}",
+            f"{self.simulations} simulations of {self.rows} rows; ranks of the true values in "
+            f"{self.bins} bins, rejected below "
             f"p = {self.threshold:.2g}; truth inside central intervals:",
             shown.to_string(**wide),
             "prior predictive:",
@@ -101,7 +109,9 @@ class Certificate:
         ]
         if self.failures:
             first = next(iter(self.failures.values()))
-            lines.append(f"{len(self.failures)} simulations failed, the first of them with: {first}")
+            lines.append(
+                f"{len(self.failures)} simulations failed, the first of them with: {first}"
+            )
         return "\n".join((*lines, *self.notes))
 
     __repr__ = __str__
@@ -134,33 +144,40 @@ def check(
 ) -> Certificate:
     """See Model.check."""
     engine = _engine(engine)
-    if isinstance(simulations, bool) or not isinstance(simulations, int | np.integer) or simulations < 2 * EXPECTED:
-        raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least {2 * EXPECTED}")
+    if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
+        or simulations < 2 * EXPECTED):
+        raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least "
+                         f"{2 * EXPECTED}")
     held, shown = template(model, data, rows, whole_steps(steps, "check"))
     plan = held.plan()
     engine = _chosen(held, plan) if engine is None else engine
     with contextlib.suppress(errors.DataError):  # what is wrong with placeholders
         engine.refuse(held, plan)
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
-    sets = [filled(held, {name: values[i] for name, values in columns.items()}) for i in range(simulations)]
+    sets = [filled(held, {name: values[i] for name, values in columns.items()})
+            for i in range(simulations)]
     engine.refuse(sets[0], plan)
     ranked = engine
     if isinstance(engine, NUTS):
         ranked = replace(engine, **_settings(engine))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
-    exchange = refits.exchangeable(sets[kept[0]], plan, {name: found[kept[0]].values[name][-1] for name in plan.free})
+    exchange = refits.exchangeable(sets[kept[0]], plan,
+                                   {name: found[kept[0]].values[name][-1] for name in plan.free})
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
-    return _certificate(model, engine, held, levels, effective, failures, _predictive(held, columns, shown), exchange, simulator)
+    return _certificate(model, engine, held, levels, effective, failures,
+                        _predictive(held, columns, shown), exchange, simulator)
 
 
 def _engine(engine: Any) -> Any:
     if engine is None:
         return None
     if isinstance(engine, type) or not all(hasattr(engine, verb) for verb in ("refuse", "run")):
-        raise ModelError(f"check(engine={engine!r}): expected an engine's value, such as probml.NUTS() or probml.Exact(), or None")
+        raise ModelError(f"check(engine={engine!r}): expected an engine's value, such as "
+                         f"probml.NUTS() or probml.Exact(), or None")
     if isinstance(engine, EM | MAP):
-        raise Refusal(f"check: {type(engine).__name__} finds a point, not a posterior to be checked: try probml.NUTS() or probml.Exact()")
+        raise Refusal(f"check: {type(engine).__name__} finds a point, not a posterior to be "
+                      f"checked: try probml.NUTS() or probml.Exact()")
     return engine
 
 
@@ -174,25 +191,29 @@ def _chosen(held: dataset.Data, plan: Plan) -> Any:
 
 def _settings(engine: NUTS) -> dict[str, Any]:
     """Of one simulation's chain."""
-    return {"chains": 1, "warmup": min(engine.warmup, WARMUP), "draws": min(engine.draws, CHAIN), "relabel": False, "progress": False}
+    return {"chains": 1, "warmup": min(engine.warmup, WARMUP), "draws": min(engine.draws, CHAIN),
+            "relabel": False, "progress": False}
 
 
 def _short(engine: Any) -> str:
     """An engine without the settings that it has by default."""
     if not is_dataclass(engine):
         return repr(engine)
-    own = [(f.name, getattr(engine, f.name)) for f in fields(engine) if getattr(engine, f.name) != f.default]
+    own = [(f.name, getattr(engine, f.name)) for f in fields(engine)
+           if getattr(engine, f.name) != f.default]
     return f"{type(engine).__name__}({', '.join(f'{name}={value!r}' for name, value in own)})"
 
 
 # Ranks
 
 
-def quantities(structure: Structure, exchange: list[Exchange], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def quantities(structure: Structure, exchange: list[Exchange],
+               values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Label → (n,) of every scalar whose rank is taken, from name → (n, ...).
 
-    States without names of their own (exchangeable ones) have no first or last: their parameters are sorted along the states' axis, so
-    that any numbering gives the same; those with two such axes (transitions) by what stays and by what moves.
+    States without names of their own (exchangeable ones) have no first or last: their parameters
+    are sorted along the states' axis, so that any numbering gives the same; those with two such
+    axes (transitions) by what stays and by what moves.
     """
     out = {}
     for name, value in values.items():
@@ -205,24 +226,30 @@ def quantities(structure: Structure, exchange: list[Exchange], values: Mapping[s
                 moved = np.moveaxis(value, (1 + axes[0], 1 + axes[1]), (1, 2))
                 stay = np.eye(each.states, dtype=bool)
                 value = np.concatenate([np.sort(moved[:, stay], 1), np.sort(moved[:, ~stay], 1)], 1)
-                kept = [f"stay {i}" for i in range(each.states)] + [f"move {i}" for i in range(each.states * (each.states - 1))]
-                tails = [f", {', '.join(map(str, i))}" if i else "" for i in np.ndindex(value.shape[2:])]
+                kept = [f"stay {i}" for i in range(each.states)] + [
+                    f"move {i}" for i in range(each.states * (each.states - 1))
+                ]
+                tails = [f", {', '.join(map(str, i))}" if i else ""
+                         for i in np.ndindex(value.shape[2:])]
                 labels = [f"{name}[{k}{tail}]" for k in kept for tail in tails]
         if labels is None:
             triangle = structure.sites[name].domain in ("positive_definite", "lower_cholesky")
             some = np.tril(np.ones(value.shape[-2:], bool)) if triangle else None
             index = [i for i in np.ndindex(value.shape[1:]) if some is None or some[i[-2:]]]
             word = "sorted " if any(name in dict(each.axes) for each in exchange) else ""
-            out |= {f"{name}[{word}{', '.join(map(str, i))}]" if i else name: value[(slice(None), *i)] for i in index}
+            out |= {f"{name}[{word}{', '.join(map(str, i))}]"
+                    if i else name: value[(slice(None), *i)] for i in index}
         else:
             out |= dict(zip(labels, value.reshape(len(value), -1).T, strict=True))
     return out
 
 
 def _levels(
-    structure: Structure, plan: Plan, exchange: list, truth: Mapping, found: Mapping[int, refits.Drawn], kept: list[int], seed: int
+    structure: Structure, plan: Plan, exchange: list, truth: Mapping,
+    found: Mapping[int, refits.Drawn], kept: list[int], seed: int
 ) -> tuple["pd.DataFrame", np.ndarray]:
-    """The rank of the truth among the draws, plus a uniform number, divided by the number of ranks: uniform in (0, 1).
+    """The rank of the truth among the draws, plus a uniform number, divided by the number of ranks:
+    uniform in (0, 1).
 
     Draws of a chain are thinned to as many, evenly spaced, as they are worth.
     """
@@ -231,17 +258,22 @@ def _levels(
     random = np.random.default_rng([seed, 5])
     true = quantities(structure, exchange, truth)
     names = [name for name in true]
-    drawn = [{**quantities(structure, exchange, {n: found[i].values[n] for n in truth}), LIKELIHOOD: found[i].likelihood} for i in kept]
-    true[LIKELIHOOD] = np.array([found[i].true_likelihood if i in found else np.nan for i in range(len(next(iter(true.values()))))])
+    drawn = [{**quantities(structure, exchange, {n: found[i].values[n] for n in truth}),
+              LIKELIHOOD: found[i].likelihood} for i in kept]
+    true[LIKELIHOOD] = np.array([found[i].true_likelihood if i in found else np.nan
+                                 for i in range(len(next(iter(true.values()))))])
     if all(np.isfinite(true[LIKELIHOOD][i]) for i in kept):
         names.append(LIKELIHOOD)
-    every = np.stack([np.stack([draws[name] for name in names], -1) for draws in drawn])  # (simulations, draws, quantities)
+    # (simulations, draws, quantities)
+    every = np.stack([np.stack([draws[name] for name in names], -1) for draws in drawn])
     size = every.shape[1]
     effective = np.full(len(kept), size)
     if any(found[i].chain for i in kept):
         with np.errstate(invalid="ignore"):
-            worth = diagnostics.effective(np.moveaxis(every, 1, 0)[None])  # (simulations, quantities)
-        effective = np.clip(np.nan_to_num(np.nanmin(np.where(np.isnan(worth), size, worth), 1)), 2, size).astype(int)
+            # (simulations, quantities)
+            worth = diagnostics.effective(np.moveaxis(every, 1, 0)[None])
+        effective = np.clip(np.nan_to_num(np.nanmin(np.where(np.isnan(worth), size, worth), 1)), 2,
+                            size).astype(int)
     levels = np.empty((len(kept), len(names)))
     for row, (i, draws) in enumerate(zip(kept, every, strict=True)):
         count = min(effective[row], RANKS)
@@ -252,7 +284,8 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model, engine, held, levels, effective, failures, predictive, exchange, simulator) -> Certificate:
+def _certificate(model, engine, held, levels, effective, failures, predictive, exchange,
+                 simulator) -> Certificate:
     import pandas as pd
     from scipy.stats import chisquare
 
@@ -262,24 +295,31 @@ def _certificate(model, engine, held, levels, effective, failures, predictive, e
     for name in levels.columns:
         level = levels[name].to_numpy()
         counts = np.bincount(np.minimum((level * bins).astype(int), bins - 1), minlength=bins)
-        inside = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean()) for share in (0.5, 0.8, 0.9)}
+        inside = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean())
+                  for share in (0.5, 0.8, 0.9)}
         records[name] = {"p_value": float(chisquare(counts).pvalue), **inside}
-    notes = [f"the states of '{e.site}' are exchangeable: its parameters were ranked without regard to their numbers" for e in exchange]
+    notes = [f"the states of '{e.site}' are exchangeable: its parameters were ranked without "
+             f"regard to their numbers" for e in exchange]
     if simulator is not None:
         notes.append(f"rows and true values were made by {simulator!r}")
     if (coarse := float((effective < LEAST).mean())) > 0.05:
         notes.append(
-            f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws: their ranks are coarse. The sampler mixes slowly here"
+            f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws: their ranks "
+            f"are coarse. The sampler mixes slowly here"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if isinstance(engine, NUTS):
         used = _settings(engine)
-        notes.append(f"each simulation: one chain of {used['warmup']} + {used['draws']} iterations, thinned to at most {RANKS} draws")
-    return Certificate(repr(model), _short(engine), held.table.rows, levels, table, predictive, effective, failures, tuple(notes), bins)
+        notes.append(f"each simulation: one chain of {used['warmup']} + {used['draws']} "
+                     f"iterations, thinned to at most {RANKS} draws")
+    return Certificate(repr(model), _short(engine), held.table.rows, levels, table, predictive,
+                       effective, failures, tuple(notes), bins)
 
 
-def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray], shown: bool) -> "pd.DataFrame":
-    """What the prior says of each seen site: the distribution of single values, and where the data's mean lies among the simulated ones.
+def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
+                shown: bool) -> "pd.DataFrame":
+    """What the prior says of each seen site: the distribution of single values, and where the
+    data's mean lies among the simulated ones.
 
     Of a site with states, a row for each: its share.
     """
@@ -293,7 +333,8 @@ def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray], shown: bo
         actual = column.values[seen].astype(float)
         if site.states is not None:
             labels = held.labels.get(name, tuple(range(site.states)))
-            parts = {f"{name} = {label}": (drawn == s, actual == s) for s, label in enumerate(labels)}
+            parts = {f"{name} = {label}": (drawn == s, actual == s)
+                     for s, label in enumerate(labels)}
         else:
             parts = {name: (drawn, actual)}
         for label, (draws, own) in parts.items():
@@ -302,6 +343,7 @@ def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray], shown: bo
             low, middle, high = np.quantile(of, (0.05, 0.5, 0.95))
             record = {"mean": of.mean(), "sd": of.std(), "5%": low, "50%": middle, "95%": high}
             if shown:
-                record |= {"data": own.mean(), "means below": (means < own.mean()).mean() + 0.5 * (means == own.mean()).mean()}
+                record |= {"data": own.mean(), "means below": (means < own.mean()).mean() + 0.5
+                           * (means == own.mean()).mean()}
             records[label] = record
     return pd.DataFrame.from_dict(records, orient="index")

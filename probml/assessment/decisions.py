@@ -1,8 +1,10 @@
-"""What to do, given probabilities and what mistakes cost: the action of least expected loss, or none where even that is too dear.
+"""What to do, given probabilities and what mistakes cost: the action of least expected loss, or
+none where even that is too dear.
 
     risk(a) = Σ_k p_k loss[k, a],    decide = argmin_a risk(a), and −1 where min_a risk(a) > reject
 
-Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject tradeoff", for the reject option.
+Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject tradeoff", for the
+    reject option.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,37 +19,44 @@ SLACK = 1e-3  # by which probabilities may miss a sum of one: float32, or three 
 
 
 class Thresholds(NamedTuple):
-    """A binary problem in terms of p = p(state 1): action 1 where p > act, no action where low < p < high."""
+    """A binary problem in terms of p = p(state 1): action 1 where p > act, no action where low < p
+    < high."""
 
     act: float
     low: float
     high: float
 
 
-def decide(probabilities: Any, loss: Any = None, reject: float | None = None, labels: Sequence | None = None) -> np.ndarray:
+def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
+           labels: Sequence | None = None) -> np.ndarray:
     """The Bayes action of every row; of actions equally good the first.
 
     Args:
-        probabilities: (..., k), p(state | row) along the last axis: rows (n, k), or the steps of chains (n, t, k).
-        loss: (k, actions), loss[truth, action], any unit; actions may be more or fewer than states. By default 1 for a mistake, 0
-            else. A DataFrame, or truth → action → loss, names its states, in any order, and its actions.
+        probabilities: (..., k), p(state | row) along the last axis: rows (n, k), or the steps of
+            chains (n, t, k).
+        loss: (k, actions), loss[truth, action], any unit; actions may be more or fewer than states.
+            By default 1 for a mistake, 0 else. A DataFrame, or truth → action → loss, names its
+            states, in any order, and its actions.
         reject: the cost of not deciding, in the same unit.
         labels: of the k states, where the answer is to bear names instead of numbers.
 
     Returns:
-        (...,) actions, 0 … actions − 1, and −1 for none. With labels, or a loss that names its actions: names, and None for none
-        (an action is named by the loss, else, of as many actions as states, by the state; else it stays a number).
+        (...,) actions, 0 … actions − 1, and −1 for none. With labels, or a loss that names its
+        actions: names, and None for none (an action is named by the loss, else, of as many actions
+            as states, by the state; else it stays a number).
 
     Raises:
-        DataError: probabilities that are negative, NaN, do not sum to one or have no axis of states. ModelError: a loss of another
-            shape, with other states or without finite numbers; a negative reject.
+        DataError: probabilities that are negative, NaN, do not sum to one or have no axis of
+            states. ModelError: a loss of another shape, with other states or without finite
+            numbers; a negative reject.
 
     Cost: n · k · actions.
     """
     p = distribution(probabilities, "decide")
     costs, names = table(loss, p.shape[-1], labels)
     if reject is not None and not (_real(reject) and reject >= 0):
-        raise ModelError(f"decide(reject={reject!r}): expected the cost of not deciding, a number of at least 0, or None")
+        raise ModelError(f"decide(reject={reject!r}): expected the cost of not deciding, a number "
+                         f"of at least 0, or None")
     expected = p @ costs
     actions = expected.argmin(-1)
     if reject is not None:
@@ -56,7 +65,8 @@ def decide(probabilities: Any, loss: Any = None, reject: float | None = None, la
 
 
 def risk(probabilities: Any, loss: Any = None, labels: Sequence | None = None) -> np.ndarray:
-    """The expected loss of every action, (..., actions): Σ_k p_k loss[k, a]. Arguments and refusals as in `decide`."""
+    """The expected loss of every action, (..., actions): Σ_k p_k loss[k, a]. Arguments and refusals
+    as in `decide`."""
     p = distribution(probabilities, "risk")
     return p @ table(loss, p.shape[-1], labels)[0]
 
@@ -66,24 +76,29 @@ def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
 
         act = (l₀₁ − l₀₀) / ((l₀₁ − l₀₀) + (l₁₀ − l₁₁)),   l = loss[truth, action]
 
-    With `reject` no action is taken where (1 − p) l₀ₐ + p l₁ₐ > reject for both actions, an interval, since the least of two lines is
-    concave. Where it is empty, and without `reject`, low = high = act.
+    With `reject` no action is taken where (1 − p) l₀ₐ + p l₁ₐ > reject for both actions, an
+    interval, since the least of two lines is concave. Where it is empty, and without `reject`, low
+    = high = act.
 
     Raises:
-        ModelError: not two states and two actions; a loss in which an action is never the better one.
+        ModelError: not two states and two actions; a loss in which an action is never the better
+            one.
     """
     costs, _ = table(loss, 2, None)
     if costs.shape != (2, 2):
-        raise ModelError(f"thresholds(loss): expected 2 states and 2 actions, got shape {costs.shape}: use decide")
+        raise ModelError(f"thresholds(loss): expected 2 states and 2 actions, got shape "
+                         f"{costs.shape}: use decide")
     (l00, l01), (l10, l11) = costs.tolist()
     wrong1, wrong0 = l01 - l00, l10 - l11
     if wrong1 <= 0 or wrong0 <= 0:
-        raise ModelError(f"thresholds(loss={costs.tolist()}): expected a mistake to cost more than the right action in both states")
+        raise ModelError(f"thresholds(loss={costs.tolist()}): expected a mistake to cost more than "
+                         f"the right action in both states")
     act = wrong1 / (wrong1 + wrong0)
     if reject is None:
         return Thresholds(act, act, act)
     if not (_real(reject) and reject >= 0):
-        raise ModelError(f"thresholds(reject={reject!r}): expected the cost of not deciding, a number of at least 0, or None")
+        raise ModelError(f"thresholds(reject={reject!r}): expected the cost of not deciding, a "
+                         f"number of at least 0, or None")
     low, high = 0.0, 1.0
     for at0, at1 in costs.T.tolist():  # the risk of an action at p = 0 and at p = 1
         if at0 > reject and at1 > reject:
@@ -103,17 +118,20 @@ def distribution(probabilities: Any, verb: str) -> np.ndarray:
     try:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):
-        raise DataError(f"{verb}(probabilities): expected numbers (..., states), got {probabilities!r:.80}") from None
+        raise DataError(f"{verb}(probabilities): expected numbers (..., states), got "
+                        f"{probabilities!r:.80}") from None
     if p.ndim < 2 or not p.shape[-1]:
         hint = ": of two states give both, np.column_stack([1 - p, p])" if p.ndim == 1 else ""
-        raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape {p.shape}{hint}")
+        raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape "
+                        f"{p.shape}{hint}")
     total = p.sum(-1)
     bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SLACK))
     if bad.any():
         where = tuple(map(int, np.argwhere(bad)[0]))
         row = where[0] if len(where) == 1 else where
         raise DataError(
-            f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()} with the sum {total[where]:.4g}; expected numbers of at "
+            f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()} with the sum "
+            f"{total[where]:.4g}; expected numbers of at "
             "least 0 that sum to one: give predict_proba's answer"
         )
     return p / total[..., None]
@@ -132,18 +150,23 @@ def table(loss: Any, states: int, labels: Sequence | None) -> tuple[np.ndarray, 
     if hasattr(loss, "columns"):
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
-            raise ModelError(f"decide(loss): expected a row for each of the {states} states {want}, got the {len(have)} rows {have}")
+            raise ModelError(f"decide(loss): expected a row for each of the {states} states "
+                             f"{want}, got the {len(have)} rows {have}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
         costs = np.asarray(loss, float)
     except (TypeError, ValueError):
-        raise ModelError(f"decide(loss): expected numbers loss[truth, action], got {loss!r:.80}") from None
+        raise ModelError(
+            f"decide(loss): expected numbers loss[truth, action], got {loss!r:.80}"
+        ) from None
     if costs.ndim != 2 or costs.shape[0] != states or not costs.shape[1]:
-        raise ModelError(f"decide(loss): expected rows for the {states} states and columns for the actions, got shape {costs.shape}")
+        raise ModelError(f"decide(loss): expected rows for the {states} states and columns for the "
+                         f"actions, got shape {costs.shape}")
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
-        raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite number: of what must never happen a large one")
+        raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "
+                         f"number: of what must never happen a large one")
     if names is not None and len(names) != costs.shape[1]:
         names = list(range(costs.shape[1]))
     return costs, names
@@ -157,8 +180,10 @@ def _frame(loss: Mapping):
     actions = list(dict.fromkeys(action for row in loss.values() for action in row))
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:
-            raise ModelError(f"decide(loss): truth {truth!r} has no loss of the action {lacking[0]!r}: give one for each of {actions}")
-    return pd.DataFrame([[row[action] for action in actions] for row in loss.values()], index=list(loss), columns=actions)
+            raise ModelError(f"decide(loss): truth {truth!r} has no loss of the action "
+                             f"{lacking[0]!r}: give one for each of {actions}")
+    return pd.DataFrame([[row[action] for action in actions] for row in loss.values()],
+                        index=list(loss), columns=actions)
 
 
 def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
@@ -170,4 +195,6 @@ def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(np.isfinite(value))
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(
+        np.isfinite(value)
+    )

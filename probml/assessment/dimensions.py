@@ -24,7 +24,8 @@ class Dimensions:
 
     Attributes:
         rows: the name of the axis of rows.
-        coords: dimension → its labels, else 0, 1, …; a plate whose axis a labelled site indexes has that site's.
+        coords: dimension → its labels, else 0, 1, …; a plate whose axis a labelled site indexes has
+            that site's.
     """
 
     def __init__(self, fit: "Fit", held: "Data"):
@@ -40,7 +41,8 @@ class Dimensions:
         self.entries = entries(self.structure, self.labels)
 
     def _name(self, name: str, meaning: tuple, size: int) -> str:
-        """A name that no site has (xarray would take the site for the dimension's coordinates) and no other dimension."""
+        """A name that no site has (xarray would take the site for the dimension's coordinates) and
+        no other dimension."""
         for free in (name, f"{name}_dim", *(f"{name}_{i}" for i in range(2, 100))):
             if free not in (*self.structure.named, *self.structure.model.inputs, "chain", "draw"):
                 if self.taken.setdefault(free, (meaning, size)) == (meaning, size):
@@ -49,14 +51,16 @@ class Dimensions:
         raise AssertionError("a hundred dimensions of one name")
 
     def _plain(self, name: str, shape: tuple, start: int) -> list[str]:
-        return [self._name(f"{name}_dim_{start + i}", (name, start + i), size) for i, size in enumerate(shape)]
+        return [self._name(f"{name}_dim_{start + i}", (name, start + i), size)
+                for i, size in enumerate(shape)]
 
     def outside(self, name: str) -> tuple[str, ...]:
         """Of a site outside rows: its plates, then axes of an event."""
         site = self.structure.named[name]
         dims = self._plain(name, site.shape, 0)
         plates = dict(site.plates)
-        for i, (plate, size) in enumerate(site.plates):  # the first is the outermost and has the last batch axis, unless dim= was given
+        # the first is the outermost and has the last batch axis, unless dim= was given
+        for i, (plate, size) in enumerate(site.plates):
             axis = len(site.batch) - 1 - i
             if axis < 0 or site.batch[axis] != size:
                 fitting = [a for a, found in enumerate(site.batch) if found == size]
@@ -73,7 +77,8 @@ class Dimensions:
         return tuple(dims)
 
     def inside(self, name: str) -> tuple[str, ...]:
-        """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps of a chain."""
+        """Of a site inside rows: rows, its plates, axes of an event, of which one may be the steps
+        of a chain."""
         site = self.structure.named[name]
         shape = site.along(self.held.steps)
         dims = self._plain(name, shape, 0)
@@ -105,7 +110,8 @@ class Dimensions:
             if z not in sites or sites[z].states != size or len(labels) != size:
                 continue
             used = sites[z].uses.get("probs", {}).get(name)
-            if sites[name].domain == "simplex" and axis == len(sites[name].shape) - 1 and used and used.level is Level.MOVED:
+            if (sites[name].domain == "simplex" and axis == len(sites[name].shape) - 1 and used
+                and used.level is Level.MOVED):
                 return z
             if (name, axis) in self.picked.get(z, ()):
                 return z
@@ -118,11 +124,13 @@ def _array(labels: tuple) -> np.ndarray:
 
 
 def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the names of the entries along it, where labels of index inputs tell them; others are numbers."""
+    """(parameter, axis) → the names of the entries along it, where labels of index inputs tell
+    them; others are numbers."""
     out: dict[tuple[str, int], tuple] = {}
     if not any(name in structure.model.inputs for name in labels):
         return out
-    for names in together({name: index for name, index in structure.indexed.items() if not index.cells}):
+    for names in together({name: index for name, index in structure.indexed.items()
+                           if not index.cells}):
         base, _ = bounds(structure.indexed[name] for name in names)
         for name in (name for name in names if name in labels):
             codes = {base + k: label for k, label in enumerate(labels[name])}
@@ -134,26 +142,31 @@ def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
 
 
 def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]]:
-    """Labelled site → the axes of parameters, (name, axis), along which it picks its slice, wherever this stands in an argument."""
+    """Labelled site → the axes of parameters, (name, axis), along which it picks its slice,
+    wherever this stands in an argument."""
     sites, triples = structure.sites, []
     for z in (z for z in labels if z in sites and sites[z].states):
         for child in structure.children[z]:
             takes = structure.programs[child][1]
-            triples += [(p, z, child) for p in structure.parameters if p in takes and sites[z].states in sites[p].shape]
+            triples += [(p, z, child) for p in structure.parameters if p in takes
+                        and sites[z].states in sites[p].shape]
     out: dict[str, set] = {}
-    for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples)) if triples else (), strict=True):
+    for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples))
+                                          if triples else (), strict=True):
         touched, states = np.asarray(touched), sites[z].states  # (states, *shape)
         for axis in range(touched.ndim - 1):
             within = np.moveaxis(touched, 1 + axis, 1)
             own = within.shape[1] == states
-            if own and all(within[i, i].any() and not np.delete(within[i], i, 0).any() for i in range(states)):
+            if own and all(within[i, i].any() and not np.delete(within[i], i, 0).any()
+                           for i in range(states)):
                 out.setdefault(z, set()).add((parameter, axis))
     return out
 
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _touched(structure: Structure, triples: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
-    """For (parameter, site, child): the elements of the parameter on which the child's arguments depend at each state of the site."""
+    """For (parameter, site, child): the elements of the parameter on which the child's arguments
+    depend at each state of the site."""
     return [_touching(structure, *triple) for triple in triples]
 
 
@@ -167,14 +180,19 @@ def _touching(structure: Structure, parameter: str, site: str, child: str) -> ja
             env = {}
             for name, spec in specs.items():
                 real = jnp.issubdtype(spec.dtype, jnp.floating)
-                fill = 0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape) if real else jnp.zeros(spec.shape)
-                env[name] = jnp.full(spec.shape, state, spec.dtype) if name == site else fill.astype(spec.dtype)
+                fill = (0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape)
+                        if real else jnp.zeros(spec.shape))
+                env[name] = jnp.full(spec.shape, state,
+                                     spec.dtype) if name == site else fill.astype(spec.dtype)
             env[parameter] = value
             out = evaluate(program, *(env[name] for name in takes))
-            return jnp.concatenate([jnp.ravel(leaf) for leaf in out if jnp.issubdtype(leaf.dtype, jnp.floating)])
+            return jnp.concatenate([jnp.ravel(leaf) for leaf in out
+                                    if jnp.issubdtype(leaf.dtype, jnp.floating)])
 
         spec = specs[parameter]
-        jacobian = jax.jacrev(arguments)(0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape).astype(spec.dtype))
+        jacobian = jax.jacrev(arguments)(0.3 + 0.4 * jnp.linspace(
+            0, 1, math.prod(spec.shape)
+        ).reshape(spec.shape).astype(spec.dtype))
         return (jacobian != 0).any(0)
 
     return jax.vmap(at)(jnp.arange(structure.sites[site].states))

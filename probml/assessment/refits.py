@@ -1,4 +1,5 @@
-"""Many fits of one model to data sets of one shape: what simulation-based calibration asks of an engine."""
+"""Many fits of one model to data sets of one shape: what simulation-based calibration asks of an
+engine."""
 
 import functools
 import os
@@ -45,7 +46,9 @@ class Drawn(NamedTuple):
     chain: bool  # each depends on the one before
 
 
-def exchangeable(data: dataset.Data, plan: Plan, params: Mapping[str, np.ndarray]) -> list[Exchange]:
+def exchangeable(data: dataset.Data, plan: Plan, params: Mapping[str, np.ndarray]) -> list[
+    Exchange
+]:
     """See relabelling.exchanges; `params` is a point of positive density."""
     if plan.complete:
         return []
@@ -54,12 +57,14 @@ def exchangeable(data: dataset.Data, plan: Plan, params: Mapping[str, np.ndarray
 
 
 def all_of(
-    engine: Any, sets: Sequence[dataset.Data], plan: Plan, truth: Mapping[str, np.ndarray], seed: int, draws: int, progress: bool
+    engine: Any, sets: Sequence[dataset.Data], plan: Plan, truth: Mapping[str, np.ndarray],
+    seed: int, draws: int, progress: bool
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Fit every data set: number → draws of its posterior, or why there are none.
 
-    Exact's are one program, and so are NUTS' where lanes are cheap, on a GPU. On a CPU fits run one after another, two at a time: in
-    one program all chains wait for the longest path of each iteration (on a mixture: 30 times the gradients, each no cheaper).
+    Exact's are one program, and so are NUTS' where lanes are cheap, on a GPU. On a CPU fits run one
+    after another, two at a time: in one program all chains wait for the longest path of each
+    iteration (on a mixture: 30 times the gradients, each no cheaper).
 
     Args:
         truth: site outside rows → (sets, ...), the values that made the data; some may be missing.
@@ -77,14 +82,18 @@ def all_of(
             with jax.enable_x64(True):
                 again = {i: _anew(sets[i], plan) for i in left}
                 its = again[left[0]][1]
-                judged |= _all_exact(its, {i: found[2:] for i, found in again.items()}, at, seed, draws)
+                judged |= _all_exact(its, {i: found[2:] for i, found in again.items()}, at, seed,
+                                     draws)
         if not judged:
-            raise Refusal("Exact: its closed form differs between two points for every simulated data set. Try NUTS()")
-        return judged, {i: "the closed form differs between two points" for i in range(len(sets)) if i not in judged}
+            raise Refusal("Exact: its closed form differs between two points for every simulated "
+                          "data set. Try NUTS()")
+        return judged, {i: "the closed form differs between two points" for i in range(len(sets))
+                        if i not in judged}
     host = jax.default_backend() == "cpu"
     if isinstance(engine, NUTS) and not host:
         found = side_by_side(engine, sets, plan, loaded, seed)
-        return {i: _judged(plan, values, at[i], *loaded[i], True) for i, values in found.items()}, {}
+        return {i: _judged(plan, values, at[i], *loaded[i], True)
+                for i, values in found.items()}, {}
     judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if host else 1
 
     def one(i):
@@ -125,16 +134,20 @@ def _anew(data: dataset.Data, plan: Plan) -> tuple[dataset.Data, Plan, Any, Know
     return data, plan, *load.load(data, plan)
 
 
-def _fitted(engine: Any, data: dataset.Data, plan: Plan, loaded: tuple, truth: Mapping, seed: int, draws: int) -> Drawn:
+def _fitted(engine: Any, data: dataset.Data, plan: Plan, loaded: tuple, truth: Mapping, seed: int,
+            draws: int) -> Drawn:
     """Draws of one posterior; of a fit that fails in float32, of the one in double."""
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Ran:
-        at, its, rows, known = (data, plan, *loaded) if jax.config.jax_enable_x64 == double else _anew(data, plan)
-        outcome = engine.run(at, its, fitting.reduced(engine, its, known, rows), known, None, seed, {})
+        at, its, rows, known = ((data, plan, *loaded) if jax.config.jax_enable_x64 == double
+                                else _anew(data, plan))
+        outcome = engine.run(at, its, fitting.reduced(engine, its, known, rows), known, None, seed,
+                             {})
         return _Ran(its, rows, known, fitting.judged(its, outcome, known))
 
-    ran, note = precise(attempt, lambda ran: ran.outcome, getattr(engine, "prior", True), digits.lost(data))
+    ran, note = precise(attempt, lambda ran: ran.outcome, getattr(engine, "prior", True),
+                        digits.lost(data))
     with jax.enable_x64(double or note is not None):
         values, chain = _values(engine, ran, seed, draws)
         return _judged(ran.plan, values, truth, ran.rows, ran.known, chain)
@@ -153,19 +166,24 @@ def _values(engine: Any, ran: _Ran, seed: int, draws: int) -> tuple[dict[str, np
         return jax.device_get(belief.draw(plan, known, draws, seed)), False
     states = fitting.states(plan, outcome, known, rows)
     if plan.free and outcome.posterior is None:
-        raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try probml.NUTS() or probml.Exact()")
-    return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known, jax.random.key(seed))), False
+        raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try "
+                      f"probml.NUTS() or probml.Exact()")
+    return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known,
+                                      jax.random.key(seed))), False
 
 
 def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, chain: bool) -> Drawn:
     own = {name: values[name] for name in plan.free}
     true = np.nan
     if all(name in truth for name in plan.free):
-        own = {name: np.concatenate([value, np.asarray(truth[name], value.dtype)[None]]) for name, value in own.items()}
+        own = {name: np.concatenate([value, np.asarray(truth[name], value.dtype)[None]])
+               for name, value in own.items()}
         true = 0.0
-    logs = np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in own.items()}, known, rows)) if own else np.zeros(0)
+    logs = (np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in own.items()}, known, rows))
+            if own else np.zeros(0))
     if np.isnan(true) or not own:
-        return Drawn(dict(values), logs if own else np.zeros(len(next(iter(values.values())))), np.nan, chain)
+        return Drawn(dict(values), logs if own else np.zeros(len(next(iter(values.values())))),
+                     np.nan, chain)
     return Drawn(dict(values), logs[:-1], float(logs[-1]), chain)
 
 
@@ -178,18 +196,23 @@ def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows) -> jax.Array:
 
 
 def _kinds(loaded: Sequence) -> list[tuple[list[int], Any]]:
-    """Data sets whose arrays have the same shapes (they may differ where vectors are seen in part), stacked."""
+    """Data sets whose arrays have the same shapes (they may differ where vectors are seen in part),
+    stacked."""
     kinds: dict[Any, list[int]] = {}
     for i, pair in enumerate(loaded):
         leaves, treedef = jax.tree.flatten(pair)
-        kinds.setdefault((treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves)), []).append(i)
-    return [(each, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(loaded[i] for i in each))) for each in kinds.values()]
+        kinds.setdefault((treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves)),
+                         []).append(i)
+    return [(each, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)),
+                                *(loaded[i] for i in each))) for each in kinds.values()]
 
 
-def _all_exact(plan: Plan, loaded: Mapping[int, tuple], truth: Sequence[Mapping], seed: int, draws: int) -> dict[int, Drawn]:
+def _all_exact(plan: Plan, loaded: Mapping[int, tuple], truth: Sequence[Mapping], seed: int,
+               draws: int) -> dict[int, Drawn]:
     """By number, the data sets whose closed form is sound."""
     numbers = list(loaded)
-    found = {numbers[j]: values for j, values in _exact(plan, list(loaded.values()), seed, draws).items()}
+    found = {numbers[j]: values
+             for j, values in _exact(plan, list(loaded.values()), seed, draws).items()}
     return {i: _judged(plan, values, truth[i], *loaded[i], False) for i, values in found.items()}
 
 
@@ -218,8 +241,10 @@ def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
     return jax.lax.map(one, (known, rows, keys), batch_size=batch)
 
 
-def side_by_side(engine: NUTS, sets: Sequence[dataset.Data], plan: Plan, loaded: list, seed: int) -> dict[int, dict[str, np.ndarray]]:
-    """One chain a data set, all of them advanced together: number → the draws of its parameters, (draws, ...)."""
+def side_by_side(engine: NUTS, sets: Sequence[dataset.Data], plan: Plan, loaded: list,
+                 seed: int) -> dict[int, dict[str, np.ndarray]]:
+    """One chain a data set, all of them advanced together: number → the draws of its parameters,
+    (draws, ...)."""
     out = {}
     settings = nuts.Settings(engine.warmup, engine.target_accept, engine.max_tree_depth)
     for members, (rows, known) in _kinds(loaded):
@@ -247,8 +272,10 @@ def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
     def one(params, known, rows, key):
         spread, first = jax.random.split(key)
         size = density.size(plan, known)
-        begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows, jax.random.normal(spread, (1, size)))
-        states = nuts.begin_chains(plan, settings, begun.frame, begun.starts, first[None], known, rows)
+        begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows,
+                                        jax.random.normal(spread, (1, size)))
+        states = nuts.begin_chains(plan, settings, begun.frame, begun.starts, first[None], known,
+                                   rows)
         return begun.frame, jax.tree.map(lambda leaf: leaf[0], states)
 
     return jax.vmap(one)(params, known, rows, keys)
@@ -256,9 +283,13 @@ def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _advanced(plan: Plan, settings: nuts.Settings, frames, states, known, rows, count):
-    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, s, k, r, count))(frames, states, known, rows)
+    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, s, k, r, count))(
+        frames, states, known, rows
+    )
 
 
 @functools.partial(jit, static_argnums=0)
 def _placed(plan: Plan, frames, known, z):
-    return jax.vmap(lambda f, k, z: jax.vmap(lambda z: density.unflat(plan, f.point(z), k)[0])(z))(frames, known, z)
+    return jax.vmap(lambda f, k, z: jax.vmap(lambda z: density.unflat(plan, f.point(z), k)[0])(z))(
+        frames, known, z
+    )

@@ -1,14 +1,17 @@
-"""Whether probabilities keep what they promise: reliability curves, calibration errors, proper scores, on held-out truth.
+"""Whether probabilities keep what they promise: reliability curves, calibration errors, proper
+scores, on held-out truth.
 
 Of a bin b of rows with n_b members, mean predicted probability e_b and observed share o_b:
 
     expected calibration error = Σ_b n_b/n |o_b − e_b|
 
-Of the top label (Guo et al. 2017) e is the probability of the predicted label and o the share that was right; classwise
-(Nixon et al. 2019, "static") it is that of each label against all others, averaged over labels. Of two labels each one's own
-error is Naeini, Cooper & Hauskrecht's (2015). All are biased upwards in small bins, and fall with coarser ones: compare equal bins only.
+Of the top label (Guo et al. 2017) e is the probability of the predicted label and o the share that
+was right; classwise (Nixon et al. 2019, "static") it is that of each label against all others,
+averaged over labels. Of two labels each one's own error is Naeini, Cooper & Hauskrecht's (2015).
+All are biased upwards in small bins, and fall with coarser ones: compare equal bins only.
 
-Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) for reliability curves.
+Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) for reliability
+    curves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,10 +41,14 @@ class Calibration:
     Attributes:
         rows: how many were judged; labels: the states.
         accuracy: share of rows whose most probable label was right.
-        log_score: mean log p(truth), nats, the higher the better; −∞ where a truth was held impossible.
-        brier: mean Σ_k (p_k − [truth = k])², 0 … 2, the lower the better; of two labels twice scikit-learn's.
-        ece, ece_classwise: expected calibration error of the top label, and the mean of those of each label.
-        curve: the reliability curve of the top label, a DataFrame with a row a bin: low, high, rows, predicted (mean), observed (share).
+        log_score: mean log p(truth), nats, the higher the better; −∞ where a truth was held
+            impossible.
+        brier: mean Σ_k (p_k − [truth = k])², 0 … 2, the lower the better; of two labels twice
+            scikit-learn's.
+        ece, ece_classwise: expected calibration error of the top label, and the mean of those of
+            each label.
+        curve: the reliability curve of the top label, a DataFrame with a row a bin: low, high,
+            rows, predicted (mean), observed (share).
         curves: label → the same of that label against all others.
         strategy: "uniform" (bins of equal width) or "quantile" (of equal numbers of rows).
     """
@@ -58,26 +65,34 @@ class Calibration:
     strategy: str
 
     def table(self) -> "pd.DataFrame":
-        """A row for the top label and each label: rows, mean predicted, observed share, expected calibration error."""
+        """A row for the top label and each label: rows, mean predicted, observed share, expected
+        calibration error."""
         import pandas as pd
 
         records = {"top label": self.curve, **self.curves}
         columns = ("predicted", "observed")
-        means = [{c: float((each["rows"] * each[c]).sum() / self.rows) for c in columns} for each in records.values()]
+        means = [{c: float((each["rows"] * each[c]).sum() / self.rows) for c in columns}
+                 for each in records.values()]
         errors = [{"ece": _error(each)} for each in records.values()]
-        return pd.DataFrame([a | b for a, b in zip(means, errors, strict=True)], index=pd.Index(records, name="label"))
+        return pd.DataFrame([a | b for a, b in zip(means, errors, strict=True)],
+                            index=pd.Index(records, name="label"))
 
     def __str__(self) -> str:
-        scores = f"accuracy {self.accuracy:.4f}, log score {self.log_score:.4f} nats a row, Brier score {self.brier:.4f}"
-        errors = f"expected calibration error {self.ece:.4f} of the top label, {self.ece_classwise:.4f} classwise ({self.strategy} bins)"
+        scores = (f"accuracy {self.accuracy:.4f}, log score {self.log_score:.4f} nats a row, Brier "
+                  f"score {self.brier:.4f}")
+        errors = (f"expected calibration error {self.ece:.4f} of the top label, "
+                  f"{self.ece_classwise:.4f} classwise ({self.strategy} bins)")
         shown = self.curve.round(4).to_string(index=False)
-        return f"{self.rows} rows: {scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the top label:\n{shown}"
+        return (f"{self.rows} rows: "
+                f"{scores}\n{errors}\n{self.table().round(4).to_string()}\nreliability of the top "
+                f"label:\n{shown}")
 
     __repr__ = __str__
 
 
 def calibration(
-    truth: Any, probabilities: Any, labels: Sequence | None = None, *, bins: int = 10, strategy: str = "uniform"
+    truth: Any, probabilities: Any, labels: Sequence | None = None, *, bins: int = 10,
+    strategy: str = "uniform"
 ) -> Calibration:
     """Judge probabilities by what came true, on rows that were not fitted.
 
@@ -86,10 +101,12 @@ def calibration(
         probabilities: (..., k), p(state | row).
         labels: of the k states in their order, by default their codes.
         bins: of the curves.
-        strategy: "uniform": of equal width; "quantile": of equal numbers of rows, as far as ties allow.
+        strategy: "uniform": of equal width; "quantile": of equal numbers of rows, as far as ties
+            allow.
 
     Raises:
-        DataError: other lengths, a truth that is no label, no truth at all, probabilities that are none.
+        DataError: other lengths, a truth that is no label, no truth at all, probabilities that are
+            none.
         ModelError: bins below 1, an unknown strategy, scikit-learn is absent.
 
     Cost: a sort of n numbers for each label at the most.
@@ -97,7 +114,8 @@ def calibration(
     p = distribution(probabilities, "calibration")
     names = tuple(range(p.shape[-1])) if labels is None else tuple(labels)
     if len(names) != p.shape[-1]:
-        raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one for each column of probabilities")
+        raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
+                        f"for each column of probabilities")
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
         raise ModelError(f"calibration(bins={bins!r}): expected a whole number of at least 1")
     if strategy not in STRATEGIES:
@@ -109,20 +127,25 @@ def calibration(
     curves = {name: _curve(p[:, k], hit[:, k], bins, strategy) for k, name in enumerate(names)}
     accuracy, log_score, brier = _scores(codes, p, hit)
     classwise = float(np.mean([_error(each) for each in curves.values()]))
-    return Calibration(n, names, accuracy, log_score, brier, _error(curve), classwise, curve, curves, strategy)
+    return Calibration(n, names, accuracy, log_score, brier, _error(curve), classwise, curve,
+                       curves, strategy)
 
 
-def judge(fit: "Fit", data: Any, site: str | None, plug_in: bool, bins: int, strategy: str) -> Calibration:
+def judge(fit: "Fit", data: Any, site: str | None, plug_in: bool, bins: int,
+          strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)
     held.structure.need_likelihood("calibration")
-    sites = [s for s in fit.structure.sites.values() if s.rows and s.states and s.name in held.table.columns]
+    sites = [s for s in fit.structure.sites.values() if s.rows and s.states
+             and s.name in held.table.columns]
     if site is None and len(sites) != 1:
-        raise ModelError(f"calibration: which site? {len(sites)} discrete sites are seen: {[s.name for s in sites]}; pass site=")
+        raise ModelError(f"calibration: which site? {len(sites)} discrete sites are seen: "
+                         f"{[s.name for s in sites]}; pass site=")
     name = fit._inside(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
-        raise DataError(f"calibration: the data do not show '{name}', the truth to judge by; they show {list(held.table.columns)}")
+        raise DataError(f"calibration: the data do not show '{name}', the truth to judge by; they "
+                        f"show {list(held.table.columns)}")
     rest = {other: values for other, values in held.table.columns.items() if other != name}
     blind = held._replace(table=replace(held.table, columns=rest))
     p = asking.answer(fit, blind, [("probability", name)], plug_in)[1]["probability", name]
@@ -136,7 +159,8 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     """(codes (n,), probabilities (n, k)) of the rows, or steps, whose truth is known."""
     truth = np.asarray(truth, object)
     if truth.shape != p.shape[:-1]:
-        raise DataError(f"calibration(truth): expected a label for each row of probabilities, {p.shape[:-1]}, got shape {truth.shape}")
+        raise DataError(f"calibration(truth): expected a label for each row of probabilities, "
+                        f"{p.shape[:-1]}, got shape {truth.shape}")
     import pandas as pd
 
     flat = truth.ravel()
@@ -152,30 +176,40 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
 
 
 def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
-    """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's calibration_curve."""
+    """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
+    calibration_curve."""
     import pandas as pd
 
-    edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(np.quantile(predicted, np.linspace(0, 1, bins + 1)))
+    edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
+        np.quantile(predicted, np.linspace(0, 1, bins + 1))
+    )
     edges = edges if len(edges) > 1 else np.repeat(edges, 2)
     at = np.searchsorted(edges[1:-1], predicted)
     count = np.bincount(at, minlength=len(edges) - 1)
     kept = count > 0
-    predicted, observed = (np.bincount(at, values, len(count))[kept] / count[kept] for values in (predicted, came))
+    predicted, observed = (np.bincount(at, values, len(count))[kept] / count[kept]
+                           for values in (predicted, came))
     low, high = edges[:-1][kept], edges[1:][kept]
-    return pd.DataFrame({"low": low, "high": high, "rows": count[kept], "predicted": predicted, "observed": observed})
+    return pd.DataFrame({"low": low, "high": high, "rows": count[kept], "predicted": predicted,
+                         "observed": observed})
 
 
 def _error(curve: "pd.DataFrame") -> float:
-    return float((curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum())
+    return float(
+        (curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum()
+    )
 
 
 def _scores(codes: np.ndarray, p: np.ndarray, hit: np.ndarray) -> tuple[float, float, float]:
     try:
         from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
     except ModuleNotFoundError as error:
-        raise ModelError(f"calibration needs scikit-learn ({error}): pip install 'probml[sklearn]'") from None
+        raise ModelError(
+            f"calibration needs scikit-learn ({error}): pip install 'probml[sklearn]'"
+        ) from None
     impossible = (p[np.arange(len(codes)), codes] == 0).any()  # which scikit-learn would round up
     states = range(p.shape[1])
-    log_score = -np.inf if impossible else -log_loss(codes, p, labels=states) if p.shape[1] > 1 else 0.0
+    log_score = -np.inf if impossible else -log_loss(codes, p,
+                                                     labels=states) if p.shape[1] > 1 else 0.0
     brier = sum(brier_score_loss(hit[:, k], p[:, k], pos_label=1) for k in states)
     return float(accuracy_score(codes, p.argmax(1))), float(log_score), float(brier)

@@ -42,18 +42,26 @@ def summary(fit: "Fit"):
     import pandas as pd
 
     records, entries = [], dimensions.entries(fit.structure, fit.names)
-    computed = {} if fit.closed is None and fit.drawn is None else deterministics.chains(fit, posterior_draws(fit))
+    computed = {} if fit.closed is None and fit.drawn is None else deterministics.chains(
+        fit, posterior_draws(fit)
+    )
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
         along = [entries.get((name, axis), range(size)) for axis, size in enumerate(value.shape)]
         for index in np.ndindex(value.shape):
-            label = f"{name}[{', '.join(str(names[i]) for names, i in zip(along, index, strict=True))}]" if index else name
-            records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index] for c, v in columns.items()})
-    return pd.DataFrame(records, columns=list(records[0]) if records else ["parameter", "value"]).set_index("parameter")
+            label = (
+                f"{name}[{', '.join(str(names[i]) for names, i in zip(along, index, strict=True))}]"
+                if index else name
+            )
+            records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
+                                                   for c, v in columns.items()})
+    return pd.DataFrame(records, columns=list(records[0])
+                        if records else ["parameter", "value"]).set_index("parameter")
 
 
-def _columns(fit: "Fit", name: str, value: np.ndarray, computed: dict[str, np.ndarray]) -> dict[str, Any]:
+def _columns(fit: "Fit", name: str, value: np.ndarray,
+             computed: dict[str, np.ndarray]) -> dict[str, Any]:
     if name in computed and fit.closed is not None:
         return {"mean": value, "sd": computed[name].std((0, 1))}
     if fit.closed is not None:
@@ -72,20 +80,27 @@ def _columns(fit: "Fit", name: str, value: np.ndarray, computed: dict[str, np.nd
     return out
 
 
-def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug_in: bool, given: str) -> Interval:
-    """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own draw of the parameters."""
+def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug_in: bool,
+             given: str) -> Interval:
+    """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own
+    draw of the parameters."""
     if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and 1, such as 0.9")
+        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
+                         f"1, such as 0.9")
     found = fit._site(site)
     if not found.rows:
-        raise ModelError(f"predict(interval=...): site '{site}' lies outside rows(): take quantiles of fit.draws(n)['{site}']")
+        raise ModelError(f"predict(interval=...): site '{site}' lies outside rows(): take "
+                         f"quantiles of fit.draws(n)['{site}']")
     if found.states is not None:
-        raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask predict_proba(data, '{site}')")
+        raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask "
+                         f"predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that is seen of the row, given='all'")
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that "
+                         f"is seen of the row, given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
-        return Interval(fit._computed(held, [site], plug_in)[site], *_quantiles(fit, held, site, tails, plug_in))
+        return Interval(fit._computed(held, [site], plug_in)[site],
+                        *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
         _without_mean(fit, site)
         lower, middle, upper = _quantiles(fit, held, site, (tails[0], 0.5, tails[1]), plug_in)
@@ -99,13 +114,15 @@ def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug
 
 
 def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
-    """The median of a new value of a site without mean, in every row, (n, *cells): of simulated values; warns that it is one.
+    """The median of a new value of a site without mean, in every row, (n, *cells): of simulated
+    values; warns that it is one.
 
     Raises:
         Refusal: it is a vector, or cannot be drawn from.
     """
     if given != queries.ALL:
-        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is given all that is seen: given='all'")
+        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
+                      f"given all that is seen: given='all'")
     _without_mean(fit, site)
     return _quantiles(fit, held, site, (0.5,), plug_in)[0]
 
@@ -118,18 +135,22 @@ def _without_mean(fit: "Fit", site: str) -> None:
     """
     found = fit.structure.sites[site]
     if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a vector no median: take simulate(given=...)")
+        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a "
+                      f"vector no median: take simulate(given=...)")
     warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro knows; its median is given, of "
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro "
+        f"knows; its median is given, of "
         f"{REPLICATES} simulated values a row",
         RuntimeWarning,
         stacklevel=4,
     )
 
 
-def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...], plug_in: bool) -> np.ndarray:
+def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
+               plug_in: bool) -> np.ndarray:
     """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
-    new = {name: column for name, column in held.table.columns.items() if name != site}  # a new value of it, also where one was seen
+    # a new value of it, also where one was seen
+    new = {name: column for name, column in held.table.columns.items() if name != site}
     held = held._replace(table=replace(held.table, columns=new))
     n, out = held.table.rows, []
     size = max(TOGETHER // REPLICATES, 1)
@@ -137,22 +158,26 @@ def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
         rows = np.arange(begin, min(begin + size, n))
         many = held.taken(np.repeat(rows, REPLICATES))
         drawn = fit._simulated(many, jax.random.key(begin), begin, plug_in)[site]
-        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float), at, 1))
+        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float),
+                               at, 1))
     return np.concatenate(out, 1)
 
 
 def simulated_mean(fit: "Fit", held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
-    """The mean over simulated rows of what is computed from cells that are unseen and have no list of states, (n, *cells)."""
+    """The mean over simulated rows of what is computed from cells that are unseen and have no list
+    of states, (n, *cells)."""
     out, size = [], max(TOGETHER // REPLICATES, 1)
     for begin in range(0, held.table.rows, size):
         rows = np.arange(begin, min(begin + size, held.table.rows))
-        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), jax.random.key(begin), begin, plug_in)[name]
+        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), jax.random.key(begin),
+                               begin, plug_in)[name]
         out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
     return np.concatenate(out)
 
 
 def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
-    """Draws of the sites outside rows, discrete ones as codes, (chains, draws, ...); of a closed form or a normal, one chain of KEPT.
+    """Draws of the sites outside rows, discrete ones as codes, (chains, draws, ...); of a closed
+    form or a normal, one chain of KEPT.
 
     Raises:
         Refusal: the engine found a point.
@@ -165,12 +190,14 @@ def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
 
 
 def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
-    """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed out: (chains, draws, n), nats.
+    """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed
+    out: (chains, draws, n), nats.
 
     θ are the parameters and the discrete sites outside rows(), given which rows are independent.
 
     Args:
-        draws: site outside rows → (chains, draws, ...), as `posterior_draws` gives them; sites of known value may be left out.
+        draws: site outside rows → (chains, draws, ...), as `posterior_draws` gives them; sites of
+            known value may be left out.
 
     Raises:
         Refusal: an unseen continuous cell that others depend on.
@@ -182,29 +209,41 @@ def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray])
     plan, order = (plan := held.plan()), load.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
     logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
-    return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(*lead, held.table.rows)
+    return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(
+        *lead, held.table.rows
+    )
 
 
-def _at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[dataset.Data, dict[str, jax.Array], tuple[int, int]]:
-    """The data with all discrete sites outside rows for given; the draws of what is unknown, (chains × draws, ...); chains and draws."""
-    draws = {name: np.asarray(value) for name, value in draws.items() if name not in held.table.values}
-    outside = {name: value[0, 0] for name, value in draws.items() if held.structure.sites[name].discrete}
-    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values, **outside}))
+def _at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[
+    dataset.Data, dict[str, jax.Array], tuple[int, int]
+]:
+    """The data with all discrete sites outside rows for given; the draws of what is unknown,
+    (chains × draws, ...); chains and draws."""
+    draws = {name: np.asarray(value) for name, value in draws.items()
+             if name not in held.table.values}
+    outside = {name: value[0, 0] for name, value in draws.items()
+               if held.structure.sites[name].discrete}
+    held = held._replace(table=replace(held.table,
+                                       values={**fit.given, **held.table.values, **outside}))
     draws = draws or {"": np.zeros((1, 1))}
     flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
     return held, flat, next(iter(draws.values())).shape[:2]
 
 
-def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over what is hidden and discrete in the row
-    given what it shows. Warns of what takes other unseen cells, which is left out."""
+def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> dict[str,
+                                                                                     np.ndarray]:
+    """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
+    what is hidden and discrete in the row given what it shows. Warns of what takes other unseen
+    cells, which is left out."""
     names, lacking = [], []
     for site in held.structure.deterministics.values():
         if site.rows:
-            (names if all(fit._settled(held, parent) for parent in site.parents) else lacking).append(site.name)
+            (names if all(fit._settled(held, parent) for parent in site.parents)
+             else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): {lacking} are left out: they are computed from cells that are unseen and not summed out; ask "
+            f"to_arviz(): {lacking} are left out: they are computed from cells that are unseen and "
+            f"not summed out; ask "
             f"fit.predict(data, '{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
@@ -220,7 +259,8 @@ def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> 
     for name in names:
         values, time = np.asarray(made[name]), plan.structure.named[name].time
         values = np.stack([asking.back(held, order, value, name) for value in values])
-        if time is not None and held.lengths is not None:  # behind the last step that shows anything nothing was asked
+        # behind the last step that shows anything nothing was asked
+        if time is not None and held.lengths is not None:
             dead = np.arange(held.steps) >= held.lengths[:, None]
             np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
         out[name] = values.reshape(*lead, *values.shape[1:])
@@ -235,10 +275,12 @@ def own_data(fit: "Fit", data: Any, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {fit.engine} does not hold its data: pass those that were fitted, as the mapping or table")
+        raise ModelError(f"{verb}: this Fit of {fit.engine} does not hold its data: pass those "
+                         f"that were fitted, as the mapping or table")
     held = fit.data if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses and held.table.inputs):
-        raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model '{fit.model.name}' was fitted to")
+        raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model "
+                         f"'{fit.model.name}' was fitted to")
     return held
 
 
@@ -253,14 +295,16 @@ def arviz_module():
             warnings.simplefilter("ignore")
             import arviz
     except ImportError as error:
-        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install 'probml[arviz]'") from None
+        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install "
+                         f"'probml[arviz]'") from None
     return arviz
 
 
 def to_arviz(fit: "Fit", data: Any = None):
     """See Fit.to_arviz."""
     if fit.learnt is not None:
-        raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes nothing of that")
+        raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
+                         "nothing of that")
     draws = posterior_draws(fit)
     held, arviz = own_data(fit, data, "to_arviz()"), arviz_module()
     import xarray
@@ -268,11 +312,13 @@ def to_arviz(fit: "Fit", data: Any = None):
     chains, count = next(iter(draws.values())).shape[:2]
     sites, n = fit.structure.sites, held.table.rows
     seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
-    sized = [*(sites[name] for name in seen), *(site for site in fit.structure.deterministics.values() if site.rows)]
+    sized = [*(sites[name] for name in seen),
+             *(site for site in fit.structure.deterministics.values() if site.rows)]
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
     if entries > MOST:
         raise Refusal(
-            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than the {MOST:.2g} that are held at once: "
+            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
+            f"the {MOST:.2g} that are held at once: "
             "pass some of the rows, to_arviz(some), or fit with fewer draws"
         )
     names, lead = dimensions.Dimensions(fit, held), ("chain", "draw")
@@ -281,37 +327,48 @@ def to_arviz(fit: "Fit", data: Any = None):
         low = {name: sites[name].low for name in values if name in sites}
         values = {name: sites[name].valued(v) if low.get(name) else v for name, v in values.items()}
         attrs = {name: {} if low.get(name) else names.states(name) for name in values}
-        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name]) for name, v in values.items()}
+        arrays = {name: xarray.DataArray(v, dims=(*front, *layout(name)), attrs=attrs[name])
+                  for name, v in values.items()}
         used = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
-        coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True) if dim in used}
-        return xarray.Dataset(arrays, coords, {"inference_library": "probml", "model": repr(fit.model), "engine": fit.engine})
+        coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True)
+                   if dim in used}
+        return xarray.Dataset(arrays, coords, {"inference_library": "probml",
+                                               "model": repr(fit.model), "engine": fit.engine})
 
     inside = row_values(fit, held, draws)
     posterior = {**draws, **deterministics.chains(fit, draws), **inside}
-    groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside else names.outside(name))}
+    groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
+                                 else names.outside(name))}
     stats = getattr(fit.drawn, "stats", None)
     if stats:
         steps = np.asarray(stats["steps"])
-        stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps, "acceptance_rate": stats["accept"]}
+        stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,
+                 "acceptance_rate": stats["accept"]}
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
-        groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()}, lambda name: ())
+        groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
+                                       lambda name: ())
     rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
     groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
     groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
-    groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen}, names.inside, ())
+    groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},
+                                    names.inside, ())
     if held.table.inputs:
         groups["constant_data"] = group(held.table.inputs, names.covariate, ())
     return arviz.InferenceData(**groups)
 
 
-def _replicated(fit: "Fit", held: dataset.Data, draws: dict, seen: list[str]) -> dict[str, np.ndarray]:
-    """The seen sites as the model makes them again with every draw of the parameters: site → (chains, draws, n, *cells)."""
+def _replicated(fit: "Fit", held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,
+                                                                                      np.ndarray]:
+    """The seen sites as the model makes them again with every draw of the parameters: site →
+    (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
     flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
     given = {name: jnp.asarray(value) for name, value in {**fit.given, **held.table.values}.items()}
     flat = {name: value for name, value in flat.items() if name not in given}
     made = simulate_draws(
-        held.structure, tuple(seen), flat, given, held.table.inputs, jax.random.key(0), held.table.rows, lead[0] * lead[1], held.steps
+        held.structure, tuple(seen), flat, given, held.table.inputs, jax.random.key(0),
+        held.table.rows, lead[0] * lead[1], held.steps
     )
-    return {name: np.asarray(value).reshape(*lead, *value.shape[1:]) for name, value in made.items()}
+    return {name: np.asarray(value).reshape(*lead, *value.shape[1:])
+            for name, value in made.items()}

@@ -1,4 +1,5 @@
-"""The data sets that a certificate is made of: drawn from the prior and the model, with the pattern of the user's own."""
+"""The data sets that a certificate is made of: drawn from the prior and the model, with the pattern
+of the user's own."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,69 +22,89 @@ MOST = 2**28  # simulated numbers held at once
 # What is simulated
 
 
-def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tuple[dataset.Data, bool]:
-    """What of the simulated rows is to be seen, the values being placeholders, and whether they are the user's data."""
+def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tuple[dataset.Data,
+                                                                                    bool]:
+    """What of the simulated rows is to be seen, the values being placeholders, and whether they are
+    the user's data."""
     if isinstance(data, int | np.integer) and not isinstance(data, bool):
         if rows is not None:
             raise ModelError(f"check({data}, rows={rows}): give the number of rows once")
         data, rows = None, int(data)
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | np.integer) or rows < 1):
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | np.integer)
+                             or rows < 1):
         raise ModelError(f"check(rows={rows!r}): expected a whole number of at least 1")
     known = set(getattr(data, "column_names", data if data is not None else ()))
     if rows is None and not known:
-        raise ModelError(f"check needs rows to simulate: model.check(data), or model.check(rows=100) where '{model.name}' has no inputs")
+        raise ModelError(f"check needs rows to simulate: model.check(data), or "
+                         f"model.check(rows=100) where '{model.name}' has no inputs")
     held = read.read(model, data, rows=rows, steps=steps)
-    soft = next((name for name, column in held.table.columns.items() if column.likelihood is not None), None)
+    soft = next((name for name, column in held.table.columns.items()
+                 if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: site '{soft}' is given as likelihoods of its states, which no model simulates: give states, or leave it out")
+        raise Refusal(f"check: site '{soft}' is given as likelihoods of its states, which no model "
+                      f"simulates: give states, or leave it out")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}
     for site in sites.values():
-        latent = site.states is not None and any(sites[child].rows for child in held.structure.children[site.name])
+        latent = site.states is not None and any(sites[child].rows
+                                                 for child in held.structure.children[site.name])
         if site.rows and not latent and not site.factor:
             shape = (held.table.rows, *site.along(held.steps))
-            columns[site.name] = tables.Column(np.zeros(shape, np.int32 if site.discrete else float), None)
+            columns[site.name] = tables.Column(np.zeros(shape,
+                                                        np.int32 if site.discrete else float), None)
     return held._replace(table=replace(held.table, columns=columns)), False
 
 
 def simulated(
-    model: Bound, held: dataset.Data, plan: Plan, simulations: int, seed: int, simulator: Bound | None
+    model: Bound, held: dataset.Data, plan: Plan, simulations: int, seed: int,
+    simulator: Bound | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """True values of what lies outside rows, and the seen columns: name → (simulations, ...).
 
     Raises:
-        Refusal: a prior or a site that cannot be drawn from, or whose draws are not finite. ModelError: another model's sites differ.
+        Refusal: a prior or a site that cannot be drawn from, or whose draws are not finite.
+            ModelError: another model's sites differ.
     """
     structure = held.structure if simulator is None else _other(held, plan, simulator)
     structure.need_likelihood("check")
     if structure.penalties:
-        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, which cannot then be drawn from: write it as a prior")
+        raise Refusal(f"check: factor '{structure.penalties[0]}' weighs the prior, which cannot "
+                      f"then be drawn from: write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites, n = structure.sites, held.table.rows
-    flat = next((s.name for s in sites.values() if s.kind == "ImproperUniform" and s.name not in given and not s.rows), None)
+    flat = next((s.name for s in sites.values() if s.kind == "ImproperUniform"
+                 and s.name not in given and not s.rows), None)
     if flat is not None:
         raise Refusal(
-            f"check: the prior of '{flat}' is improper (ImproperUniform), so that no value of it can be drawn: give it a proper prior, "
+            f"check: the prior of '{flat}' is improper (ImproperUniform), so that no value of it "
+            f"can be drawn: give it a proper prior, "
             f'such as sample("{flat}", dist.Normal(0, 10)), or its value in the data'
         )
-    outside = tuple(s for s in (*plan.free, *plan.globals) if s in sites and sites[s].shape == held.structure.sites[s].shape)
+    outside = tuple(s for s in (*plan.free, *plan.globals) if s in sites
+                    and sites[s].shape == held.structure.sites[s].shape)
     seen = tuple(held.table.columns)
     size = simulations * n * sum(int(np.prod(sites[name].along(held.steps))) for name in seen)
     if size > MOST:
-        raise Refusal(f"check: {simulations} simulations of {n} rows are {size:.2g} numbers, more than {MOST:.2g}: give fewer rows")
+        raise Refusal(f"check: {simulations} simulations of {n} rows are {size:.2g} numbers, more "
+                      f"than {MOST:.2g}: give fewer rows")
     try:
-        drawn = simulate_sets(structure, (*outside, *seen), given, held.table.inputs, jax.random.key(seed), simulations, n, held.steps)
+        drawn = simulate_sets(structure, (*outside, *seen), given, held.table.inputs,
+                              jax.random.key(seed), simulations, n, held.steps)
     except NotImplementedError as error:
-        raise Refusal(f"check: model '{model.name}' has a site that cannot be drawn from: {error}") from None
+        raise Refusal(
+            f"check: model '{model.name}' has a site that cannot be drawn from: {error}"
+        ) from None
     drawn = {name: np.asarray(value) for name, value in drawn.items()}
     for name, value in drawn.items():
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
             count = int(bad.reshape(simulations, -1).any(1).sum())
-            whose = f"the priors of what it depends on, {list(sites[name].parents)}, reach" if sites[name].parents else "its prior reaches"
+            whose = (f"the priors of what it depends on, {list(sites[name].parents)}, reach"
+                     if sites[name].parents else "its prior reaches")
             raise Refusal(
-                f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is not finite or overflows: {whose} "
+                f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is "
+                f"not finite or overflows: {whose} "
                 "too far: narrow it"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
@@ -96,26 +117,35 @@ def _other(held: dataset.Data, plan: Plan, simulator: Any) -> Structure:
         ModelError: it lacks a seen site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected a Model whose rows are to be explained")
+        raise ModelError(f"check(simulator={simulator!r}): expected a Model whose rows are to be "
+                         f"explained")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
-        raise ModelError(f"check(simulator={simulator!r}): its input '{missing}' is not in the data, whose inputs are {list(inputs)}")
-    structure, sites = structure_of(simulator, {name: inputs[name] for name in simulator.inputs}), held.structure.sites
+        raise ModelError(f"check(simulator={simulator!r}): its input '{missing}' is not in the "
+                         f"data, whose inputs are {list(inputs)}")
+    structure, sites = (structure_of(simulator, {name: inputs[name] for name in simulator.inputs}),
+                        held.structure.sites)
     for name in held.table.columns:
         other = structure.sites.get(name)
-        if other is None or not other.rows or other.along(held.steps) != sites[name].along(held.steps):
+        if other is None or not other.rows or other.along(held.steps) != sites[name].along(
+            held.steps
+        ):
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
-            raise ModelError(f"check(simulator={simulator!r}): expected site '{name}' of shape {sites[name].along(held.steps)}, got {got}")
-    shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites and structure.sites[n].shape == sites[n].shape]
+            raise ModelError(f"check(simulator={simulator!r}): expected site '{name}' of shape "
+                             f"{sites[name].along(held.steps)}, got {got}")
+    shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
+              and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): no parameter has the name and shape of one of {[*plan.free, *plan.globals]}")
+        raise ModelError(f"check(simulator={simulator!r}): no parameter has the name and shape of "
+                         f"one of {[*plan.free, *plan.globals]}")
     return structure
 
 
 def filled(held: dataset.Data, values: Mapping[str, np.ndarray]) -> dataset.Data:
     """The template with simulated values; what was unseen stays so."""
     columns = {
-        name: replace(column, values=values[name].astype(column.values.dtype, copy=False)) for name, column in held.table.columns.items()
+        name: replace(column, values=values[name].astype(column.values.dtype, copy=False))
+        for name, column in held.table.columns.items()
     }
     return held._replace(table=replace(held.table, columns=columns))

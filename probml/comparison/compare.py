@@ -1,4 +1,5 @@
-"""Fitted models side by side: likelihood, information criteria, evidence, leave-one-out and K-fold scores, in one table."""
+"""Fitted models side by side: likelihood, information criteria, evidence, leave-one-out and K-fold
+scores, in one table."""
 
 import functools
 import warnings
@@ -45,44 +46,55 @@ def compare(
     | column | |
     |---|---|
     | `loglik` | log p(data \\| `params`), unseen discrete sites summed out |
-    | `parameters` | degrees of freedom of what the rows depend on: k − 1 of a simplex of k; of priors' own parameters none |
-    | `aic`, `bic` | −2 loglik + 2 parameters (Akaike 1974); −2 loglik + parameters · log n (Schwarz 1978), n rows, or steps of chains |
+    | `parameters` | degrees of freedom of what the rows depend on: k − 1 of a simplex of k |
+    | `aic` | −2 loglik + 2 parameters (Akaike 1974) |
+    | `bic` | −2 loglik + parameters · log n (Schwarz 1978), n rows, or steps of chains |
     | `log_evidence`, `log_bayes_factor` | log p(data), where exact; the same less the best's |
-    | `elpd_loo`, `se` | Σ log p(row \\| all others), Pareto-smoothed importance sampling (Vehtari, Gelman & Gabry 2017); standard error |
-    | `p_loo`, `bad_k` | effective parameters; rows whose Pareto k says that the importance sampling failed |
+    | `elpd_loo`, `se` | Σ log p(row \\| all others), Pareto-smoothed, and its standard error |
+    | `p_loo`, `bad_k` | effective parameters; rows whose Pareto k says that the sampling failed |
     | `elpd_diff`, `se_diff` | less the best's, and the standard error of that difference |
     | `elpd_kfold`, … | with `folds`: the same from refits without the rows that are scored |
 
-    Criteria of the point are those of maximum likelihood: under a strong prior, `params` is not that, and they flatter nobody.
+    Leave-one-out is by Pareto-smoothed importance sampling (Vehtari, Gelman & Gabry 2017).
+    Criteria of the point are those of maximum likelihood: under a strong prior, `params` is not
+    that, and they flatter nobody.
 
-    With `target`, one site y is predicted from all else of the row, and only that is compared, on rows left out of the fit: generative
-    models, discriminative ones and estimators of scikit-learn (or faces; cloned, never fitted themselves) stand in one table.
+    With `target`, one site y is predicted from all else of the row, and only that is compared, on
+    rows left out of the fit: generative models, discriminative ones and estimators of scikit-learn
+    (or faces; cloned, never fitted themselves) stand in one table.
 
-    | column with `target` | mean over rows, its standard error `se_…`, difference from the best `…_diff` and `se_…_diff` |
+    | with `target` | mean over rows, its standard error `se_…`, difference from the best `…_diff` |
     |---|---|
-    | `log_score` | log p(y \\| all else of the row, the training rows), nats; NaN where there are no probabilities or density |
+    | `log_score` | log p(y \\| all else of the row, the training rows), nats; else NaN |
     | `accuracy`, `brier` | of classes: share of right answers; Σ_k (p_k − [y = k])², 0 … 2 |
     | `rmse`, `r2` | of numbers: root mean squared error; 1 − its square / variance of y |
 
     Args:
-        fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs may differ. With `target` also
+        fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs
+            may differ. With `target` also
             estimators: X is the data's other columns, or its other arrays side by side.
-        data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit by NUTS, SVI or Laplace has its own.
-        target: the site inside rows(), with one value a row, that is predicted. folds is then by default 5, stratified for classes.
-        folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train and test indices: each model is
-            fitted again to each training part, by its own engine.
-        engines: name → the engine of these refits, where another one is wanted, or a Fit's own holds functions.
+        data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
+            by NUTS, SVI or Laplace has its own.
+        target: the site inside rows(), with one value a row, that is predicted. folds is then by
+            default 5, stratified for classes.
+        folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
+            and test indices: each model is fitted again to each training part, by its own engine.
+        engines: name → the engine of these refits, where another one is wanted, or a Fit's own
+            holds functions.
         seed: of the folds and the refits.
 
     Returns:
-        DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out score, else the evidence, else
-        elpd_loo, each if all models have it, else bic); `attrs["missing"]` says why a number is not there, model → column → reason: one
-        that could not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
+        DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out
+        score, else the evidence, else elpd_loo, each if all models have it, else bic);
+        `attrs["missing"]` says why a number is not there, model → column → reason: one that could
+        not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
 
     Raises:
-        ModelError: no fits; no data; what is no Fit; scikit-learn absent. DataError: other rows, or another number of them.
+        ModelError: no fits; no data; what is no Fit; scikit-learn absent. DataError: other rows, or
+            another number of them.
 
-    Cost: an evidence of the rows each; with a posterior one a draw; with folds as many fits. LOO needs probml[arviz].
+    Cost: an evidence of the rows each; with a posterior one a draw; with folds as many fits. LOO
+        needs probml[arviz].
     """
     import pandas as pd
 
@@ -111,10 +123,12 @@ def compare(
                 pointwise["elpd_kfold"][name] = _scores(contestant, splits, rows, seed)
             except ModelError as error:
                 missing[name] |= dict.fromkeys(FOLDS, str(error))
-                warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning, stacklevel=2)
+                warnings.warn(f"compare: '{name}' has no held-out score: {error}", UserWarning,
+                              stacklevel=2)
     left_out("compare", failed, contestants, stacklevel=3)
     table = pd.DataFrame.from_dict(records, orient="index")
-    table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO, *(FOLDS if splits is not None else ())]).astype(float)
+    table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO,
+                                   *(FOLDS if splits is not None else ())]).astype(float)
     table.index.name = "model"
     table["log_bayes_factor"] = table["log_evidence"] - table["log_evidence"].max()
     _differences(table, pointwise["elpd_loo"], LOO)
@@ -126,13 +140,15 @@ def compare(
     criterion = next((column for column in ladder if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
-    notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, use folds=" for name, k in bad.items()]
+    notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, "
+             f"use folds=" for name, k in bad.items()]
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
 
 
-# Who is compared. A contestant has `rows`, `point()`, `leave_one_out()` and `held_out(train, test, seed)`.
+# Who is compared. A contestant has `rows`, `point()`, `leave_one_out()` and `held_out(train, test,
+# seed)`.
 
 
 @dataclass(frozen=True)
@@ -156,15 +172,18 @@ class _Fitted:
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
         plan = held.plan()
         rows, known = load.load(held, plan, params=fit.point)
-        loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free}, known, rows))
+        loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
+                               known, rows))
         count = 0 if fit.engine == "known" else _freedom(plan, known)
         n = held.table.rows
         if held.structure.chains:
             n = n * held.steps if held.lengths is None else int(held.lengths.sum())
-        out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count, "bic": -2 * loglik + count * np.log(n)}
+        out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
+               "bic": -2 * loglik + count * np.log(n)}
         if fit.log_evidence is not None:
             return out | {"log_evidence": float(fit.log_evidence)}, {}
-        return out, dict.fromkeys(EVIDENCE, f"{_short(fit)} finds no evidence; fit with probml.Exact() where every prior is conjugate")
+        return out, dict.fromkeys(EVIDENCE, f"{_short(fit)} finds no evidence; fit with "
+                                  f"probml.Exact() where every prior is conjugate")
 
     def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
         """PSIS-LOO and its terms, (n,).
@@ -175,15 +194,18 @@ class _Fitted:
         try:
             draws = reports.posterior_draws(self.fit)
         except Refusal:
-            raise ModelError(f"{_short(self.fit)} found a point, not a posterior: fit with probml.NUTS() or probml.Exact()") from None
+            raise ModelError(f"{_short(self.fit)} found a point, not a posterior: fit with "
+                             f"probml.NUTS() or probml.Exact()") from None
         arviz = reports.arviz_module()
         logs = reports.log_likelihood(self.fit, self.held, draws)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bad k, which the table counts
-            found = arviz.loo(arviz.from_dict(posterior=draws, log_likelihood={"row": logs}), pointwise=True)
+            found = arviz.loo(arviz.from_dict(posterior=draws, log_likelihood={"row": logs}),
+                              pointwise=True)
         bad = int((np.asarray(found["pareto_k"]) > found["good_k"]).sum())
         terms = np.asarray(found["loo_i"], float)
-        return {"elpd_loo": float(found["elpd_loo"]), "se": float(found["se"]), "p_loo": float(found["p_loo"]), "bad_k": bad}, terms
+        return {"elpd_loo": float(found["elpd_loo"]), "se": float(found["se"]),
+                "p_loo": float(found["p_loo"]), "bad_k": bad}, terms
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
@@ -194,7 +216,8 @@ class _Fitted:
 
 def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, _Fitted]:
     if not isinstance(fits, Mapping) or not fits:
-        raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got {fits!r}: compare({{"a": a, "b": b}}, data)')
+        raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
+                         f'{fits!r}: compare({{"a": a, "b": b}}, data)')
     rows = own_rows(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
@@ -203,17 +226,21 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
             hint = ": a face's Fit is its attribute fit_" if hasattr(fit, "fit_") else ""
-            hint = hint or (": estimators are compared by what they predict, with target=" if hasattr(fit, "get_params") else "")
-            raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a Fit{hint}")
+            hint = hint or (": estimators are compared by what they predict, with target="
+                            if hasattr(fit, "get_params") else "")
+            raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a "
+                             f"Fit{hint}")
         if fit.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was learnt, before it")
+            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
+                             f"learnt, before it")
         held = reports.own_data(fit, rows[name], f"compare('{name}')")
         n = held.table.rows
         count = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None:
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:
-            raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: give those that were fitted, each once")
+            raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: "
+                            f"give those that were fitted, each once")
         out[name] = _Fitted(str(name), fit, held, engines.get(name))
     return out
 
@@ -224,20 +251,28 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     for other in others:
         if other.rows != first.rows:
             raise DataError(
-                f"compare: '{first.name}' saw {first.rows} rows, '{other.name}' {other.rows}: likelihoods of other rows cannot be compared"
+                f"compare: '{first.name}' saw {first.rows} rows, '{other.name}' {other.rows}: "
+                f"likelihoods of other rows cannot be compared"
             )
         ours, theirs = first.held.table.columns, other.held.table.columns
         if set(ours) != set(theirs):
             raise DataError(
-                f"compare: '{first.name}' explains {sorted(ours)}, '{other.name}' {sorted(theirs)}: densities of different sites cannot "
-                "be compared: give all models the same sites, and what they do not explain as inputs"
+                f"compare: '{first.name}' explains {sorted(ours)}, '{other.name}' "
+                f"{sorted(theirs)}: densities of different sites cannot "
+                "be compared: give all models the same sites, and what they do not explain as "
+                "inputs"
             )
         for site in ours:
-            a, b = (c.shown if c.likelihood is None else c.likelihood for c in (ours[site], theirs[site]))
-            same = a.shape == b.shape and (np.isclose(a, b, rtol=1e-6, atol=0) | (np.isnan(a) & np.isnan(b)))
+            a, b = (c.shown if c.likelihood is None else c.likelihood
+                    for c in (ours[site], theirs[site]))
+            same = a.shape == b.shape and (
+                np.isclose(a, b, rtol=1e-6, atol=0) | (np.isnan(a) & np.isnan(b))
+            )
             if not np.all(same):
-                where = f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape else f": shapes {a.shape} and {b.shape}"
-                raise DataError(f"compare: '{first.name}' and '{other.name}' saw different values of '{site}'{where}")
+                where = (f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape
+                         else f": shapes {a.shape} and {b.shape}")
+                raise DataError(f"compare: '{first.name}' and '{other.name}' saw different values "
+                                f"of '{site}'{where}")
     return first.rows
 
 
@@ -254,15 +289,18 @@ def _loglik(plan: Plan, params: Mapping, known, rows) -> jax.Array:
 
 
 def _freedom(plan: Plan, known) -> int:
-    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, depend."""
+    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them,
+    depend."""
     sites, structure = plan.structure.sites, plan.structure
-    direct = {p for s in sites.values() if s.rows or s.discrete for p in structure.programs[s.name][1]}
+    direct = {p for s in sites.values() if s.rows or s.discrete
+              for p in structure.programs[s.name][1]}
     shapes = density.shapes(plan, known)
     return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
 
 
 def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:
-    """Held-out log scores, (rows,), of a row in several test parts the mean; NaN where it is in none."""
+    """Held-out log scores, (rows,), of a row in several test parts the mean; NaN where it is in
+    none."""
     total, count = np.zeros(rows), np.zeros(rows)
     for train, test in splits:
         total[test] += contestant.held_out(train, test, seed)
@@ -270,8 +308,10 @@ def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray], columns: tuple[str, ...]) -> None:
-    """Sums of terms over rows and of their differences from the best model's, with standard errors √(n · variance over rows)."""
+def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],
+                 columns: tuple[str, ...]) -> None:
+    """Sums of terms over rows and of their differences from the best model's, with standard errors
+    √(n · variance over rows)."""
     value, error, difference, its_error = columns[0], columns[1], columns[-2], columns[-1]
     if not terms:
         return

@@ -1,4 +1,5 @@
-"""The same rows and the same splits for every contestant, and the engine that fits a contestant again."""
+"""The same rows and the same splits for every contestant, and the engine that fits a contestant
+again."""
 
 import ast
 import warnings
@@ -15,11 +16,13 @@ from probml.interface.fit import Fit
 
 def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Name → its data, where all share them or each has its own."""
-    own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping) or hasattr(data.get(n), "columns") for n in fits)
+    own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping)
+                                            or hasattr(data.get(n), "columns") for n in fits)
     return {name: data[name] if own else data for name in fits}
 
 
-def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any], stacklevel: int = 4) -> None:
+def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any],
+             stacklevel: int = 4) -> None:
     """Warn of contestants that could not be judged at all, each with its reason; they have no row.
 
     Raises:
@@ -33,9 +36,11 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
 
 
 def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
-    """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one counts like the whole."""
+    """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one
+    counts like the whole."""
     table = held.table
-    columns = {name: column.shown if column.likelihood is None else column.likelihood for name, column in table.columns.items()}
+    columns = {name: column.shown if column.likelihood is None else column.likelihood
+               for name, column in table.columns.items()}
     return {**table.inputs, **table.values, **columns}
 
 
@@ -52,28 +57,36 @@ def engine_of(fit: Fit) -> Any:
         raise ModelError(f"{fit.engine} cannot be fitted again: {hint}") from None
 
 
-def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of train and test indices, checked; with `classes`, (rows,) labels, their shares are alike in all parts."""
+def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[
+    tuple[np.ndarray, np.ndarray]
+]:
+    """Pairs of train and test indices, checked; with `classes`, (rows,) labels, their shares are
+    alike in all parts."""
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         if not 2 <= folds <= rows:
             raise ModelError(f"compare(folds={folds}): expected 2 … {rows}, the number of rows")
         try:
             from sklearn.model_selection import KFold, StratifiedKFold
         except ModuleNotFoundError as error:
-            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install 'probml[sklearn]'") from None
-        folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True, random_state=seed)
+            raise ModelError(f"compare(folds={folds}) needs scikit-learn ({error}): pip install "
+                             f"'probml[sklearn]'") from None
+        folds = (KFold if classes is None else StratifiedKFold)(int(folds), shuffle=True,
+                                                                random_state=seed)
     codes = None if classes is None else np.unique(classes.astype(str), return_inverse=True)[1]
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-            pairs = list(folds.split(np.zeros((rows, 1)), codes)) if hasattr(folds, "split") else list(folds)
+            pairs = (list(folds.split(np.zeros((rows, 1)), codes)) if hasattr(folds, "split")
+                     else list(folds))
         out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
-            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn that needs no labels, or pairs of index arrays below "
+            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn that needs "
+            f"no labels, or pairs of index arrays below "
             f"{rows}: {error}"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): every fold needs rows to learn from, and others to be scored")
+            raise ModelError("compare(folds=...): every fold needs rows to learn from, and others "
+                             "to be scored")
     return out

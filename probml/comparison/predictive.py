@@ -1,11 +1,14 @@
-"""What predicts one site best, from all else of a row: fits of any kind and estimators of scikit-learn, by the same folds.
+"""What predicts one site best, from all else of a row: fits of any kind and estimators of
+scikit-learn, by the same folds.
 
     log score = 1/n Σ log p(y | all else of the row, the training rows)
 
-A generative model has p(y | x) = p(x, y) / p(x), a discriminative one p(y | x) at once, an estimator what its predict_proba says, so
-that on this scale all may stand side by side, where their joint likelihoods may not.
+A generative model has p(y | x) = p(x, y) / p(x), a discriminative one p(y | x) at once, an
+estimator what its predict_proba says, so that on this scale all may stand side by side, where their
+joint likelihoods may not.
 
-Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & Gabry (2017) for paired differences.
+Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & Gabry (2017) for
+    paired differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 
 
 FOLDS = 5
-DISCRETE = {"log_score": True, "accuracy": True, "brier": False}  # score → whether the greater is the better
+# score → whether the greater is the better
+DISCRETE = {"log_score": True, "accuracy": True, "brier": False}
 CONTINUOUS = {"log_score": True, "rmse": False}
 
 
@@ -41,7 +45,8 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A Fit: fitted again to each training part by its own engine. Training rows whose target is unseen are learnt from as well."""
+    """A Fit: fitted again to each training part by its own engine. Training rows whose target is
+    unseen are learnt from as well."""
 
     name: str
     fit: Fit
@@ -56,25 +61,29 @@ class _Fitted:
         return self.fit.structure.sites[self.target].states is not None
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
-        fit = self.fit.model.fit(mapping(self.held.taken(train)), self.engine or engine_of(self.fit), seed=seed)
+        fit = self.fit.model.fit(mapping(self.held.taken(train)),
+                                 self.engine or engine_of(self.fit), seed=seed)
         shown = mapping(self.held.taken(test))
         blind = {**shown, self.target: np.full(len(test), np.nan)}
         if not self.discrete:
             value = np.asarray(fit.predict(blind, self.target))
             if fit.structure.losses:
-                return Answer(value, why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
+                return Answer(value,
+                              why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
             return Answer(value, density=fit.log_prob(shown) - fit.log_prob(blind))
         labels = np.fromiter(self.fit.labels(self.target), object)
         if fit.structure.losses:
             codes = np.asarray(fit.predict(blind, self.target), int)
-            return Answer(labels[codes], why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
+            return Answer(labels[codes],
+                          why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
         p = np.asarray(fit.predict_proba(blind, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
 
 @dataclass(frozen=True)
 class _Estimator:
-    """An estimator of scikit-learn, or a face: cloned, and fitted to the labelled rows of each training part."""
+    """An estimator of scikit-learn, or a face: cloned, and fitted to the labelled rows of each
+    training part."""
 
     name: str
     estimator: Any
@@ -104,31 +113,39 @@ class _Estimator:
         if not self.discrete:
             if not hasattr(face, "log_prob"):
                 return Answer(value, why=f"{what} has no density: it has no log_prob(X, y)")
-            return Answer(value, density=np.asarray(face.log_prob(at(test), self.truth[test].astype(float))))
+            return Answer(
+                value, density=np.asarray(face.log_prob(at(test), self.truth[test].astype(float)))
+            )
         if not hasattr(face, "predict_proba"):
             return Answer(value, why=f"{what} has no probabilities: it has no predict_proba")
         return Answer(value, np.asarray(face.predict_proba(at(test)), float), face.classes_)
 
 
 def predictions(
-    fits: Mapping[str, Any], data: Any, target: str, folds: Any, engines: Mapping[str, Any], seed: int
+    fits: Mapping[str, Any], data: Any, target: str, folds: Any, engines: Mapping[str, Any],
+    seed: int
 ) -> "pd.DataFrame":
     """See probml.compare, `target`."""
     contestants, truth = _contestants(fits, data, target, engines)
     kinds = {name: contestant.discrete for name, contestant in contestants.items()}
     if len(set(kinds.values())) > 1:
-        one, other = (next(name for name, kind in kinds.items() if kind is wanted) for wanted in (True, False))
-        raise ModelError(f"compare(target='{target}'): it is a class to '{one}', and a number to '{other}': give contestants of one kind")
+        one, other = (next(name for name, kind in kinds.items() if kind is wanted)
+                      for wanted in (True, False))
+        raise ModelError(f"compare(target='{target}'): it is a class to '{one}', and a number to "
+                         f"'{other}': give contestants of one kind")
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): {len(known)} rows show it, expected at least 2")
+        raise DataError(f"compare(target='{target}'): {len(known)} rows show it, expected at "
+                        f"least 2")
     others = np.setdiff1d(np.arange(len(truth)), known)
     if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
-        splits = splits_of(FOLDS if folds is None else folds, len(known), seed, truth[known] if discrete else None)
+        splits = splits_of(FOLDS if folds is None else folds, len(known), seed,
+                           truth[known] if discrete else None)
         splits = [(np.concatenate([known[train], others]), known[test]) for train, test in splits]
     else:
-        splits = [(train, np.intersect1d(test, known)) for train, test in splits_of(folds, len(truth), seed)]
+        splits = [(train, np.intersect1d(test, known))
+                  for train, test in splits_of(folds, len(truth), seed)]
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
@@ -137,32 +154,42 @@ def predictions(
     for name, contestant in contestants.items():
         try:
             terms[name], why = _terms(contestant, truth, splits, others, seed)
-            missing[name] = {} if why is None else dict.fromkeys(("log_score", "brier") if discrete else ("log_score",), why)
+            missing[name] = {} if why is None else dict.fromkeys(
+                ("log_score", "brier") if discrete else ("log_score",), why
+            )
         except (ModelError, DataError) as error:
             failed[name] = str(error)
             missing[name] = dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
     left_out("compare", failed, contestants)
     table = _table(terms, DISCRETE if discrete else CONTINUOUS, truth)
-    scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()), default=0))
-    alive = table.notna().any(axis=1)  # a contestant that could not be judged at all does not choose the criterion
-    complete = [score for score in (DISCRETE if discrete else CONTINUOUS) if table[score][alive].notna().all()]
+    scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
+                     default=0))
+    # a contestant that could not be judged at all does not choose the criterion
+    alive = table.notna().any(axis=1)
+    complete = [score for score in (DISCRETE if discrete else CONTINUOUS)
+                if table[score][alive].notna().all()]
     criterion = complete[0] if complete else "accuracy" if discrete else "rmse"
     greater = (DISCRETE if discrete else CONTINUOUS)[criterion]
     table = table.sort_values(criterion, ascending=not greater, kind="stable")
-    notes = [f"{len(others)} rows do not show '{target}': fits have learnt from them, estimators have not"] if len(others) else []
+    notes = [f"{len(others)} rows do not show '{target}': fits have learnt from them, estimators "
+             f"have not"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
-    table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits), "missing": reasons, "notes": notes}
+    table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
+                    "missing": reasons, "notes": notes}
     return table
 
 
 # Who is compared
 
 
-def _contestants(fits: Any, data: Any, target: str, engines: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
+def _contestants(fits: Any, data: Any, target: str,
+                 engines: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
     if not isinstance(fits, Mapping) or not fits:
-        raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got {fits!r}: compare({{"a": a, "b": b}}, data)')
+        raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got '
+                         f'{fits!r}: compare({{"a": a, "b": b}}, data)')
     if data is None:
-        raise ModelError(f"compare(target='{target}'): expected the data, which show '{target}', got None")
+        raise ModelError(f"compare(target='{target}'): expected the data, which show '{target}', "
+                         f"got None")
     unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
     if unknown is not None:
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
@@ -172,29 +199,39 @@ def _contestants(fits: Any, data: Any, target: str, engines: Mapping[str, Any]) 
         mine = _truth(rows, target, name)
         if first is None:
             first, truth = name, mine
-        elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b) for a, b in zip(mine, truth, strict=True)):
-            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' saw other rows, or other values of '{target}'")
+        elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
+                                                for a, b in zip(mine, truth, strict=True)):
+            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' saw other rows, "
+                            f"or other values of '{target}'")
         out[name] = _contestant(str(name), fits[name], rows, target, mine, engines.get(name))
     return out, truth
 
 
-def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray, engine: Any) -> Any:
+def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray,
+                engine: Any) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was learnt, before it")
+            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
+                             f"learnt, before it")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
-            what = "is no site" if site is None else "lies outside rows()" if not site.rows else "has several cells a row"
-            raise ModelError(f"compare(target='{target}'): it {what} of '{name}', model '{given.model.name}': expected one value a row")
-        return _Fitted(name, given, reports.own_data(given, rows, f"compare('{name}')"), target, engine)
+            what = ("is no site" if site is None else "lies outside rows()" if not site.rows
+                    else "has several cells a row")
+            raise ModelError(f"compare(target='{target}'): it {what} of '{name}', model "
+                             f"'{given.model.name}': expected one value a row")
+        return _Fitted(name, given, reports.own_data(given, rows, f"compare('{name}')"), target,
+                       engine)
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
-        raise ModelError(f"compare(fits): '{name}' is a {type(given).__name__}, expected a Fit ({error})") from None
-    if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given) or is_regressor(given)):
+        raise ModelError(f"compare(fits): '{name}' is a {type(given).__name__}, expected a Fit "
+                         f"({error})") from None
+    if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
+                                                                           or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ModelError(
-            f"compare(fits): '{name}' is a {what}, expected a Fit, or a classifier or regressor with the manners of scikit-learn"
+            f"compare(fits): '{name}' is a {what}, expected a Fit, or a classifier or regressor "
+            f"with the manners of scikit-learn"
         )
     return _Estimator(name, given, _columns(rows, target, name), truth)
 
@@ -205,18 +242,23 @@ def _unseen(value: Any) -> bool:
 
 def _truth(rows: Any, target: str, name: str) -> np.ndarray:
     """The target of every row, (n,) objects, None or NaN unseen."""
-    names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns") else rows)
+    names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
+                                                        else rows)
     if target not in names:
-        raise DataError(f"compare(target='{target}'): the data of '{name}' do not show it; they have {list(names)}")
+        raise DataError(f"compare(target='{target}'): the data of '{name}' do not show it; they "
+                        f"have {list(names)}")
     values = rows[target]
-    values = values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value") or hasattr(values, "iloc") else np.asarray(values)
+    values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
+              or hasattr(values, "iloc") else np.asarray(values))
     if values.ndim != 1:
-        raise DataError(f"compare(target='{target}'): expected one value a row, (n,), got shape {values.shape}")
+        raise DataError(f"compare(target='{target}'): expected one value a row, (n,), got shape "
+                        f"{values.shape}")
     return values.astype(object)
 
 
 def _columns(rows: Any, target: str, name: str) -> Any:
-    """All but the target, as an estimator takes it: a table as it is; one array, or several side by side."""
+    """All but the target, as an estimator takes it: a table as it is; one array, or several side by
+    side."""
     if hasattr(rows, "column_names"):
         rows = rows.to_pandas()
     if hasattr(rows, "columns"):
@@ -227,13 +269,15 @@ def _columns(rows: Any, target: str, name: str) -> Any:
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
-        raise DataError(f"compare('{name}'): '{odd}' has the shape {arrays[odd].shape}, expected {n} rows as '{target}'")
+        raise DataError(f"compare('{name}'): '{odd}' has the shape {arrays[odd].shape}, expected "
+                        f"{n} rows as '{target}'")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     if all(array.dtype.kind in "fiub" for array in flat.values()):
         return np.concatenate(list(flat.values()), 1)
     import pandas as pd
 
-    parts = {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j] for site, array in flat.items() for j in range(array.shape[1])}
+    parts = {f"{site}{j}" if array.shape[1] > 1 else site: array[:, j]
+             for site, array in flat.items() for j in range(array.shape[1])}
     return pd.DataFrame(parts)
 
 
@@ -243,25 +287,30 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
             if not (truth[train] == label).any():
                 count = int((truth == label).sum())
                 raise DataError(
-                    f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the test part of fold {fold}, and in none of "
-                    "its training part, so that nothing can be learnt of it: give fewer folds, or stratified ones, or leave the class out"
+                    f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
+                    f"test part of fold {fold}, and in none of "
+                    "its training part, so that nothing can be learnt of it: give fewer folds, or "
+                    "stratified ones, or leave the class out"
                 )
 
 
 # Numbers
 
 
-def _terms(contestant: Any, truth: np.ndarray, splits: list, others: np.ndarray, seed: int) -> tuple[dict[str, np.ndarray], str | None]:
+def _terms(contestant: Any, truth: np.ndarray, splits: list, others: np.ndarray,
+           seed: int) -> tuple[dict[str, np.ndarray], str | None]:
     """Score → its terms, (n,); of a row in several test parts the mean, NaN where it is in none."""
     total: dict[str, np.ndarray] = {}
     count, why = np.zeros(len(truth)), None
     for train, test in splits:
-        answer = contestant.answer(train if contestant.learns_unlabelled else np.setdiff1d(train, others), test, seed)
+        answer = contestant.answer(train if contestant.learns_unlabelled
+                                   else np.setdiff1d(train, others), test, seed)
         why = why or answer.why
         for score, each in _scores(answer, truth[test], contestant.discrete).items():
             total.setdefault(score, np.zeros(len(truth)))[test] += each
         count[test] += 1
-    return {score: np.where(count > 0, sums / np.maximum(count, 1), np.nan) for score, sums in total.items()}, why
+    return {score: np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+            for score, sums in total.items()}, why
 
 
 def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.ndarray]:
@@ -273,17 +322,21 @@ def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.n
         return out
     order = {label: k for k, label in enumerate(answer.labels)}
     at = np.array([order.get(label, -1) for label in truth])
-    p, right = answer.probabilities, at >= 0  # a label that a contestant does not know has probability 0 to it
+    # a label that a contestant does not know has probability 0 to it
+    p, right = answer.probabilities, at >= 0
     own = np.where(right, p[np.arange(len(at)), at], 0.0)
     with np.errstate(divide="ignore"):
         return {"log_score": np.log(own), **out, "brier": (p**2).sum(1) - 2 * own + 1}
 
 
-def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, bool], truth: np.ndarray) -> "pd.DataFrame":
+def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, bool],
+           truth: np.ndarray) -> "pd.DataFrame":
     import pandas as pd
 
-    names = [column for score in scores for column in (score, f"se_{score}", f"{score}_diff", f"se_{score}_diff")]
-    table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"), columns=[*names, *(["r2"] if "rmse" in scores else [])])
+    names = [column for score in scores for column in (score, f"se_{score}", f"{score}_diff",
+                                                       f"se_{score}_diff")]
+    table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"),
+                         columns=[*names, *(["r2"] if "rmse" in scores else [])])
     for score, greater in scores.items():
         each = {name: found[score] for name, found in terms.items() if score in found}
         each = {name: one[~np.isnan(one)] for name, one in each.items()}
@@ -291,17 +344,21 @@ def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, b
             continue
         mean = {name: float(one.mean()) for name, one in each.items()}
         if score == "rmse":  # its root; terms by the derivative of the root
-            spread = float(np.var(truth[~np.isnan(next(iter(terms.values()))["rmse"])].astype(float))) if terms else np.nan
+            spread = float(
+                np.var(truth[~np.isnan(next(iter(terms.values()))["rmse"])].astype(float))
+            ) if terms else np.nan
             for name in mean:
                 table.loc[name, "r2"] = 1 - mean[name] / spread if spread > 0 else np.nan
             mean = {name: value**0.5 for name, value in mean.items()}
-            each = {name: one / (2 * max(mean[name], np.finfo(float).tiny)) for name, one in each.items()}
+            each = {name: one / (2 * max(mean[name], np.finfo(float).tiny))
+                    for name, one in each.items()}
         best = (max if greater else min)(mean, key=mean.__getitem__)
         for name, one in each.items():
             with np.errstate(invalid="ignore"):
                 away = one - each[best] if name != best else np.zeros(len(one))
                 errors = [float(np.sqrt(values.var() / len(values))) for values in (one, away)]
                 table.loc[name, [score, f"se_{score}", f"{score}_diff", f"se_{score}_diff"]] = [
-                    mean[name], errors[0], mean[name] - mean[best] if name != best else 0.0, errors[1],
+                    mean[name], errors[0], mean[name] - mean[best] if name != best else 0.0,
+                    errors[1],
                 ]  # fmt: skip
     return table

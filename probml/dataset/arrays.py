@@ -29,7 +29,8 @@ def as_raw(what, value, rows):
         value, module = value.to_pandas(), "pandas"
     raw = (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
     if rows and raw.values.ndim == 0:
-        raise DataError(f"{what} needs one value per row, got a single value: pass a list or array, rows first, or bind a setting.")
+        raise DataError(f"{what} needs one value per row, got a single value: pass a list or "
+                        f"array, rows first, or bind a setting.")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
     return raw
@@ -40,10 +41,12 @@ def _from_pandas(what, value, rows):
 
     if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
         value = pd.Series(value)
-    columns = [value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame) else [value]
+    columns = ([value.iloc[:, j] for j in range(value.shape[1])] if isinstance(value, pd.DataFrame)
+               else [value])
     kind = getattr(columns[0], "dtype", None) if columns else None
     if isinstance(kind, pd.CategoricalDtype) and all(column.dtype == kind for column in columns):
-        codes = np.stack([column.cat.set_categories(kind.categories).cat.codes for column in columns], 1).astype(np.int32)
+        codes = np.stack([column.cat.set_categories(kind.categories).cat.codes
+                          for column in columns], 1).astype(np.int32)
         return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()), True)
     if isinstance(kind, pd.StringDtype) and value.ndim == 1:
         codes, seen = pd.factorize(value)  # −1 unseen
@@ -61,7 +64,8 @@ def _from_numpy(what, value, rows):
     try:
         a = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what} is ragged or no array: pass equal lengths, padded with NaN where unseen ({error}).") from None
+        raise DataError(f"{what} is ragged or no array: pass equal lengths, padded with NaN where "
+                        f"unseen ({error}).") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -70,26 +74,31 @@ def _from_numpy(what, value, rows):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
-    raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: convert it first.")
+    raise DataError(f"{what} has the dtype {a.dtype}, expected numbers, labels or booleans: "
+                    f"convert it first.")
 
 
 def _from_objects(what, a, rows):
     flat = a.ravel()
     pandas = sys.modules.get("pandas")
-    empty = [v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()] if pandas is None else pandas.isna(flat)
+    empty = ([v is None or isinstance(v, float | np.floating) and v != v for v in flat.tolist()]
+             if pandas is None else pandas.isna(flat))
     hidden = np.asarray(empty, bool)
     seen = flat[~hidden].tolist()
     kinds = set(map(type, seen))
     odd = [kind for kind in kinds if not issubclass(kind, (*NUMBERS, str))]
     if all(issubclass(kind, NUMBERS) for kind in kinds):
-        out = np.array(seen) if len(seen) == flat.size else np.where(hidden, np.nan, flat).astype(np.float64)
+        out = np.array(seen) if len(seen) == flat.size else np.where(hidden, np.nan, flat).astype(
+            np.float64
+        )
         return Raw((out if out.dtype.kind in "biuf" else out.astype(np.float64)).reshape(a.shape))
     if not odd:
         return coded(a, hidden.reshape(a.shape))
     if a.ndim == 1 and kinds <= {list, tuple, np.ndarray}:
         return _from_numpy(what, flat.tolist(), rows)
     bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
-    deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows, f"Convert the {odd[0].__name__} first.")
+    deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows,
+         f"Convert the {odd[0].__name__} first.")
 
 
 def coded(a, hidden):
@@ -106,12 +115,17 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
     """Refuse the first bad cell: which it is, what it must be, what it holds."""
     if bad.any():
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
-        got = "an unseen cell" if values is None else values.labels[values.values[i]] if isinstance(values, Raw) else values[i]
-        got = got.tolist() if isinstance(got, np.ndarray) else repr(str(got)) if isinstance(got, str) and values is not None else got
+        got = ("an unseen cell" if values is None else values.labels[values.values[i]]
+               if isinstance(values, Raw) else values[i])
+        got = (got.tolist() if isinstance(got, np.ndarray) else repr(str(got))
+               if isinstance(got, str) and values is not None else got)
         cell = i[1:] if rows else i
-        where = [f"row {j}" for j in i[:rows]] + [f"cell {cell[0] if len(cell) == 1 else cell}"] * bool(cell)
-        raise DataError(f"{what} must be {must}, got {got}{' in ' * bool(where)}{', '.join(where)}. {hint}")
+        where = [f"row {j}"
+                 for j in i[:rows]] + [f"cell {cell[0] if len(cell) == 1 else cell}"] * bool(cell)
+        raise DataError(f"{what} must be {must}, got "
+                        f"{got}{' in ' * bool(where)}{', '.join(where)}. {hint}")
 
 
 def listed(names):
-    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+    return ", ".join(map(repr, names[:12])) + (f", … ({len(names)} in all)" if len(names) > 12
+                                               else "")

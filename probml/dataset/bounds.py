@@ -1,4 +1,5 @@
-"""Bounds that inputs tell, row by row: of hits the trials, of a waiting time how long anybody has waited."""
+"""Bounds that inputs tell, row by row: of hits the trials, of a waiting time how long anybody has
+waited."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,8 @@ def check(structure: Structure, table: Table) -> None:
     """
     for name, column in table.columns.items():
         site = structure.sites[name]
-        if site.event or site.time is not None or column.likelihood is not None or not site.inputs or hasattr(site.family, "ancillary"):
+        if (site.event or site.time is not None or column.likelihood is not None or not site.inputs
+            or hasattr(site.family, "ancillary")):
             continue
         values = np.asarray(site.valued(column.values))
         for end, (program, takes) in structure.bounds(name).items():
@@ -28,16 +30,22 @@ def check(structure: Structure, table: Table) -> None:
                 continue
 
             def at(*row, program=program, site=site):
-                held = (jnp.asarray(v[None], aval.dtype) for v, aval in zip(row, program.in_avals, strict=True))
+                held = (jnp.asarray(v[None], aval.dtype)
+                        for v, aval in zip(row, program.in_avals, strict=True))
                 return site.layout(evaluate(program, *held)[0], 0)
 
-            bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(values.shape)
+            bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(
+                values.shape
+            )
             wrong = values > bound if end == "upper_bound" else values < bound
             wrong = wrong if column.seen is None else wrong & column.seen
             if wrong.any():
                 where = tuple(int(i) for i in np.argwhere(wrong)[0])
                 cell = f", cell {list(where[1:])}" if where[1:] else ""
                 raise DataError(
-                    f"'{name}' ({site.kind}) must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in row {where[0]}"
-                    f"{cell}, which {' and '.join(repr(t) for t in takes)} say{'s' * (len(takes) == 1)}, got {values[where]:g}"
+                    f"'{name}' ({site.kind}) must be at "
+                    f"{'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in row "
+                    f"{where[0]}"
+                    f"{cell}, which {' and '.join(repr(t) for t in takes)} "
+                    f"say{'s' * (len(takes) == 1)}, got {values[where]:g}"
                 )

@@ -1,7 +1,9 @@
-"""Index inputs in: labels and whole numbers become codes, each inside the axis it indexes; every refusal names input, row and code.
+"""Index inputs in: labels and whole numbers become codes, each inside the axis it indexes; every
+refusal names input, row and code.
 
-What is an index is a fact of the structure (indices.py). Inputs that index one axis share their labels: the home and the away team
-of a match are teams. A label, or a code, that no axis has is refused, or counted as a new member where that is asked for.
+What is an index is a fact of the structure (indices.py). Inputs that index one axis share their
+labels: the home and the away team of a match are teams. A label, or a code, that no axis has is
+    refused, or counted as a new member where that is asked for.
 """
 
 import functools
@@ -26,7 +28,8 @@ class Codes(NamedTuple):
     Attributes:
         values: index input → its codes, rows first.
         labels: index input → its labels, from its lowest code on, where it came with labels.
-        new: index input → the number of its new member, −1 where it is known; inputs without any are left out.
+        new: index input → the number of its new member, −1 where it is known; inputs without any
+            are left out.
     """
 
     values: dict[str, np.ndarray]
@@ -34,18 +37,24 @@ class Codes(NamedTuple):
     new: dict[str, np.ndarray]
 
 
-def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple], specs: Mapping[str, tuple]) -> Structure:
+def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
+            specs: Mapping[str, tuple]) -> Structure:
     """The structure of a model for its inputs, those that index traced as whole numbers.
 
     Args:
-        shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data, None standing for steps.
+        shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data,
+            None standing for steps.
 
     Raises:
         ModelError: the function fails with these inputs.
     """
-    known = {index.input for index in structure_of(model, shapes).indexed.values()} if shapes else set()
-    found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw)) for name, raw in raws.items()}
-    return structure_of(model, dict(_settled(model, tuple(sorted((name, *spec) for name, spec in found.items())))))
+    known = ({index.input for index in structure_of(model, shapes).indexed.values()}
+             if shapes else set())
+    found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw))
+             for name, raw in raws.items()}
+    return structure_of(
+        model, dict(_settled(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
+    )
 
 
 def _kind(raw: Raw) -> str:
@@ -57,13 +66,15 @@ def _kind(raw: Raw) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _settled(model: Bound, specs: tuple) -> tuple:
-    """Specs with which the function runs: a float or a boolean cannot index, and whatever does so is a whole number."""
+    """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
+    is a whole number."""
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:
         structure_of(model, given)
         return tuple(given.items())
     except ModelError as error:
-        whole = {name: (shape, "i") if kind in "fb" else (shape, kind) for name, (shape, kind) in given.items()}
+        whole = {name: (shape, "i") if kind in "fb" else (shape, kind)
+                 for name, (shape, kind) in given.items()}
         if whole == given:
             raise
         try:
@@ -76,7 +87,8 @@ def _settled(model: Bound, specs: tuple) -> tuple:
 
 
 def read(
-    structure: Structure, raws: Mapping[str, Raw], labels: Mapping[str, tuple], beyond: Mapping[str, np.ndarray], unknown: str
+    structure: Structure, raws: Mapping[str, Raw], labels: Mapping[str, tuple],
+    beyond: Mapping[str, np.ndarray], unknown: str
 ) -> Codes:
     """The codes of index inputs, checked.
 
@@ -85,8 +97,8 @@ def read(
         unknown: "refuse", or "new".
 
     Raises:
-        DataError: a code out of range, a number that is not whole, an unseen cell, an unknown label, too many labels, text that is no
-            index.
+        DataError: a code out of range, a number that is not whole, an unseen cell, an unknown
+            label, too many labels, text that is no index.
     """
     if unknown not in (REFUSE, NEW):
         raise ModelError(f"unknown={unknown!r}: expected '{REFUSE}' or '{NEW}'")
@@ -94,18 +106,24 @@ def read(
     for name, raw in raws.items():
         text = [not isinstance(label, NUMBERS) for label in raw.labels or ()]
         if name not in structure.indexed and any(text):
-            bad, only = np.array([*text, False])[raw.values], f"Text can only be an index, as in effect[{name}]"
+            bad, only = (np.array([*text, False])[raw.values],
+                         f"Text can only be an index, as in effect[{name}]")
             hint = f"{only}, and model '{structure.model.name}' does not use '{name}' as one"
             deny(bad, f"the input '{name}'", raw, "a number", hint=hint)
-    whole = {name: index for name, index in structure.indexed.items() if not index.cells and name in raws}
-    for index in (index for index in structure.indexed.values() if index.cells and index.input in raws):
-        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, beyond.get(index.input), out, unknown)
+    whole = {name: index for name, index in structure.indexed.items() if not index.cells
+             and name in raws}
+    for index in (index for index in structure.indexed.values() if index.cells
+                  and index.input in raws):
+        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1,
+              beyond.get(index.input), out, unknown)
     for names in together(whole):
         _plate({name: whole[name] for name in names}, raws, labels, beyond, unknown, out)
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, beyond, out)
-    kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}  # where the function itself makes them whole
-    return out._replace(values={name: array.astype(kinds.get(name) or np.int32) for name, array in out.values.items()})
+    # where the function itself makes them whole
+    kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
+    return out._replace(values={name: array.astype(kinds.get(name) or np.int32)
+                                for name, array in out.values.items()})
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -126,7 +144,8 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
     return max(lows, default=0), min(highs, default=None) if highs else None
 
 
-def shown(structure: Structure, labels: Mapping[str, tuple], name: str, codes: np.ndarray) -> np.ndarray:
+def shown(structure: Structure, labels: Mapping[str, tuple], name: str,
+          codes: np.ndarray) -> np.ndarray:
     """The codes of an input as it was given: as labels, where it has some."""
     if name not in labels or name not in structure.indexed:
         return codes
@@ -145,7 +164,8 @@ def alike(indices: Iterable[Index]) -> bool:
     return all(len(found) == 1 for found in places.values())
 
 
-def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond: Mapping, unknown: str, out: Codes) -> None:
+def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond: Mapping,
+           unknown: str, out: Codes) -> None:
     """Inputs that index one axis: their labels are the same."""
     seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
@@ -156,7 +176,8 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not alike(indices.values()):
-        raise DataError(f"{_and(indices)} index one axis in different ways, so that labels have no codes of their own: pass whole numbers")
+        raise DataError(f"{_and(indices)} index one axis in different ways, so that labels have no "
+                        f"codes of their own: pass whole numbers")
     if known is None:
         known = _labels(indices, seen, base, top)
     lookup, members = {label: base + k for k, label in enumerate(known)}, {}
@@ -164,7 +185,8 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
         given, values = raw.labels, raw.values
         if given is None:
             if all(isinstance(label, str) for label in known):
-                every, must = np.ones(values.shape, bool), f"one of its labels, {listed(known)}, not a code"
+                every, must = (np.ones(values.shape, bool),
+                               f"one of its labels, {listed(known)}, not a code")
                 deny(every, f"'{name}'", values, must, hint="")
             given, values = np.unique(values, return_inverse=True)
             given, values = given.tolist(), values.reshape(raw.values.shape)
@@ -176,50 +198,64 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
             row, cell = _where(bad)
             label = given[values[bad][0]]
             raise DataError(
-                f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, {listed(known)}: check its spelling, or "
-                "ask with unknown='new', which takes it for a new member of the plate, whose effect is drawn from its prior"
+                f"'{name}' has {label!r} in row {row}{cell}, which is none of its labels, "
+                f"{listed(known)}: check its spelling, or "
+                "ask with unknown='new', which takes it for a new member of the plate, whose "
+                "effect is drawn from its prior"
             )
         out.labels[name] = known
-        number = np.array([members.setdefault(label, len(members)) if label not in lookup else -1 for label in given] or [-1])[values]
+        number = np.array([members.setdefault(label, len(members)) if label not in lookup else -1
+                           for label in given] or [-1])[values]
         _keep(name, codes, np.where(bad, number, -1), base, out)
 
 
-def _labels(indices: Mapping[str, Index], seen: Mapping[str, Raw], base: int, top: int | None) -> tuple:
-    """The labels of a plate, one a code: in the order of their categories, else sorted; entries that are not seen have a number."""
+def _labels(indices: Mapping[str, Index], seen: Mapping[str, Raw], base: int,
+            top: int | None) -> tuple:
+    """The labels of a plate, one a code: in the order of their categories, else sorted; entries
+    that are not seen have a number."""
     plain = [name for name, raw in seen.items() if raw.labels is None]
     if plain:
         named = next(name for name in seen if name not in plain)
-        raise DataError(f"'{named}' holds labels and '{plain[0]}' codes, but both index {indices[named].words}: give labels to both")
+        raise DataError(f"'{named}' holds labels and '{plain[0]}' codes, but both index "
+                        f"{indices[named].words}: give labels to both")
     for name, raw in seen.items():
         text = [isinstance(label, str) for label in raw.labels]
         if any(text) and not all(text) and not raw.categorical:
             mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-            deny(mixed, f"'{name}'", raw, "text throughout, codes throughout, or a pandas Categorical", hint="")
+            deny(mixed, f"'{name}'", raw,
+                 "text throughout, codes throughout, or a pandas Categorical", hint="")
     found = tuple(dict.fromkeys(label for raw in seen.values() for label in raw.labels))
     if len(seen) > 1 and not all(raw.categorical for raw in seen.values()):
         found = tuple(sorted(found, key=lambda label: (isinstance(label, str), label)))
     size = None if top is None else top - base + 1
     if size is not None and len(found) > size:
         some = next(iter(indices.values()))
-        unused = " Unused categories go with .cat.remove_unused_categories()." if any(raw.categorical for raw in seen.values()) else ""
+        unused = " Unused categories go with .cat.remove_unused_categories()." if any(
+            raw.categorical for raw in seen.values()
+        ) else ""
         raise DataError(
-            f"{_and(indices)} has {len(found)} labels, {listed(found)}, but the axis that it indexes, {some.words}, has {size} "
+            f"{_and(indices)} has {len(found)} labels, {listed(found)}, but the axis that it "
+            f"indexes, {some.words}, has {size} "
             f"entries: bind the size of the plate to {len(found)}.{unused}"
         )
     text = any(isinstance(label, str) for label in found)
-    rest = [f"state {code}" if text or code in found else code for code in range(len(found), size or 0)]
+    rest = [f"state {code}" if text or code in found else code
+            for code in range(len(found), size or 0)]
     return (*found, *rest)
 
 
 def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
-    """An index has no unseen cells. Booleans and categories have labels; numbers beside them are whole."""
+    """An index has no unseen cells. Booleans and categories have labels; numbers beside them are
+    whole."""
     values = raw.values
-    hidden = values < 0 if raw.labels is not None else np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+    hidden = (values < 0 if raw.labels is not None else np.isnan(values) if values.dtype.kind == "f"
+              else np.zeros(values.shape, bool))
     hidden = hidden if beyond is None else hidden & ~beyond
     if hidden.any():
         row, cell = _where(hidden)
         raise DataError(
-            f"'{index.input}' is unseen in row {row}{cell}: a group cannot be unseen, since it says which entry of {index.words} the row "
+            f"'{index.input}' is unseen in row {row}{cell}: a group cannot be unseen, since it "
+            f"says which entry of {index.words} the row "
             "reads. Drop such rows, or give them a group of their own"
         )
     if values.dtype.kind == "b":
@@ -229,18 +265,22 @@ def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
 
 def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) -> np.ndarray:
     with np.errstate(invalid="ignore"):
-        broken = ~(np.isfinite(values) & (values == np.floor(values))) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        broken = (~(np.isfinite(values) & (values == np.floor(values))) if values.dtype.kind == "f"
+                  else np.zeros(values.shape, bool))
     broken = broken if beyond is None else broken & ~beyond
     if broken.any():
         row, cell = _where(broken)
         raise DataError(
-            f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of {index.words}: expected whole numbers"
+            f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
+            f"{index.words}: expected whole numbers"
         )
     low = index.low or 0
-    return np.where(np.isfinite(values), values, low).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64)
+    return np.where(np.isfinite(values), values,
+                    low).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64)
 
 
-def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknown: str, members: dict, out: Codes) -> None:
+def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknown: str,
+             members: dict, out: Codes) -> None:
     """Codes as they are, in range."""
     codes = _whole_numbers(index, values, beyond)
     if beyond is not None:
@@ -253,12 +293,14 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Codes, unknown: str) -> None:
+def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Codes,
+          unknown: str) -> None:
     """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
     where = (*(slice(None),) * lead, *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
-        raise DataError(f"'{index.name}' is an index beside numbers that are none, and holds labels: pass it as an input of its own")
+        raise DataError(f"'{index.name}' is an index beside numbers that are none, and holds "
+                        f"labels: pass it as an input of its own")
     part = _complete(own, Raw(raw.values[where]), beyond)
     codes = _whole_numbers(own, part.values, beyond)
     bad = _outside(own, codes) if beyond is None else _outside(own, codes) & ~beyond
@@ -273,7 +315,8 @@ def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Cod
         values[where] = np.where(bad, own.low or 0, codes)
 
 
-def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], beyond: Mapping, out: Codes) -> None:
+def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], beyond: Mapping,
+             out: Codes) -> None:
     """Refuse codes that together make an index out of range."""
     codes, padding = {}, False
     for source in formula.sources:
@@ -293,7 +336,8 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], 
             parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
         step = f", step {at[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
-            f"{' and '.join(parts)} in row {at[0]}{step} make the index {index[at]:g} of {formula.words}; expected 0 … {formula.last}"
+            f"{' and '.join(parts)} in row {at[0]}{step} make the index {index[at]:g} of "
+            f"{formula.words}; expected 0 … {formula.last}"
         )
 
 
@@ -310,14 +354,17 @@ def _refuse(index: Index, codes: np.ndarray, bad: np.ndarray) -> None:
     row, cell = _where(bad)
     low = "…" if index.low is None else index.low
     high = "…" if index.high is None else index.high
-    if index.low is not None and index.high is not None and codes.min() == index.low + 1 and codes.max() == index.high + 1:
+    if (index.low is not None and index.high is not None and codes.min() == index.low + 1
+        and codes.max() == index.high + 1):
         advice = f"; codes from {index.low + 1}? subtract 1"
-    elif index.low is not None and index.high is not None and len(np.unique(codes)) <= index.high - index.low + 1:
+    elif (index.low is not None and index.high is not None
+          and len(np.unique(codes)) <= index.high - index.low + 1):
         advice = "; pass them as text or as a pandas Categorical, and they become codes"
     else:
         advice = "; bind the size of its plate to what the data have"
     raise DataError(
-        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} entries, {low} … {high}{advice}. "
+        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} "
+        f"entries, {low} … {high}{advice}. "
         f"It is an index of {index.words}"
     )
 

@@ -15,7 +15,9 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
-FEW = 2**14  # rows up to which a question to a network goes through the one program in which every discrete cell may be unseen
+# rows up to which a question to a network goes through the one program in which every discrete cell
+# may be unseen
+FEW = 2**14
 HELD = 2**23  # numbers that the evidence of such a question may take
 
 
@@ -28,7 +30,8 @@ class Data(NamedTuple):
     steps: int | None = None  # of sites along chains
     lengths: np.ndarray | None = None  # (rows,) how many of them count; None: all
     given: np.ndarray | None = None  # (rows,) how many each sequence of a list had
-    new: Mapping[str, np.ndarray] = {}  # index input → the number of its new member, (rows, ...); −1 where the fit knows it
+    # index input → the number of its new member, (rows, ...); −1 where the fit knows it
+    new: Mapping[str, np.ndarray] = {}
 
     @property
     def pattern(self) -> dict[str, str]:
@@ -43,18 +46,22 @@ class Data(NamedTuple):
 
     @property
     def labels(self) -> dict[str, tuple]:
-        """Site → labels of its states: those that the model declares, and those that came with the data."""
+        """Site → labels of its states: those that the model declares, and those that came with the
+        data."""
         return {**self.structure.labels, **self.table.labels}
 
     @property
     def shapes(self) -> dict[str, tuple]:
         """Input → (trailing shape, dtype kind): what the structure was traced for."""
         timed = self.structure.timed
-        shapes = {name: (None, *value.shape[2:]) if name in timed else value.shape[1:] for name, value in self.table.inputs.items()}
-        return {name: (tuple(shapes[name]), value.dtype.kind) for name, value in self.table.inputs.items()}
+        shapes = {name: (None, *value.shape[2:]) if name in timed else value.shape[1:]
+                  for name, value in self.table.inputs.items()}
+        return {name: (tuple(shapes[name]), value.dtype.kind)
+                for name, value in self.table.inputs.items()}
 
     def trimmed(self) -> "Data":
-        """The same data without the steps behind the last that shows anything: they sum to one, whatever the parameters are."""
+        """The same data without the steps behind the last that shows anything: they sum to one,
+        whatever the parameters are."""
         sites, shown = self.structure.sites, self.shown()
         lengths = None if shown is None else ragged.count_steps(shown)
         if lengths is None:
@@ -63,19 +70,22 @@ class Data(NamedTuple):
         for name, column in columns.items():
             if sites[name].time is None:
                 continue
-            beyond = np.expand_dims(dead, [1 + i for i in range(column.seen.ndim - 1) if i != sites[name].time])
+            beyond = np.expand_dims(dead, [1 + i for i in range(column.seen.ndim - 1)
+                                           if i != sites[name].time])
             seen = column.seen | beyond
             columns[name] = replace(column, seen=None if seen.all() else seen)
         return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
 
     def shown(self) -> np.ndarray | None:
-        """The steps at which anything is seen, bool (rows, steps); None where some site along time is seen whole."""
+        """The steps at which anything is seen, bool (rows, steps); None where some site along time
+        is seen whole."""
         along = [name for name in self.table.columns if self.structure.sites[name].time is not None]
         if not along or any(self.table.columns[name].seen is None for name in along):
             return None
         return np.logical_or.reduce([self._units(name).any(-1) for name in along])
 
-    def extended(self, last: np.ndarray, more: int, read: Callable, inputs: Mapping[str, Any]) -> "Data":
+    def extended(self, last: np.ndarray, more: int, read: Callable,
+                 inputs: Mapping[str, Any]) -> "Data":
         """The same rows with `more` steps behind the `last` of each, in which nothing is seen.
 
         Args:
@@ -87,18 +97,22 @@ class Data(NamedTuple):
         if missing:
             shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
             got = np.shape(inputs.get(missing[0]))
-            raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, {shape}, got {got}")
+            raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, "
+                             f"{shape}, got {got}")
         out: dict[str, Any] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():
             array = coding.shown(self.structure, table.labels, name, codes)
             if name in timed:
-                array = np.concatenate([array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1)
+                array = np.concatenate(
+                    [array, np.zeros((table.rows, more, *array.shape[2:]), array.dtype)], 1
+                )
                 array[np.arange(table.rows)[:, None], at] = inputs[name]
             out[name] = array
         for name, column in table.columns.items():
             time = sites[name].time
-            value = column.values.astype(float) if column.seen is not None or time is not None else column.values
+            value = (column.values.astype(float) if column.seen is not None or time is not None
+                     else column.values)
             if column.likelihood is not None:
                 out[name] = column.likelihood
                 continue
@@ -108,7 +122,9 @@ class Data(NamedTuple):
                 pad = [(0, more if axis == 1 + time else 0) for axis in range(value.ndim)]
                 value = np.pad(value, pad, constant_values=np.nan)
             labels = table.labels.get(name)
-            out[name] = value if labels is None else np.array([*labels, None], object)[np.where(np.isnan(value), -1, value).astype(int)]
+            out[name] = value if labels is None else np.array([*labels, None], object)[
+                np.where(np.isnan(value), -1, value).astype(int)
+            ]
         return read(out)
 
     def unrolled(self, picks: np.ndarray) -> "Data":
@@ -121,13 +137,17 @@ class Data(NamedTuple):
         at = begins[:, None] + np.arange(steps)
 
         def cut(name, array, axis):
-            return array[rows] if axis is None else np.moveaxis(np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis)
+            return array[rows] if axis is None else np.moveaxis(
+                np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
+            )
 
         def column(name, c):
-            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time) for leaf in (c.values, c.seen, c.likelihood))
+            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time)
+                     for leaf in (c.values, c.seen, c.likelihood))
             return tables.Column(*parts, c.torn)
 
-        inputs = {name: cut(name, array, 0 if name in self.structure.timed else None) for name, array in table.inputs.items()}
+        inputs = {name: cut(name, array, 0 if name in self.structure.timed else None)
+                  for name, array in table.inputs.items()}
         columns = {name: column(name, c) for name, c in table.columns.items()}
         table = replace(table, rows=len(rows), columns=columns, inputs=inputs, index=None)
         lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
@@ -141,7 +161,8 @@ class Data(NamedTuple):
             return None if array is None else array[index]
 
         columns = {
-            name: tables.Column(column.values[index], at(column.seen), at(column.likelihood), column.torn)
+            name: tables.Column(column.values[index], at(column.seen), at(column.likelihood),
+                                column.torn)
             for name, column in self.table.columns.items()
         }
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
@@ -150,10 +171,12 @@ class Data(NamedTuple):
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new)
 
     def loosened(self, names: Iterable[str]) -> "Data":
-        """The same data, in which the discrete sites `names` count as seen in part: another pattern of evidence, the same program."""
+        """The same data, in which the discrete sites `names` count as seen in part: another pattern
+        of evidence, the same program."""
         columns = dict(self.table.columns)
         for name in names:
-            column, shape = columns.get(name), (self.table.rows, *self.structure.sites[name].along(self.steps))
+            column, shape = columns.get(name), (self.table.rows,
+                                                *self.structure.sites[name].along(self.steps))
             if column is None:
                 columns[name] = tables.Column(np.zeros(shape, np.int32), np.zeros(shape, bool))
             elif column.likelihood is None and column.seen is None:
@@ -161,17 +184,22 @@ class Data(NamedTuple):
         return self._replace(table=replace(self.table, columns=columns))
 
     def small(self) -> bool:
-        """Whether evidence on every cell of the network takes little memory, and compiling a program for it more than running it."""
-        return self.table.rows <= FEW and self.table.rows * sum(self.structure.sites[n].states for n in self.structure.network) <= HELD
+        """Whether evidence on every cell of the network takes little memory, and compiling a
+        program for it more than running it."""
+        return self.table.rows <= FEW and self.table.rows * sum(
+            self.structure.sites[n].states for n in self.structure.network
+        ) <= HELD
 
-    def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False, joints: tuple = ()) -> Plan:
-        plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets, merge_globals, joints)
+    def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
+             joints: tuple = ()) -> Plan:
+        plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
+                           merge_globals, joints)
         self._refuse_holes(plan)
         return plan
 
     def _refuse_holes(self, plan: Plan) -> None:
-        """An unseen continuous cell must not feed a site that matters in the same row; a vector is seen whole or not at all, unless
-        its family integrates coordinates out."""
+        """An unseen continuous cell must not feed a site that matters in the same row; a vector is
+        seen whole or not at all, unless its family integrates coordinates out."""
         sites, columns = self.structure.sites, self.table.columns
         for name, column in columns.items():
             site = sites[name]
@@ -181,8 +209,10 @@ class Data(NamedTuple):
                 some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
                 row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
                 raise Refusal(
-                    f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this is seen whole or not at all. "
-                    f"Drop such rows, or give independent coordinates with {'Poisson' if site.discrete else 'Normal'}(...).to_event(1), "
+                    f"site '{name}' ({site.kind}) is seen in part in row {row}: a vector like this "
+                    f"is seen whole or not at all. "
+                    f"Drop such rows, or give independent coordinates with "
+                    f"{'Poisson' if site.discrete else 'Normal'}(...).to_event(1), "
                     "where unseen cells are exact"
                 )
             hole = ~self._units(name).all(-1)
@@ -196,7 +226,8 @@ class Data(NamedTuple):
                     continue
                 if hurt.any():
                     raise Refusal(
-                        f"site '{name}' ({site.kind}) is unseen in row {int(np.argwhere(hurt)[0, 0])}, where '{child}' depends "
+                        f"site '{name}' ({site.kind}) is unseen in row "
+                        f"{int(np.argwhere(hurt)[0, 0])}, where '{child}' depends "
                         "on it: only discrete sites "
                         f"are summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
                     )
@@ -205,7 +236,9 @@ class Data(NamedTuple):
         """What is seen of a site, (rows, steps or 1, cells)."""
         seen, time = self.table.columns[name].seen, self.structure.sites[name].time
         n = self.table.rows
-        return seen.reshape(n, 1, -1) if time is None else np.moveaxis(seen, 1 + time, 1).reshape(n, self.steps, -1)
+        return seen.reshape(n, 1, -1) if time is None else np.moveaxis(seen, 1 + time, 1).reshape(
+            n, self.steps, -1
+        )
 
     def _below(self, name: str) -> list[str]:
         found, stack = [], list(self.structure.children[name])
@@ -214,4 +247,5 @@ class Data(NamedTuple):
             if child not in found:
                 found.append(child)
                 stack += self.structure.children[child]
-        return found + [site.name for site in self.structure.deterministics.values() if {name, *found} & set(site.parents)]
+        return found + [site.name for site in self.structure.deterministics.values()
+                        if {name, *found} & set(site.parents)]

@@ -1,4 +1,5 @@
-"""Whether float32 has digits, and exponents, enough for data: an offset of many spreads takes those away that tell rows apart."""
+"""Whether float32 has digits, and exponents, enough for data: an offset of many spreads takes those
+away that tell rows apart."""
 
 import numpy as np
 
@@ -11,7 +12,8 @@ ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its ro
 
 
 def lost(data: Data) -> str | None:
-    """Where the seen numbers and inputs are such that they, and the parameters near them, need double, in words; None: nowhere.
+    """Where the seen numbers and inputs are such that they, and the parameters near them, need
+    double, in words; None: nowhere.
 
     Cost: one look at TOLD rows.
     """
@@ -21,13 +23,16 @@ def lost(data: Data) -> str | None:
         if not site.discrete and (found := _far(column.values, column.seen, site.time)):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
-        if values.dtype.kind == "f" and (found := _far(values, None, 0 if name in data.structure.timed else None)):
+        if values.dtype.kind == "f" and (found := _far(values, None, 0
+                                                       if name in data.structure.timed else None)):
             return f"the input '{name}'{found}"
     return None
 
 
-def measured(values: np.ndarray, seen: np.ndarray | None = None, axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have the axes that are left."""
+def measured(values: np.ndarray, seen: np.ndarray | None = None,
+             axes: tuple[int, ...] = (0,)) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations along some axes, of what is seen of about TOLD rows; both have
+    the axes that are left."""
     step = max(len(values) // TOLD, 1)
     values = np.asarray(values[::step], float)
     if seen is None:
@@ -43,7 +48,8 @@ def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str |
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:
-        values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is time.
+        values: (rows, *cells). seen: which of them; None: all. time: the axis of `cells` that is
+            time.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
@@ -55,4 +61,5 @@ def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str |
     i = int(np.argmax(bad))
     where = f", cell {i}," if bad.size > 1 else ""
     why = "has too few digits" if far.flat[i] else "is out of range"
-    return f"{where} {why}: it lies about {centre.flat[i]:.3g} with a spread of {spread.flat[i]:.2g}"
+    return (f"{where} {why}: it lies about {centre.flat[i]:.3g} with a spread of "
+            f"{spread.flat[i]:.2g}")

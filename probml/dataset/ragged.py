@@ -1,4 +1,5 @@
-"""Sequences in: lists of arrays of different lengths become one array padded by unseen steps; which steps of each row count."""
+"""Sequences in: lists of arrays of different lengths become one array padded by unseen steps; which
+steps of each row count."""
 
 import itertools
 from collections.abc import Mapping
@@ -11,7 +12,8 @@ from probml.structure.structure import Structure
 
 
 def padded(name: str, value: Any, unseen: bool = True) -> Any:
-    """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else as it is.
+    """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else
+    as it is.
 
     Args:
         unseen: pad by unseen cells; else by zeros, for inputs.
@@ -19,33 +21,40 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     Raises:
         DataError: an empty sequence, or sequences of different width.
     """
-    if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1):
+    if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray)
+                                                    and value.dtype.hasobject and value.ndim == 1):
         return value
     parts = [np.asarray(part) for part in value]
     if not parts or any(part.ndim == 0 for part in parts):
         return value
     lengths = [len(part) for part in parts]
     if 0 in lengths:
-        raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 step: leave it out.")
+        raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
+                        f"step: leave it out.")
     if len(set(lengths)) == 1:
         return value
     tails = {part.shape[1:] for part in parts}
     if len(tails) > 1:
         odd = next(i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:])
         raise DataError(
-            f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 {parts[0].shape}: only the number of steps may differ."
+            f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 "
+            f"{parts[0].shape}: only the number of steps may differ."
         )
     kinds = {part.dtype.kind for part in parts}
     text = not kinds <= set("biuf")
-    kind = object if text else np.result_type(*parts) if not unseen else np.result_type(*parts, np.float32)
-    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), (None if text else np.nan) if unseen else 0, kind)
+    kind = object if text else np.result_type(*parts) if not unseen else np.result_type(*parts,
+                                                                                        np.float32)
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]),
+                  (None if text else np.nan) if unseen else 0, kind)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
 
 
-def along_time(structure: Structure, items: Mapping[str, Any], steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
-    """The data of a model with chains, its sequences padded, their number of steps, and that of each where they came as lists.
+def along_time(structure: Structure, items: Mapping[str, Any],
+               steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
+    """The data of a model with chains, its sequences padded, their number of steps, and that of
+    each where they came as lists.
 
     Args:
         steps: the number of steps where the data do not tell it.
@@ -63,9 +72,12 @@ def along_time(structure: Structure, items: Mapping[str, Any], steps: int | None
             axis = 1 + (site.time if site is not None else 0)
             shape = np.shape(value)
             if len(shape) <= axis:
-                cells = "".join(f", {size}" for size in (site.along("steps") if site is not None else ("steps",)))
+                cells = "".join(f", {size}" for size in (
+                    site.along("steps") if site is not None else ("steps",)
+                ))
                 raise DataError(
-                    f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is a sequence; one sequence alone is "
+                    f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is "
+                    f"a sequence; one sequence alone is "
                     f"{name}[None]"
                 )
             lengths[name] = shape[axis]
@@ -73,12 +85,15 @@ def along_time(structure: Structure, items: Mapping[str, Any], steps: int | None
     known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
     if known is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
-        raise DataError(f"{structure.model.name}: the number of steps is unknown: give one of {names}, or steps=.")
+        raise DataError(f"{structure.model.name}: the number of steps is unknown: give one of "
+                        f"{names}, or steps=.")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
-        other = next((f"'{name}' has {length}" for name, length in lengths.items() if length == known), f"the model's chains have {known}")
+        other = next((f"'{name}' has {length}" for name, length in lengths.items()
+                      if length == known), f"the model's chains have {known}")
         raise DataError(
-            f"'{odd}' has the wrong shape: it has {lengths[odd]} steps, {other}: expected (rows, steps, ...) with one number of steps. "
+            f"'{odd}' has the wrong shape: it has {lengths[odd]} steps, {other}: expected (rows, "
+            f"steps, ...) with one number of steps. "
             "Shorter sequences are padded with NaN, or given as a list of arrays."
         )
     if 0 in lengths.values():
@@ -86,12 +101,14 @@ def along_time(structure: Structure, items: Mapping[str, Any], steps: int | None
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))
-            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, '{other}' has {theirs[i]}: give each as many, unseen ones as NaN.")
+            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, '{other}' has "
+                            f"{theirs[i]}: give each as many, unseen ones as NaN.")
     return out, int(known), next(iter(each.values()), None)
 
 
 def count_steps(shown: np.ndarray) -> np.ndarray | None:
-    """How many steps of each row count: up to the last at which anything is shown, (rows, steps); None where that is all in every row."""
+    """How many steps of each row count: up to the last at which anything is shown, (rows, steps);
+    None where that is all in every row."""
     steps = shown.shape[1]
     lengths = np.where(shown.any(1), steps - shown[:, ::-1].argmax(1), 0)
     return None if (lengths == steps).all() else lengths

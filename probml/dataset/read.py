@@ -17,7 +17,8 @@ from probml.language.language import Bound
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-ZERO = "{kind} has no density at 0. What was rounded down to 0 wants half of what it is rounded to; Exponential takes 0 as it is."
+ZERO = ("{kind} has no density at 0. What was rounded down to 0 wants half of what it is rounded "
+        "to; Exponential takes 0 as it is.")
 
 
 def read(
@@ -35,13 +36,15 @@ def read(
         labels: site → labels of its states, from a fit.
         shapes: input → (trailing shape, dtype kind) that a fit had.
         steps: the length of chains, where the data do not tell it.
-        unknown: what becomes of a label or code of an index input that the fit does not know: "refuse", or "new".
+        unknown: what becomes of a label or code of an index input that the fit does not know:
+            "refuse", or "new".
 
     Raises:
         DataError: see tables.read and codes.read.
     """
     known = {} if data is None else data
-    done = next((name for name, _ in model.interventions if name in getattr(known, "column_names", known)), None)
+    done = next((name for name, _ in model.interventions
+                 if name in getattr(known, "column_names", known)), None)
     if done is not None:
         raise errors.DataError(f"'{done}' is set by do() in every row: leave it out of the data")
     raws, specs, beyond = {}, {}, {}
@@ -51,14 +54,18 @@ def read(
             full = ragged.padded(name, value, unseen=False)
             if not np.ndim(full):
                 raise errors.DataError(
-                    f"{model.name}: the input '{name}' is one value, {value!r}, but an input has one a row, (n, ...): bind what is "
+                    f"{model.name}: the input '{name}' is one value, {value!r}, but an input has "
+                    f"one a row, (n, ...): bind what is "
                     f"the same in all rows, {model.name}({name}={value!r})"
                 )
             padded = full is not value
-            full = ragged.padded(name, value) if padded and full.dtype.hasobject else full  # text is padded by None
+            # text is padded by None
+            full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
             raws[name] = raw = arrays.as_raw(f"the input '{name}'", full, True)
             if padded:
-                beyond[name] = np.arange(raw.values.shape[1]) >= np.array([len(part) for part in value])[:, None]
+                beyond[name] = np.arange(
+                    raw.values.shape[1]
+                ) >= np.array([len(part) for part in value])[:, None]
             shape = raw.values.shape
             specs[name] = (shape[1:], raw.values.dtype.kind)
             if shapes and shapes[name][0][:1] == (None,) and len(shape) > 1:
@@ -66,7 +73,8 @@ def read(
             if shapes and specs[name][0] != tuple(shapes[name][0]):
                 wanted = ("n", *shapes[name][0])
                 raise errors.DataError(
-                    f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same columns in the same order"
+                    f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same "
+                    f"columns in the same order"
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
@@ -75,7 +83,8 @@ def read(
     computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:
         raise errors.DataError(
-            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a reparametrised site), so it cannot be data: "
+            f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
+            f"reparametrised site), so it cannot be data: "
             f"leave '{computed}' out; to see it, sample it without reparametrisation"
         )
     codes = coding.read(structure, raws, labels or {}, beyond, unknown)
@@ -85,10 +94,13 @@ def read(
             tables.read(known, {}, model=model.name)  # raises
         known, length, given = ragged.along_time(structure, known, steps)
     elif structure.chains:
-        raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a mapping name -> array (rows, steps, ...)")
-    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values() if not site.factor}
+        raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
+                               f"mapping name -> array (rows, steps, ...)")
+    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values()
+                if not site.factor}
     labels = {**structure.labels, **(labels or {})}
-    table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows, codes=codes.values)
+    table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
+                        codes=codes.values)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
     return Data(model, structure, table, length, given=given, new=codes.new)
@@ -99,30 +111,40 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
     support = site.support
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    ends = [v for v in vars(support).values() if not isinstance(v, str)] if support is not None else []
-    checkable = type(support).__name__ != "_Real" and not any(isinstance(v, jax.Array) for v in ends)  # all finite numbers are real
+    ends = ([v for v in vars(support).values() if not isinstance(v, str)] if support is not None
+            else [])
+    # all finite numbers are real
+    checkable = type(support).__name__ != "_Real" and not any(
+        isinstance(v, jax.Array) for v in ends
+    )
     if site.domain == "simplex":
-        inside = site.rows and site.kind == "Dirichlet"  # a density, whose value on the edge is 0 or infinite
+        # a density, whose value on the edge is 0 or infinite
+        inside = site.rows and site.kind == "Dirichlet"
         words = f"a vector of {'positive ' if inside else ''}probabilities that sums to 1"
 
         def valid(values):
-            return ((values > 0) if inside else (values >= 0)).all(-1, keepdims=True) & (np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4)
+            return ((values > 0) if inside else (values >= 0)).all(-1, keepdims=True) & (
+                np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4
+            )
 
     elif site.rows and hasattr(site.family, "inside"):
         words, valid = site.family.words, site.family.inside
     elif (most := structure.constant(site.name, getattr(site.family, "limit", None))) is not None:
-        most = most.reshape(-1)[0] if most.size == 1 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells)
+        most = (most.reshape(-1)[0] if most.size == 1
+                else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
         words = f"a whole number in 0 … {most}, its {site.family.limit}"
 
         def valid(values):
             return values <= most
 
-    elif support is not None and checkable and (site.states is None or any(map(np.ndim, ends))) and site.event == ():
+    elif (support is not None and checkable and (site.states is None or any(map(np.ndim, ends)))
+          and site.event == ()):
         words = _words(support, site)
         held = copy.copy(support)
         for end, bound in vars(support).items():
             if site.rows and np.ndim(bound):  # of cells, in NumPyro's axes
-                setattr(held, end, np.asarray(site.layout(jnp.asarray(bound), 0)).reshape(site.cells))
+                setattr(held, end,
+                        np.asarray(site.layout(jnp.asarray(bound), 0)).reshape(site.cells))
 
         def valid(values):
             return np.asarray(held(site.valued(values)))
@@ -130,16 +152,19 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
     low = site.low
-    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows, words, valid, event, site.plates, low, zero)
+    return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows,
+                           words, valid, event, site.plates, low, zero)
 
 
 def _words(support: Any, site: Site) -> str:
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if np.ndim(low) or np.ndim(high):
         ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
-        return f"{'a whole number ' if site.discrete else ''}in {ends[0]} … {'∞' if high is None else ends[1]}, cell by cell"
+        return (f"{'a whole number ' if site.discrete else ''}in {ends[0]} … "
+                f"{'∞' if high is None else ends[1]}, cell by cell")
     if low is None and high is None:
         return type(support).__name__.strip("_").lower()
     if low == 0 and high is None:
-        return "zero or positive" if site.discrete or "Eq" in type(support).__name__ or "negative" in type(support).__name__ else "positive"
+        return ("zero or positive" if site.discrete or "Eq" in type(support).__name__
+                or "negative" in type(support).__name__ else "positive")
     return f"{'a whole number ' if site.discrete else ''}in {low} … {'∞' if high is None else high}"

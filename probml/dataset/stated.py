@@ -1,7 +1,9 @@
-"""Priors in other units than the data: said before anything is fitted, from what the model states and the columns show.
+"""Priors in other units than the data: said before anything is fitted, from what the model states
+and the columns show.
 
-A prior whose location is thousands of its own spreads from where the column lies that it is the location of, or a prior of a scale
-that is thousands of its spreads from the column's, tells more of a slip in units than of the world. No row is passed to the device.
+A prior whose location is thousands of its own spreads from where the column lies that it is the
+location of, or a prior of a scale that is thousands of its spreads from the column's, tells more of
+a slip in units than of the world. No row is passed to the device.
 """
 
 import math
@@ -28,7 +30,9 @@ class Measured(NamedTuple):
 
 
 FAR = 1000.0  # spreads of a prior
-SHORT = 8  # steps at the most from what a model states to a prior's arguments, such as filling an array with one number
+# steps at the most from what a model states to a prior's arguments, such as filling an array with
+# one number
+SHORT = 8
 
 
 def _half_normal(scale: np.ndarray) -> tuple:
@@ -60,29 +64,36 @@ _BACK = {  # step of a coordinate → what undoes it
 
 
 def warn(data: Data, plan: Plan) -> None:
-    """Warn of every parameter whose prior is in other units than the column of which it is the location or the scale."""
+    """Warn of every parameter whose prior is in other units than the column of which it is the
+    location or the scale."""
     structure, said = data.structure, set()
     for name in plan.observed:
         site, column = structure.sites[name], data.table.columns.get(name)
         if column is None or not _located(site):
             continue
-        axes = (0,) if site.time is None else (0, 1 + site.time)  # the steps of all rows are one column
+        # the steps of all rows are one column
+        axes = (0,) if site.time is None else (0, 1 + site.time)
         column = Measured(name, *measured(column.values, column.seen, axes))
-        for argument, role in (("loc", "location"), *((argument, "scale") for argument in site.family.scatter)):
+        for argument, role in (("loc", "location"),
+                               *((argument, "scale") for argument in site.family.scatter)):
             for parameter, use in site.uses.get(argument, {}).items():
-                known = parameter not in plan.free or parameter in said or use.level is not Level.MOVED
+                known = (parameter not in plan.free or parameter in said
+                         or use.level is not Level.MOVED)
                 text = None if known else _judge(structure, site, parameter, use, role, column)
                 if text is not None:
                     said.add(parameter)
-                    warnings.warn(f"model '{structure.model.name}': {text}", UserWarning, stacklevel=5)
+                    warnings.warn(f"model '{structure.model.name}': {text}", UserWarning,
+                                  stacklevel=5)
 
 
 def _located(site: Site) -> bool:
     """Whether a site has a location and a scale in its own units."""
-    return site.family is not None and hasattr(site.family, "scatter") and "loc" in site.family.argument_event and site.kind != "LogNormal"
+    return (site.family is not None and hasattr(site.family, "scatter")
+            and "loc" in site.family.argument_event and site.kind != "LogNormal")
 
 
-def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str, column: Measured) -> str | None:
+def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str,
+           column: Measured) -> str | None:
     """What to say of a parameter, or None."""
     found = _moments(structure, parameter)
     if found is None or any(step not in _BACK for step, _ in use.coordinate):
@@ -94,35 +105,47 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
             return None
         value, away = centre, np.abs(_less(centre, mean))
         away = np.where(away > spread, away, 0.0)
-        if any(structure.sites[p].states in structure.sites[parameter].shape for p in _discrete(structure, site)):
-            away = np.maximum(away, spread)  # the locations of several states have to reach all of it
+        if any(structure.sites[p].states in structure.sites[parameter].shape
+               for p in _discrete(structure, site)):
+            # the locations of several states have to reach all of it
+            away = np.maximum(away, spread)
     else:
         value = np.where(spread > 0, spread, np.nan)
         with np.errstate(all="ignore"):
             for step, number in reversed(use.coordinate):
                 value = _BACK[step](value, number)
             away = _less(value, mean)
-        if site.inputs or site.parents != tuple(p for p in site.parents if not structure.sites[p].rows):
-            away = np.where(_less(value, mean) > 0, away, 0.0) if _falls(use) else 0.0 * away  # what else explains the spread?
+        if site.inputs or site.parents != tuple(p for p in site.parents
+                                                if not structure.sites[p].rows):
+            # what else explains the spread?
+            away = np.where(_less(value, mean) > 0, away, 0.0) if _falls(use) else 0.0 * away
         away = np.abs(away)
     with np.errstate(all="ignore"):
-        away = np.nan_to_num(np.broadcast_to(away, np.broadcast_shapes(np.shape(away), centre.shape)) / np.max(deviation), posinf=0.0)
+        away = np.nan_to_num(np.broadcast_to(
+            away, np.broadcast_shapes(np.shape(away), centre.shape)
+        ) / np.max(deviation), posinf=0.0)
     if not away.size or away.max() <= FAR:
         return None
     j = int(away.reshape(-1, max(centre.size, 1)).max(0).argmax())
-    lies, wide, reached = (float(np.ravel(part)[j % np.size(part)]) for part in (centre, spread, value))
+    lies, wide, reached = (float(np.ravel(part)[j % np.size(part)])
+                           for part in (centre, spread, value))
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
     if role == "location":
         instead = f"write it where the data lie, such as dist.Normal({lies:.3g}, {10 * wide:.2g})"
     elif use.coordinate:
-        instead = f"write it so that it reaches {reached:.3g}, which a spread of {wide:.2g} makes of it"
+        instead = (f"write it so that it reaches {reached:.3g}, which a spread of {wide:.2g} "
+                   f"makes of it")
     else:
-        instead = f"write it so that it reaches their spread, such as dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)"
+        instead = (f"write it so that it reaches their spread, such as "
+                   f"dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)")
     whose = f"'{name}'" + (f"[{j}]" if centre.size > 1 else "")
     return (
-        f"the prior of '{parameter}', {structure.sites[parameter].kind} around {middle:.3g} with a spread of {reach:.2g}, is "
-        f"{away.max():.2g} of its spreads from the data: {whose}, of which it is the {role}, lies around {lies:.6g} with a spread of "
-        f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, ({name} - {lies:.3g}) / {wide:.2g}, "
+        f"the prior of '{parameter}', {structure.sites[parameter].kind} around {middle:.3g} with a "
+        f"spread of {reach:.2g}, is "
+        f"{away.max():.2g} of its spreads from the data: {whose}, of which it is the {role}, lies "
+        f"around {lies:.6g} with a spread of "
+        f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, "
+        f"({name} - {lies:.3g}) / {wide:.2g}, "
         f"or {instead}"
     )
 
@@ -134,7 +157,8 @@ def _discrete(structure: Structure, site: Site) -> list[str]:
 
 def _falls(use: Use) -> bool:
     """Whether a parameter falls where the scale rises, as a precision does."""
-    return math.prod(math.copysign(1.0, number) for step, number in use.coordinate if step == "power") < 0
+    return math.prod(math.copysign(1.0, number) for step, number in use.coordinate
+                     if step == "power") < 0
 
 
 def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -146,12 +170,16 @@ def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean and standard deviation of a prior that states them: whose arguments depend on nothing."""
+    """Mean and standard deviation of a prior that states them: whose arguments depend on
+    nothing."""
     site = structure.sites[name]
-    if site.kind not in MOMENTS or site.parents or len(structure.programs[name][0].jaxpr.eqns) > SHORT:
+    if (site.kind not in MOMENTS or site.parents
+        or len(structure.programs[name][0].jaxpr.eqns) > SHORT):
         return None
     prior, moments = structure.distribution(name, {}), MOMENTS[site.kind]
-    given = {key: np.asarray(getattr(prior, key), float) for key in moments.__code__.co_varnames[: moments.__code__.co_argcount]}
+    given = {key: np.asarray(getattr(prior, key), float)
+             for key in moments.__code__.co_varnames[: moments.__code__.co_argcount]}
     mean, deviation = moments(**given)
     mean, deviation = np.broadcast_arrays(np.asarray(mean, float), np.asarray(deviation, float))
-    return (mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all() else None
+    return ((mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all()
+            and (deviation > 0).all() else None)

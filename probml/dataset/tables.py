@@ -1,7 +1,8 @@
-"""Data in, answers out: labels, missing cells, shapes, weights; every refusal names the site, the row and what to do.
+"""Data in, answers out: labels, missing cells, shapes, weights; every refusal names the site, the
+row and what to do.
 
-Arrays, lists, DataFrames and pyarrow tables become NumPy columns with a mask of seen cells. pandas is imported only where
-the user's own data needs it.
+Arrays, lists, DataFrames and pyarrow tables become NumPy columns with a mask of seen cells. pandas
+is imported only where the user's own data needs it.
 """
 
 import difflib
@@ -23,11 +24,14 @@ class Expected:
 
     name: str
     discrete: bool
-    states: int | None  # number of states 0..states-1 of a finite discrete site; None for counts and continuous sites
-    cells: tuple[int, ...]  # shape behind the row axis: plates inside rows, outermost first, then event axes
+    # number of states 0..states-1 of a finite discrete site; None for counts and continuous sites
+    states: int | None
+    # shape behind the row axis: plates inside rows, outermost first, then event axes
+    cells: tuple[int, ...]
     rows: bool = True  # False: a site outside rows(), a parameter or global value of shape `cells`
     support: str = "real"  # words for messages: "'x' must be {support}"
-    valid: Callable[[np.ndarray], np.ndarray] | None = None  # True where a seen value is in the support, per cell or per event
+    # True where a seen value is in the support, per cell or per event
+    valid: Callable[[np.ndarray], np.ndarray] | None = None
     event: int = 0  # trailing axes of `cells` that belong to one inseparable value
     plates: tuple[tuple[str, int], ...] = ()  # those around the site
     low: int = 0  # the value of code 0
@@ -40,7 +44,8 @@ class Column:
 
     values: np.ndarray  # int32 codes, int32 or int64 counts, float32 or float64
     seen: np.ndarray | None  # bool (n, *cells); None: every cell is seen
-    likelihood: np.ndarray | None = None  # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
+    # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
+    likelihood: np.ndarray | None = None
     torn: bool = False  # some value with event axes is seen in part
 
     @property
@@ -73,22 +78,25 @@ def read(
 ) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
-    Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an earlier fit; rows, the number
-    of rows where the data does not tell it; codes, what inputs that are indices were read as. Returns: Table. Raises: DataError.
+    Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an
+    earlier fit; rows, the number of rows where the data does not tell it; codes, what inputs that
+    are indices were read as. Returns: Table. Raises: DataError.
     Cost: one or two passes over each column; a complete contiguous float array is not copied.
     """
     items, frame, index, height = _items(data, expected, model)
     items |= {name: value for name, value in codes.items() if name in items}
     for name in (name for name in inputs if name not in items):
         hint = f" A matrix travels in a mapping: {{'{name}': table[['a', 'b']]}}." if frame else ""
-        raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), or give it in the data.{hint}")
+        raise DataError(f"{model}: the input '{name}' is missing: bind it, {model}(…, {name}=...), "
+                        f"or give it in the data.{hint}")
     for name in (name for name in items if name not in inputs):
         _check_name(name, frame, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}
     raws |= {name: _shaped(expected[name], raw) for name, raw in raws.items() if name not in inputs}
-    n = _agreed(counts, rows, height, [name for name, e in expected.items() if e.rows] + list(inputs), model)
+    n = _agreed(counts, rows, height,
+                [name for name, e in expected.items() if e.rows] + list(inputs), model)
     columns, values, kept = {}, {}, {}
     for name in (name for name in items if name not in inputs):
         column, own = _site(expected[name], raws[name], labels.get(name))
@@ -106,7 +114,8 @@ def read_weights(weights, rows: int) -> np.ndarray | None:
         return None
     raw = as_raw("weights", weights, True)
     if raw.values.shape != (rows,):
-        raise DataError(f"weights must have the shape ({rows},), one per row, got {raw.values.shape}.")
+        raise DataError(f"weights must have the shape ({rows},), one per row, got "
+                        f"{raw.values.shape}.")
     out = _complete("weights", raw).astype(np.float64)
     deny(out < 0, "weights", out, ">= 0", hint="Weight 0 leaves a row out.")
     if not out.any():
@@ -120,7 +129,8 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"codes must lie in 0..{len(labels) - 1}, the labels {listed(labels)}, got {codes.min()}..{codes.max()}.")
+        raise DataError(f"codes must lie in 0..{len(labels) - 1}, the labels {listed(labels)}, got "
+                        f"{codes.min()}..{codes.max()}.")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]
@@ -135,28 +145,38 @@ def _items(data, expected, model):
         names = list(data.columns if pandas else data.schema.names)
         twice = [name for name, k in Counter(names).items() if k > 1]
         if twice:
-            raise DataError(f"the table has {names.count(twice[0])} columns named '{twice[0]}': rename or drop all but one.")
-        return {name: data[name] if pandas else data.column(name) for name in names}, True, data.index if pandas else None, data.shape[0]
+            raise DataError(f"the table has {names.count(twice[0])} columns named '{twice[0]}': "
+                            f"rename or drop all but one.")
+        return ({name: data[name] if pandas else data.column(name) for name in names}, True,
+                data.index if pandas else None, data.shape[0])
     if data is None or isinstance(data, Mapping):
         return dict(data or {}), False, None, None
     name, kind = next((e.name for e in expected.values() if e.rows), "x"), type(data).__name__
-    raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow Table, got {kind}: pass {{'{name}': ...}}.")
+    raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
+                    f"Table, got {kind}: pass {{'{name}': ...}}.")
 
 
 def _check_name(name, frame, expected, inputs, model):
     vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
     if name not in expected:
-        known = sorted(expected, key=lambda n: not expected[n].rows) + [i for i in inputs if i not in expected]  # those in rows first
+        # those in rows first
+        known = sorted(expected, key=lambda n: not expected[n].rows) + [
+            i for i in inputs if i not in expected
+        ]
         hint = "Drop it or rename it."
         if near := difflib.get_close_matches(str(name), known, 1):
             hint = f"Did you mean '{near[0]}'?"
         elif frame and vectors:
-            hint = f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': table[['a', 'b']]}}."
-        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: {listed(known)}. {hint}")
+            hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
+                    f"table[['a', 'b']]}}.")
+        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: "
+                        f"{listed(known)}. {hint}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
-        hint = f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors else "pass a mapping"
-        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of a table cannot hold: {hint}.")
+        hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
+                else "pass a mapping")
+        raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which a column of "
+                        f"a table cannot hold: {hint}.")
 
 
 def _agreed(counts, rows, height, known, model):
@@ -165,17 +185,21 @@ def _agreed(counts, rows, height, known, model):
         raise DataError(f"{model}: the data is empty: expected at least 1 row, got 0.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
-        base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n), f"expected {n}")
-        raise DataError(f"'{odd}' has {counts[odd]} rows, {base}: every column needs the same rows in the same order. {UNSEEN}")
+        base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
+                    f"expected {n}")
+        raise DataError(f"'{odd}' has {counts[odd]} rows, {base}: every column needs the same rows "
+                        f"in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"{model}: the data is empty, so the number of rows is unknown: give one of {listed(known)}, or rows=n.")
+        raise DataError(f"{model}: the data is empty, so the number of rows is unknown: give one "
+                        f"of {listed(known)}, or rows=n.")
     return n or 1
 
 
 def _likely(e, raw):
     """Is this likelihood evidence, float (n, states) on a scalar finite discrete site?"""
     v = raw.values
-    return e.rows and e.states is not None and e.cells == () and raw.labels is None and v.dtype.kind == "f" and v.shape[1:] == (e.states,)
+    return (e.rows and e.states is not None and e.cells == () and raw.labels is None
+            and v.dtype.kind == "f" and v.shape[1:] == (e.states,))
 
 
 def _shaped(e, raw):
@@ -188,7 +212,8 @@ def _shaped(e, raw):
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" codes or labels, or float (n, {e.states}) likelihoods of its states"
-    hint = "rows come first, then its cells" if e.rows else outside(e.name, e.plates, shape[0] if shape else None)
+    hint = "rows come first, then its cells" if e.rows else outside(e.name, e.plates,
+                                                                    shape[0] if shape else None)
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
         hint = f"rows come first: pass {e.name}.T"
     elif e.cells == () and behind == (1,):
@@ -201,11 +226,13 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     own = next((plate for plate, size in plates if size in (rows, 1)), None)
     if own is not None:
         return (
-            f"its plate '{own}' is not the rows of the data. If '{name}' has one value a row, write `with probml.rows():` in the place of "
+            f"its plate '{own}' is not the rows of the data. If '{name}' has one value a row, "
+            f"write `with probml.rows():` in the place of "
             f"plate('{own}', ...): the number of rows comes from the data"
         )
     return (
-        f"it stands outside rows and has no row axis. If it has one value a row, sample it inside `with probml.rows():`, the plate of "
+        f"it stands outside rows and has no row axis. If it has one value a row, sample it inside "
+        f"`with probml.rows():`, the plate of "
         f"the rows: with probml.rows(): sample('{name}', ...)"
     )
 
@@ -227,7 +254,8 @@ def _site(e, raw, known):
         raw = coded(a, np.zeros(a.shape, bool) if seen is None else ~seen)
     codes, own = _codes(e, raw, known)
     hidden = codes < 0
-    return _checked(e, *((np.where(hidden, np.int32(0), codes), ~hidden) if hidden.any() else (codes, None))), own
+    return _checked(e, *((np.where(hidden, np.int32(0), codes), ~hidden)
+                         if hidden.any() else (codes, None))), own
 
 
 def _codes(e, raw, known):
@@ -235,7 +263,8 @@ def _codes(e, raw, known):
     what, given = f"'{e.name}'", raw.labels
     if known is not None:
         lookup = {label: code for code, label in enumerate(known)}
-        codes = np.array([*(lookup.get(label, -2) for label in given), -1], np.int32)[raw.values]  # index -1 is the last
+        # index -1 is the last
+        codes = np.array([*(lookup.get(label, -2) for label in given), -1], np.int32)[raw.values]
         deny(codes == -2, what, raw, f"a known category, one of {listed(known)}", e.rows)
         return codes, tuple(known)
     text = [isinstance(label, str) for label in given]
@@ -243,19 +272,23 @@ def _codes(e, raw, known):
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
         deny(mixed, what, raw, "text throughout, codes throughout, or a pandas Categorical", e.rows)
     if len(given) > e.states:
-        hint = " Unused categories go with .cat.remove_unused_categories()." if raw.categorical else ""
-        raise DataError(f"{what} has {len(given)} labels, {listed(given)}, but only {e.states} states.{hint}")
+        hint = (" Unused categories go with .cat.remove_unused_categories()." if raw.categorical
+                else "")
+        raise DataError(f"{what} has {len(given)} labels, {listed(given)}, but only {e.states} "
+                        f"states.{hint}")
     rest = [code if code not in given else f"state {code}" for code in range(len(given), e.states)]
     return raw.values.astype(np.int32, copy=False), (*given, *rest)
 
 
 def _finite(what, raw, rows):
-    """(numbers with 0 in unseen cells, seen or None), all finite; categories that are numbers are read as such."""
+    """(numbers with 0 in unseen cells, seen or None), all finite; categories that are numbers are
+    read as such."""
     a = raw.values
     if raw.labels is not None:
         text = [not isinstance(label, NUMBERS) for label in raw.labels]
         deny(np.array([*text, False])[a], what, raw, "a number", rows)
-        a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)), np.nan])[a]
+        a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)),
+                      np.nan])[a]
     with np.errstate(all="ignore"):
         if a.dtype.kind != "f" or np.isfinite(a.sum()):  # one pass, no temporary
             return a, None
@@ -267,12 +300,14 @@ def _finite(what, raw, rows):
 def _complete(what, raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
-        deny(~seen, what, None, "complete", hint="It is never inferred: fill the cell or drop the row.")
+        deny(~seen, what, None, "complete",
+             hint="It is never inferred: fill the cell or drop the row.")
     return a
 
 
 def _floats(e, a, seen):
-    """Floats, with the mean of their column (else of all) in unseen cells; `a` is a copy where there are any."""
+    """Floats, with the mean of their column (else of all) in unseen cells; `a` is a copy where
+    there are any."""
     a = np.asarray(a, np.float64 if a.dtype.kind != "f" else None, order="C")
     if seen is None or not e.rows:
         return a
@@ -287,7 +322,8 @@ def _whole(e, a):
     """Whole numbers 0..states-1, or counts."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
-    want = "a count, a whole number >= 0" if e.states is None else f"a whole number in 0..{high} ({e.states} states)"
+    want = ("a count, a whole number >= 0" if e.states is None else f"a whole number in 0..{high} "
+            f"({e.states} states)")
     if a.size and (a.min() < 0 or a.max() > high):
         deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
     small = e.states is not None or not a.size or a.max() < 2**31
@@ -302,26 +338,33 @@ def _checked(e, values, seen):
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
-        deny(~seen, f"'{e.name}'", None, "given whole or left out, as it stands outside rows", False)
+        deny(~seen, f"'{e.name}'", None, "given whole or left out, as it stands outside rows",
+             False)
     if e.valid is not None:
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))
         batch, look = values.shape[: values.ndim - e.event], seen
-        if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):  # one answer per event: judge those seen whole
-            ok, look = ok.reshape(batch), None if seen is None else seen.all(tuple(range(len(batch), values.ndim)))
+        # one answer per event: judge those seen whole
+        if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):
+            ok, look = (ok.reshape(batch),
+                        None if seen is None else seen.all(tuple(range(len(batch), values.ndim))))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
         bad = bad if look is None else bad & look
         hint = e.zero if bad.any() and not values[bad].any() else UNSEEN
         deny(bad, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows, hint)
-    whole = None if seen is None or not e.event else seen.reshape(*values.shape[: values.ndim - e.event], -1)
-    return Column(values, seen, torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
+    whole = None if seen is None or not e.event else seen.reshape(
+        *values.shape[: values.ndim - e.event], -1
+    )
+    return Column(values, seen,
+                  torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 
 
 def _likelihood(what, raw):
     w, nan = raw.values, np.isnan(raw.values)
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
-    deny(bad, f"{what} as likelihood evidence", w, "finite weights >= 0, not all zero (nor inf)", hint="An unseen row is all NaN.")
+    deny(bad, f"{what} as likelihood evidence", w, "finite weights >= 0, not all zero (nor inf)",
+         hint="An unseen row is all NaN.")
     if unseen.all():
         return None
     w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w

@@ -1,4 +1,5 @@
-"""Sequences on the device: every step as a row, in the lanes along which chains.py scans; long ones cut into blocks."""
+"""Sequences on the device: every step as a row, in the lanes along which chains.py scans; long ones
+cut into blocks."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from probml.dataset.dataset import Data
 
 
-LANES = 256  # of a scan along time on a CPU: fewer leave it idle between steps, more do not stay in cache
+# of a scan along time on a CPU: fewer leave it idle between steps, more do not stay in cache
+LANES = 256
 LONG = 2**13  # steps from which a few sequences are cut into blocks
 SPREAD = 2**13  # lanes on a machine with thousands of its own
 BLOCK = 64  # steps of a block, about, at the least
@@ -26,13 +28,15 @@ AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
 
 
 def fitting_rows(width: int, copies: int) -> int:
-    """Rows a chunk of sequences that touch so many numbers each: enough lanes, if memory allows, and no more than stay in cache."""
+    """Rows a chunk of sequences that touch so many numbers each: enough lanes, if memory allows,
+    and no more than stay in cache."""
     enough = min(LANES, max(AT_ONCE // (width * copies), 1))
     return int(np.clip(CHUNK // width, enough, 8192))
 
 
 def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
-    """Whether, in float32, some move of a hidden chain is so improbable that states lost on the way matter: see chains.py.
+    """Whether, in float32, some move of a hidden chain is so improbable that states lost on the way
+    matter: see chains.py.
 
     Args:
         params: values of some parameters; of the others nothing is known.
@@ -46,34 +50,42 @@ def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
             env = {p: jnp.reshape(jnp.asarray(params[p]), structure.sites[p].shape) for p in takes}
             tables = [structure.arguments(name, env)["transition"]]
         else:
-            tables = [params[p] for p in takes if p in params and structure.sites[p].domain == "simplex"]
+            tables = [params[p] for p in takes if p in params
+                      and structure.sites[p].domain == "simplex"]
         if any(np.asarray(table).min() < IMPROBABLE for table in tables):
             return True
     return False
 
 
 class Lanes:
-    """Loads the sites along time: every step as a row, in the order (L, rows, blocks) that chains.py scans."""
+    """Loads the sites along time: every step as a row, in the order (L, rows, blocks) that
+    chains.py scans."""
 
-    def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None, shape: tuple[int, int], params: Mapping):
+    def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
+                 shape: tuple[int, int], params: Mapping):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         host = jax.default_backend() == "cpu"
         lanes, steps = (LANES if host else SPREAD), data.steps
         self.wide = sparse(plan, params)
-        cut = bool(plan.chains) and not self.wide and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes
+        cut = (bool(plan.chains) and not self.wide and steps >= (LONG if host else 2 * LANES)
+               and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
         self.length = -(-bucket(steps) // self.blocks)
         self.parallel = not host
 
     def ship(self, array: np.ndarray, time: int | None, kind: Any = None) -> jax.Array:
-        """(rows, ..., time, ...) → (chunks, N, ...) with an axis of one step; without time, the same at every step."""
+        """(rows, ..., time, ...) → (chunks, N, ...) with an axis of one step; without time, the
+        same at every step."""
         array = array if self.index is None else array[self.index]
         (chunks, size), span, steps = self.shape, self.length * self.blocks, self.data.steps
         if time is None:
-            whole = np.concatenate([array, np.broadcast_to(array[:1], (chunks * size - len(array), *array.shape[1:]))])
+            whole = np.concatenate(
+                [array, np.broadcast_to(array[:1], (chunks * size - len(array), *array.shape[1:]))]
+            )
             lanes = whole.reshape(chunks, 1, size, 1, *array.shape[1:])
-            lanes = np.broadcast_to(lanes, (chunks, self.length, size, self.blocks, *array.shape[1:]))
+            lanes = np.broadcast_to(lanes,
+                                    (chunks, self.length, size, self.blocks, *array.shape[1:]))
         else:
             array = np.moveaxis(array, 1 + time, 1)
             whole = np.empty((chunks * size, span, *array.shape[2:]), kind or array.dtype)
@@ -86,11 +98,13 @@ class Lanes:
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
         """The steps; adds the means and spreads of what is centred."""
-        data, plan, sites, dtype = self.data, self.plan, self.data.structure.sites, jnp.result_type(float)
+        data, plan, sites, dtype = (self.data, self.plan, self.data.structure.sites,
+                                    jnp.result_type(float))
         named = data.structure.named
         asked = tuple(name for name in plan.targets if named[name].time is not None)
         inside = (*plan.steps, *plan.counted, *asked)
-        above = {p for name in inside for p in named[name].parents if sites[p].rows and p not in plan.variables}
+        above = {p for name in inside for p in named[name].parents if sites[p].rows
+                 and p not in plan.variables}
         used = {i for name in (*plan.steps, *asked) for i in named[name].inputs}
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
@@ -100,7 +114,8 @@ class Lanes:
             array = column.values
             if name in plan.centred and time is not None:
                 array = self._centred(name, column, centre, spreads)
-            values[name] = self.ship(array, time, jnp.result_type(int) if sites[name].discrete else dtype)
+            values[name] = self.ship(array, time,
+                                     jnp.result_type(int) if sites[name].discrete else dtype)
             if time is not None and column.seen is not None:
                 seen[name] = self.ship(column.seen, time)
                 if name in plan.torn:
@@ -109,7 +124,8 @@ class Lanes:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
-        return Steps(Rows(values, seen, {}, unseen, {}, inputs, self._alive()), self.length, self.blocks, self.parallel, self.wide)
+        return Steps(Rows(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
+                     self.blocks, self.parallel, self.wide)
 
     def _alive(self) -> jax.Array | None:
         """The steps that count; None: all."""
@@ -127,10 +143,13 @@ class Lanes:
 
     def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
         """A column less its mean over the steps seen; unseen cells 0."""
-        site, time, n, steps = self.data.structure.sites[name], self.data.structure.sites[name].time, self.data.table.rows, self.data.steps
+        site, time, n, steps = self.data.structure.sites[
+            name
+        ], self.data.structure.sites[name].time, self.data.table.rows, self.data.steps
         array = np.moveaxis(column.values, 1 + time, 1)
         weight = np.ones(n) if self.index is not None else self.weight[:n]
-        share = np.broadcast_to(weight[:, None], (n, steps)).reshape(n, steps, *(1,) * (array.ndim - 2))
+        share = np.broadcast_to(weight[:, None], (n, steps)).reshape(n, steps,
+                                                                     *(1,) * (array.ndim - 2))
         if self.data.lengths is not None:
             within = np.arange(steps) < self.data.lengths[:, None]
             share = share * within.reshape(share.shape)
@@ -154,7 +173,8 @@ class Lanes:
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
         site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
-        flat = np.moveaxis(seen, 1 + site.time, 1).reshape(n * steps, math.prod(site.lattice), *site.event)
+        flat = np.moveaxis(seen, 1 + site.time, 1).reshape(n * steps, math.prod(site.lattice),
+                                                           *site.event)
         found = locate(flat, False)
         return Unseen(*(leaf if leaf is None else self._flat(leaf, n, steps) for leaf in found))
 

@@ -1,4 +1,5 @@
-"""Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut into chunks."""
+"""Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut
+into chunks."""
 
 import math
 import os
@@ -23,7 +24,8 @@ PART = 2**24  # bytes that are worth a thread to copy
 
 
 def order(data: Data, plan: Plan) -> np.ndarray | None:
-    """The order of rows in which the work of a chunk is even: torn vectors by how much of them is unseen; None = as they are."""
+    """The order of rows in which the work of a chunk is even: torn vectors by how much of them is
+    unseen; None = as they are."""
     torn = [data.table.columns[name] for name in plan.torn if name not in plan.steps]
     if not torn:
         return None
@@ -46,19 +48,23 @@ def load(
         keep: indices of the rows to take, in this order; all by default.
         copies: how many parameter values the rows will be met with at once.
         least: fewer rows are padded to so many, so that one program serves them all.
-        params: where the rows will be met, or begin to be, as far as known: chains with improbable moves are treated with more care.
+        params: where the rows will be met, or begin to be, as far as known: chains with improbable
+            moves are treated with more care.
 
-    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight 0.
+    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
+        0.
     """
     table, sites = data.table, data.structure.sites
     dtype = jnp.result_type(float)
     index = None if keep is None else np.asarray(keep)
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
-    fitting = fitting_rows(plan.width * bucket(data.steps), copies) if data.steps else plan.chunk_rows(copies)
+    fitting = fitting_rows(plan.width * bucket(data.steps),
+                           copies) if data.steps else plan.chunk_rows(copies)
     chunks = max(1, round(total / fitting))
     size = -(-total // chunks)
-    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred if sites[name].time is None}
+    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred
+              if sites[name].time is None}
 
     weight = np.zeros(chunks * size)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
@@ -73,13 +79,16 @@ def load(
             share = weight[:rows] / weight.sum()
             spread.append(np.sqrt(np.einsum("i,i...,i...->...", share, out[:rows], out[:rows])))
         out[rows:] = out[0]
-        return jax.device_put(out.reshape(chunks, size, *array.shape[1:]))  # on a CPU the device keeps this array, which nobody else has
+        # on a CPU the device keeps this array, which nobody else has
+        return jax.device_put(out.reshape(chunks, size, *array.shape[1:]))
 
-    used = {*plan.observed, *plan.variables, *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
+    used = {*plan.observed, *plan.variables,
+            *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
     columns = {name: column for name, column in table.columns.items() if name in used}
     values, seen, unseen, likelihood, spread, spreads = {}, {}, {}, {}, [], {}
     together = {name for names in plan.partly.values() for name in names}
-    codes = {states: ship(_codes([columns[name] for name in names])) for states, names in plan.partly.items()}
+    codes = {states: ship(_codes([columns[name] for name in names]))
+             for states, names in plan.partly.items()}
     for name, column in columns.items():
         if name in together or sites[name].time is not None:
             continue
@@ -92,26 +101,37 @@ def load(
         if shift is not None:
             spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
         elif name in plan.rowwise and hasattr(site.family, "scatter") and site.family.event == 0:
-            spreads[name] = jnp.asarray(_spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype)
+            spreads[name] = jnp.asarray(
+                _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
+            )
         if column.seen is not None:
             seen[name] = ship(column.seen)
             if name in plan.torn:
-                found = locate(column.seen.reshape(table.rows, math.prod(site.lattice), *site.event), chunks > 1)
+                found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
+                                                   *site.event), chunks > 1)
                 unseen[name] = Unseen(*(leaf if leaf is None else ship(leaf) for leaf in found))
     own = {name: array for name, array in table.inputs.items() if name not in data.structure.timed}
-    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype) for name, array in own.items()}
-    given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float)) for name, value in table.values.items()}
+    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype)
+              for name, array in own.items()}
+    given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float))
+             for name, value in table.values.items()}
     steps = None
     if data.steps:
-        steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre, spreads)
-    known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()}, spreads)
-    return Rows(values, seen, codes, unseen, likelihood, inputs, jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
+        steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre,
+                                                                                    spreads)
+    known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()},
+                  spreads)
+    return Rows(values, seen, codes, unseen, likelihood, inputs,
+                jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
 
 
 def _spread(column, weight: np.ndarray, index: np.ndarray | None) -> np.ndarray:
     """Weighted standard deviations of a column's cells over the rows in which they are seen."""
-    values, seen = (leaf if leaf is None or index is None else leaf[index] for leaf in (column.values, column.seen))
-    share = weight.reshape(-1, *(1,) * (values.ndim - 1)) * (np.ones(values.shape) if seen is None else seen)
+    values, seen = (leaf if leaf is None or index is None else leaf[index]
+                    for leaf in (column.values, column.seen))
+    share = weight.reshape(-1, *(1,) * (values.ndim - 1)) * (
+        np.ones(values.shape) if seen is None else seen
+    )
     total = np.maximum(share.sum(0), np.finfo(float).tiny)
     mean = (share * values).sum(0) / total
     return np.sqrt((share * (values - mean) ** 2).sum(0) / total)
@@ -133,7 +153,8 @@ def _copy(array: np.ndarray, out: np.ndarray) -> None:
         return
     cuts = np.linspace(0, len(out), parts + 1).astype(int)
     with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1], cuts[1:]))
+        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
+                      cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Rows on the device, as values: chunks of rows, their statistics, steps of sequences, and what is known besides."""
+"""Rows on the device, as values: chunks of rows, their statistics, steps of sequences, and what is
+known besides."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +12,8 @@ from probml.families.marginal_normal import Unseen
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a chunk's rows, as rows of one step; their weights are bool, the steps that count (None: all)."""
+    """The steps of a chunk's rows, as rows of one step; their weights are bool, the steps that
+    count (None: all)."""
 
     rows: "Rows"
     length: int  # L
@@ -26,13 +28,15 @@ class Steps:
         return lanes.reshape(len(lanes), -1, *array.shape[1:])
 
 
-jax.tree_util.register_dataclass(Steps, data_fields=["rows"], meta_fields=["length", "blocks", "parallel", "wide"])
+jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
+                                 meta_fields=["length", "blocks", "parallel", "wide"])
 
 
 def merged(chunks: "Rows") -> "Rows":
     """All chunks of rows as one; on the host where they are."""
     steps = chunks.steps
-    whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chunks._replace(steps=None))
+    whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+                         chunks._replace(steps=None))
     if steps is None:
         return whole
 
@@ -62,7 +66,8 @@ class Rows(NamedTuple):
 
     values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
     seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
-    codes: dict[int, jax.Array]  # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
+    # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
+    codes: dict[int, jax.Array]
     unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
@@ -71,7 +76,8 @@ class Rows(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is left of the rows of an additive plan: engines take it in the place of Rows, and the passes over rows are saved."""
+    """What is left of the rows of an additive plan: engines take it in the place of Rows, and the
+    passes over rows are saved."""
 
     statistics: dict[str, Any]  # like naturals: Σ weight T(x)
     base: jax.Array  # Σ weight × what of log p(row) no parameter enters
@@ -79,10 +85,14 @@ class Summary(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What all rows share: values of sites outside rows, and the column means that data are centred on."""
+    """What all rows share: values of sites outside rows, and the column means that data are centred
+    on."""
 
     given: dict[str, jax.Array]
     centre: dict[str, jax.Array]  # site -> (lattice cells, event)
-    spread: dict[str, jax.Array]  # their standard deviations, against which a collapsed component is judged
-    allowed: dict[str, jax.Array] = {}  # variable -> (states,) bool: the others are impossible, as if it had fewer
-    centring: dict[str, jax.Array] = {}  # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
+    # their standard deviations, against which a collapsed component is judged
+    spread: dict[str, jax.Array]
+    # variable -> (states,) bool: the others are impossible, as if it had fewer
+    allowed: dict[str, jax.Array] = {}
+    # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
+    centring: dict[str, jax.Array] = {}

@@ -1,4 +1,5 @@
-"""Markov chains as arrays: tables in linear space with scales, steps that are seen, normalisation."""
+"""Markov chains as arrays: tables in linear space with scales, steps that are seen,
+normalisation."""
 
 from typing import NamedTuple
 
@@ -13,10 +14,12 @@ PRECISE = lax.Precision.HIGHEST
 
 
 class Chain(NamedTuple):
-    """Log weights of sequences; any of the axes G, M and of the leading L may be 1 where the same for all."""
+    """Log weights of sequences; any of the axes G, M and of the leading L may be 1 where the same
+    for all."""
 
     initial: jax.Array  # (G, K, rows)
-    transition: jax.Array  # (L, G, K from, K to, M): into each step; that into a sequence's first is not used
+    # (L, G, K from, K to, M): into each step; that into a sequence's first is not used
+    transition: jax.Array
     emission: jax.Array  # (L, G, K, M)
     alive: jax.Array | None  # (L, M) bool: the steps that count, a row's first ones; None = all
 
@@ -24,8 +27,8 @@ class Chain(NamedTuple):
 class Linear(NamedTuple):
     """The same with moves as weights; emissions stay logs.
 
-    Steps that do not count are steps in which nothing is seen: summed over, they are 1, since what moves out of a state sums to 1.
-    Only a maximum must not take them.
+    Steps that do not count are steps in which nothing is seen: summed over, they are 1, since what
+    moves out of a state sums to 1. Only a maximum must not take them.
     """
 
     initial: jax.Array
@@ -46,12 +49,15 @@ def linear_of(chain: Chain, hard: bool = False) -> Linear:
     emission = chain.emission
     if chain.alive is not None:
         emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
-    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission, chain.alive if hard else None)
+    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission,
+                  chain.alive if hard else None)
 
 
 def step_at(chain: Linear, step) -> tuple:
     """What a step takes: its transition, log emissions and whether it counts."""
-    transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(chain.transition, step, 0, False)
+    transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(
+        chain.transition, step, 0, False
+    )
     alive = None if chain.alive is None else lax.dynamic_index_in_dim(chain.alive, step, 0, False)
     return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False), alive
 
@@ -88,8 +94,10 @@ def normalised(u: jax.Array, hard: bool, axis: int) -> tuple[jax.Array, jax.Arra
     return u * jnp.expand_dims(inverse, axis), scale
 
 
-def seen_at(ahead: jax.Array, emission: jax.Array, hard: bool, axis: int = 1) -> tuple[jax.Array, jax.Array]:
-    """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the log of their scale.
+def seen_at(ahead: jax.Array, emission: jax.Array, hard: bool, axis: int = 1) -> tuple[jax.Array,
+                                                                                       jax.Array]:
+    """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
+    log of their scale.
 
     The best emission of the states that can be reached is taken out before the exponential.
     """
@@ -109,7 +117,8 @@ def divide(a: jax.Array, b: jax.Array) -> jax.Array:
 def lead(chain: Linear) -> tuple[int, int, int, int]:
     """L, G, K, M."""
     steps, _, states, lanes = chain.emission.shape
-    return steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]), states, lanes
+    return (steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]),
+            states, lanes)
 
 
 def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
@@ -119,7 +128,8 @@ def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
 
 
 def entering_logs(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> jax.Array:
-    """The weights of the states at each lane's first step, before its emission: initial, or moved from those `before` the block."""
+    """The weights of the states at each lane's first step, before its emission: initial, or moved
+    from those `before` the block."""
     _, g, k, m = lead(chain)
     start = jnp.broadcast_to(first_of(chain.initial, m, blocks), (g, k, m))
     if before is None:

@@ -1,4 +1,5 @@
-"""Forward passes along chains: step by step, in logs where states are wide, in blocks of transfers."""
+"""Forward passes along chains: step by step, in logs where states are wide, in blocks of
+transfers."""
 
 import functools
 from typing import NamedTuple
@@ -27,11 +28,14 @@ from probml.elimination.chain_arithmetic import (
 )
 
 
-def _forward(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> tuple[jax.Array, jax.Array]:
-    """Filtered weights of every step, (L, G, K, M), normalised, and the logs of their scales (L, G, M)."""
+def _forward(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> tuple[jax.Array,
+                                                                                        jax.Array]:
+    """Filtered weights of every step, (L, G, K, M), normalised, and the logs of their scales (L, G,
+    M)."""
     entering = entering_logs(chain, blocks, before, hard)
 
-    def step(carry, now):  # every step alike, the first too: nothing has to be put together afterwards
+    # every step alike, the first too: nothing has to be put together afterwards
+    def step(carry, now):
         ahead, alpha = carry
         emission, alive, transition = now
         transition = chain.transition[0] if transition is None else transition
@@ -58,16 +62,19 @@ def wide_forward(chain: Chain, hard: bool) -> "Pass":
         new = new - finite(scale)[:, None]
         if hard:
             new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
-        return (over(new[:, :, None] + (chain.transition[0] if transition is None else transition), 1), new), (new, scale)
+        return (over(new[:, :, None] + (chain.transition[0] if transition is None else transition),
+                     1), new), (new, scale)
 
-    emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None], chain.emission, 0.0)
+    emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
+                                                                    chain.emission, 0.0)
     first = jnp.broadcast_to(chain.initial, (g, k, m))
     moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
     return Pass(None, *lax.scan(step, (first, first), (emission, chain.alive, moves))[1], None)
 
 
 class _Transfer(NamedTuple):
-    """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,] rows)."""
+    """Blocks as matrices: from the state before a block to the one at its end; (B, G, from, [to,]
+    rows)."""
 
     scale: jax.Array  # log
     end: jax.Array  # normalised over `to`
@@ -78,7 +85,9 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
     transition, emission, alive = step_at(chain, 0)
     eye = jnp.broadcast_to(jnp.eye(k, dtype=emission.dtype)[None, :, :, None], (g, k, k, m))
     entering = choose(alive, jnp.broadcast_to(transition, (g, k, k, m)), eye)
-    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None], entering)  # (G, from, to, M)
+    # (G, from, to, M)
+    entering = jnp.where(jnp.arange(m) % blocks == 0, first_of(chain.initial, m, blocks)[:, None],
+                         entering)
 
     def moved(transition, p):
         """(G, from, to, M): every row of the matrices takes a step."""
@@ -98,7 +107,9 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
         possible = (scale > -jnp.inf)[:, :, None]
         high, low = jnp.where(possible, p, -jnp.inf).max(1), jnp.where(possible, p, jnp.inf).min(1)
         info = jnp.finfo(p.dtype)
-        return jnp.all((high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1)
+        return jnp.all(
+            (high - low <= ALIKE * info.eps * high + info.tiny * 2**20) | (high == -jnp.inf), 1
+        )
 
     def unlike(carry):
         at, p, scale = carry
@@ -110,7 +121,9 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
         until = jnp.minimum(at + SWEEP, steps)
         return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
 
-    at, p, scale = lax.while_loop(unlike, sweeps, (jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], hard, 2)))
+    at, p, scale = lax.while_loop(unlike, sweeps, (
+        jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], hard, 2)
+    ))
     row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
 
     def one(at, carry):
@@ -140,7 +153,8 @@ def _joined(first: _Transfer, second: _Transfer, hard: bool) -> _Transfer:
 
 
 def before_of(transfer: _Transfer, hard: bool, parallel: bool) -> jax.Array:
-    """The normalised weights of the states before every block, (B, G, K, rows); of the first block, nothing of use."""
+    """The normalised weights of the states before every block, (B, G, K, rows); of the first block,
+    nothing of use."""
     if parallel:
         whole = lax.associative_scan(functools.partial(_joined, hard=hard), transfer)
         found = whole.end[:, :, 0]  # all rows of the first block are equal
@@ -181,7 +195,8 @@ def lanes_of(blocked: jax.Array) -> jax.Array:
 
 
 class Pass(NamedTuple):
-    """A forward pass: what was before every lane, all filtered weights, the logs of their scales; and the blocks, if there are several."""
+    """A forward pass: what was before every lane, all filtered weights, the logs of their scales;
+    and the blocks, if there are several."""
 
     before: jax.Array | None
     alphas: jax.Array
@@ -199,4 +214,5 @@ def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:
     """log evidence, or the log weight of the best path, (G, rows)."""
     log = found.scales.sum(0)
     log = log.reshape(len(log), -1, blocks).sum(-1)
-    return log if alive is None else jnp.where(alive[0, ::blocks], log, 0.0)  # a sequence of no steps
+    # a sequence of no steps
+    return log if alive is None else jnp.where(alive[0, ::blocks], log, 0.0)

@@ -1,10 +1,12 @@
-"""Variable elimination of hundreds of names: all buckets of one level of the elimination tree are one gather and one reduction.
+"""Variable elimination of hundreds of names: all buckets of one level of the elimination tree are
+one gather and one reduction.
 
-`elimination` unrolls an einsum for each name: the fastest to run, but a program that grows with the names (441 names: a minute of
-compiling). Here the buckets that need nothing of each other, those of one level, are laid out behind one another: an entry of a
-message is a sum of entries of flat pools, found by tables of indices, reduced over the states of the name that goes. The program
-grows with the levels (a few dozen), and with the buckets that are too wide for such tables. Messages are logs, so that there is no
-limit of range; rows are the last axis, so that a gather copies whole rows.
+`elimination` unrolls an einsum for each name: the fastest to run, but a program that grows with the
+names (441 names: a minute of compiling). Here the buckets that need nothing of each other, those of
+one level, are laid out behind one another: an entry of a message is a sum of entries of flat pools,
+found by tables of indices, reduced over the states of the name that goes. The program grows with
+the levels (a few dozen), and with the buckets that are too wide for such tables. Messages are logs,
+so that there is no limit of range; rows are the last axis, so that a gather copies whole rows.
 
 Every factor and every message is met once, by one bucket: a pool holds what one level meets.
 """
@@ -18,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-WIDE = 2**16  # entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but long to compile
+# entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but
+# long to compile
+WIDE = 2**16
 
 
 class _Read(NamedTuple):
@@ -46,11 +50,13 @@ class _Group(NamedTuple):
 
 
 class _Schedule(NamedTuple):
-    """Pools are numbered: 2 level + (0 shared, 1 by row), then one for each source of a wide bucket."""
+    """Pools are numbered: 2 level + (0 shared, 1 by row), then one for each source of a wide
+    bucket."""
 
     base: tuple[tuple[int, ...], ...]  # pool → the factors it begins with
     levels: tuple[tuple[_Group, ...], ...]
-    left: tuple[tuple[int, int, tuple[int, ...]], ...]  # messages over names that stay: (pool, entries, names by number)
+    # messages over names that stay: (pool, entries, names by number)
+    left: tuple[tuple[int, int, tuple[int, ...]], ...]
     names: tuple  # by number
 
 
@@ -59,7 +65,8 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
     """Lay out the elimination of `order`; on the host, once for each factor graph."""
     names = tuple(dict.fromkeys((*order, *(u for scope in scopes for u in scope))))
     number, turn = {u: i for i, u in enumerate(names)}, {u: i for i, u in enumerate(order)}
-    size = {u: k for scope, shape in zip(scopes, shapes, strict=True) for u, k in zip(scope, shape, strict=True)}
+    size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
+            for u, k in zip(scope, shape, strict=True)}
     last = len(order)
 
     def first(scope):
@@ -81,7 +88,8 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
     level, wide = [*level, depth], [*wide, False]  # the last bucket: what is left
     length = [math.prod(size[u] for u in around) for around in others]
 
-    # 2. where every factor and message goes: a pool, filled by factors first, then by messages as the groups make them
+    # 2. where every factor and message goes: a pool, filled by factors first, then by messages as
+    # the groups make them
     pool: dict = {}
     count = 2 * (depth + 1)
     for i, bucket in enumerate(meets):
@@ -91,13 +99,15 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
             count += wide[i]
     kinds: list[dict] = [{} for _ in range(depth)]
     for i, own in enumerate(order):
-        few = max(len(meets[i]) - 1, 1).bit_length()  # buckets with many sources apart: the others need no padding
+        # buckets with many sources apart: the others need no padding
+        few = max(len(meets[i]) - 1, 1).bit_length()
         kinds[level[i]].setdefault((size[own], rows[i], wide[i] and i, few), []).append(i)
     for groups in kinds:
         for members in groups.values():
             members.sort(key=lambda i: pool[True, i])
     base: list[list[int]] = [[] for _ in range(count)]
-    height, place = [int(p < 2 * (depth + 1)) for p in range(count)], {}  # a shared pool's entry 0 is a neutral 0, for padding
+    # a shared pool's entry 0 is a neutral 0, for padding
+    height, place = [int(p < 2 * (depth + 1)) for p in range(count)], {}
     for i, scope in enumerate(scopes):
         if first(scope) < last:
             base[pool[False, i]].append(i)
@@ -121,7 +131,9 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
             which[b] = 0
             which[b, : len(below)] = [number[u] for u in others[i]]
             for message, j, scope in meets[i]:
-                stride = dict(zip(scope, np.cumprod([1, *(size[u] for u in scope[:0:-1])])[::-1].tolist(), strict=True))
+                stride = dict(zip(scope, np.cumprod(
+                    [1, *(size[u] for u in scope[:0:-1])]
+                )[::-1].tolist(), strict=True))
                 steps = [stride.get(u, 0) for u in others[i]] + [0] * (axes - len(below))
                 lists = found.setdefault(pool[message, j], [[] for _ in members])
                 lists[b].append((place[message, j], steps, stride[order[i]]))
@@ -130,19 +142,23 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
             many = max(map(len, lists))
             padded = [row + [(0, [0] * axes, 0)] * (many - len(row)) for row in lists]
             shape = (len(members), many)
-            columns = [np.array([[source[c] for source in row] for row in padded], np.int32) for c in range(3)]
-            reads.append(_Read(where, columns[0].reshape(shape), columns[1].reshape(*shape, axes), columns[2].reshape(shape)))
+            columns = [np.array([[source[c] for source in row] for row in padded], np.int32)
+                       for c in range(3)]
+            reads.append(_Read(where, columns[0].reshape(shape), columns[1].reshape(*shape, axes),
+                               columns[2].reshape(shape)))
         parts: dict[int, int] = {}
         for i in members:
             parts[pool[True, i]] = parts.get(pool[True, i], 0) + length[i]
         start = np.concatenate([[0], np.cumsum([length[i] for i in members])]).astype(np.int32)
         own = np.array([turn[order[i]] for i in members], np.int32)
         one = members[0]
-        return _Group(size[order[one]], rows[one], wide[one], start, divide, sizes, which, own, tuple(reads), tuple(parts.items()))
+        return _Group(size[order[one]], rows[one], wide[one], start, divide, sizes, which, own,
+                      tuple(reads), tuple(parts.items()))
 
     levels = tuple(tuple(group(members) for members in groups.values()) for groups in kinds)
     made = [i for groups in kinds for members in groups.values() for i in members]
-    left = tuple((pool[True, i], length[i], tuple(number[u] for u in others[i])) for i in made if first(others[i]) == last)
+    left = tuple((pool[True, i], length[i], tuple(number[u] for u in others[i])) for i in made
+                 if first(others[i]) == last)
     return _Schedule(tuple(map(tuple, base)), levels, left, names)
 
 
@@ -152,11 +168,13 @@ def _indices(group: _Group, read: _Read) -> np.ndarray:
     local = np.arange(group.start[-1], dtype=np.int32) - group.start[bucket]
     digit = (local[:, None] // group.divide[bucket]) % group.size[bucket]
     index = read.offset[bucket] + (read.steps[bucket] * digit[:, None, :]).sum(-1, dtype=np.int32)
-    return index[:, None, :] + read.own[bucket][:, None, :] * np.arange(group.states, dtype=np.int32)[:, None]
+    return index[:, None, :] + read.own[bucket][:, None, :] * np.arange(group.states,
+                                                                        dtype=np.int32)[:, None]
 
 
 def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
-    """The one source of a wide bucket over (names of the message, name that goes, rows), size 1 where it lacks one."""
+    """The one source of a wide bucket over (names of the message, name that goes, rows), size 1
+    where it lacks one."""
     sizes = [*group.size[0].tolist(), group.states]
     steps = [*read.steps[0, 0].tolist(), int(read.own[0, 0])]
     held = sorted((axis for axis, step in enumerate(steps) if step), key=lambda axis: -steps[axis])
@@ -168,7 +186,8 @@ def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
 def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
     """The log of the product of a bucket's factors, (entries, states, rows)."""
     total = None
-    for read in sorted(group.reads, key=lambda read: pools[read.pool].shape[1]):  # what all rows share first
+    # what all rows share first
+    for read in sorted(group.reads, key=lambda read: pools[read.pool].shape[1]):
         values = pools[read.pool]
         if group.wide:
             part = _tensor(group, read, values)
@@ -178,18 +197,25 @@ def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
     return total.reshape(-1, group.states, total.shape[-1])
 
 
-def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable, capped: Callable) -> dict[int, jax.Array]:
-    """Every pool, (entries, 1) or (entries, rows); `reduce` turns totals into messages (entries, rows)."""
+def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable,
+             capped: Callable) -> dict[int, jax.Array]:
+    """Every pool, (entries, 1) or (entries, rows); `reduce` turns totals into messages (entries,
+    rows)."""
     height, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
     waiting: list[list] = []
     for number, factors in enumerate(schedule.base):
-        high = height if (number % 2 if number < levels else any(logs[i].shape[0] > 1 for i in factors)) else 1
-        flat = [jnp.zeros((high, 1), logs[0].dtype)] * (number < levels) + [logs[i].reshape(high, -1) for i in factors]
+        high = height if (number % 2 if number < levels
+                          else any(logs[i].shape[0] > 1 for i in factors)) else 1
+        flat = [jnp.zeros((high, 1), logs[0].dtype)] * (number < levels) + [
+            logs[i].reshape(high, -1) for i in factors
+        ]
         waiting.append([capped(jnp.concatenate(flat, 1).T)] if flat else [])
     pools: dict[int, jax.Array] = {}
 
     def fill(number):
-        pools[number] = jnp.concatenate(waiting[number]) if len(waiting[number]) > 1 else waiting[number][0]
+        pools[number] = jnp.concatenate(waiting[number]) if len(waiting[number]) > 1 else waiting[
+            number
+        ][0]
 
     for level, groups in enumerate((*schedule.levels, ())):
         fill(2 * level)
@@ -199,7 +225,8 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable, c
                 fill(read.pool)
             message = reduce(_totals(group, pools))
             cuts = np.cumsum([n for _, n in group.parts])[:-1].tolist()
-            for (to, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message], strict=True):
+            for (to, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message],
+                                     strict=True):
                 waiting[to].append(part)
     return pools
 
@@ -215,9 +242,11 @@ def _plan(logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence) -
 
 
 def sweep(
-    logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence, reduce: Callable, capped: Callable
+    logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence, reduce: Callable,
+    capped: Callable
 ) -> tuple[list[tuple], dict, _Schedule]:
-    """Eliminate `order`: what is left as (log (rows, *sizes), names), every level's pools, and the schedule.
+    """Eliminate `order`: what is left as (log (rows, *sizes), names), every level's pools, and the
+    schedule.
 
     Args:
         logs: tables of log values: (rows or 1, *sizes).
@@ -226,7 +255,8 @@ def sweep(
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
-    sizes = {u: k for log, scope in zip(logs, scopes, strict=True) for u, k in zip(scope, log.shape[1:], strict=True)}
+    sizes = {u: k for log, scope in zip(logs, scopes, strict=True)
+             for u, k in zip(scope, log.shape[1:], strict=True)}
     schedule, turn = _plan(logs, scopes, order), set(order)
     left = [(log, scope) for log, scope in zip(logs, scopes, strict=True) if turn.isdisjoint(scope)]
     pools = _upwards(schedule, logs, reduce, capped)
@@ -244,14 +274,17 @@ def sweep(
 
 
 def choices(schedule: _Schedule) -> int:
-    """The number of states over all eliminated names: what `backtrack` draws takes so many numbers a row."""
+    """The number of states over all eliminated names: what `backtrack` draws takes so many numbers
+    a row."""
     return sum(len(group.own) * group.states for groups in schedule.levels for group in groups)
 
 
 def backtrack(
-    schedule: _Schedule, pools: Mapping[int, jax.Array], possible: jax.Array, noise: jax.Array | None = None
+    schedule: _Schedule, pools: Mapping[int, jax.Array], possible: jax.Array,
+    noise: jax.Array | None = None
 ) -> dict[Any, jax.Array]:
-    """A state of every eliminated name, last ones first: the best given those already chosen, or a draw where there is noise.
+    """A state of every eliminated name, last ones first: the best given those already chosen, or a
+    draw where there is noise.
 
     Args:
         pools: of a sweep by maxima, or by sums for draws.
@@ -269,13 +302,21 @@ def backtrack(
             for read in group.reads:
                 values = pools[read.pool]
                 index = read.offset[..., None] + jnp.einsum("bfa,bar->bfr", read.steps, digit)
-                index = index[:, None] + (read.own[:, None] * np.arange(group.states, dtype=np.int32)[:, None])[..., None]
+                index = index[:, None] + (
+                    read.own[:, None] * np.arange(group.states, dtype=np.int32)[:, None]
+                )[..., None]
                 at = row if values.shape[1] > 1 else jnp.zeros_like(row)
-                total += values.at[index, at].get(mode="promise_in_bounds").sum(2)  # (b, states, rows)
+                # (b, states, rows)
+                total += values.at[index, at].get(mode="promise_in_bounds").sum(2)
             if noise is not None:
                 count = len(group.own) * group.states
-                total, gone = total + noise[gone : gone + count].reshape(len(group.own), group.states, -1), gone + count
+                total, gone = total + noise[
+                    gone : gone + count
+                ].reshape(len(group.own), group.states, -1), gone + count
             states = states.at[group.own].set(jnp.argmax(total, 1).astype(jnp.int32))
-    count = sum(len(group.own) for groups in schedule.levels for group in groups)  # those of `order` are the first names
-    parts = jax.lax.split(jnp.where(possible, states, 0), [1] * count + [len(states) - count] * (len(states) > count))
-    return {name: part.reshape(rows) for name, part in zip(schedule.names, parts[:count], strict=False)}
+    # those of `order` are the first names
+    count = sum(len(group.own) for groups in schedule.levels for group in groups)
+    parts = jax.lax.split(jnp.where(possible, states, 0),
+                          [1] * count + [len(states) - count] * (len(states) > count))
+    return {name: part.reshape(rows)
+            for name, part in zip(schedule.names, parts[:count], strict=False)}

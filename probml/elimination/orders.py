@@ -1,10 +1,12 @@
-"""Elimination orders: which name to sum out next, so that the tables on the way stay small; knows names and sizes, never tensors.
+"""Elimination orders: which name to sum out next, so that the tables on the way stay small; knows
+names and sizes, never tensors.
 
-The best order is NP-hard to find (Arnborg, Corneil & Proskurowski 1987); greedy ones come close, and some tens of them with random ties
-and costs closer still: on munin, link and barley the largest table is 2 to 8 times smaller than that of the first greedy order.
+The best order is NP-hard to find (Arnborg, Corneil & Proskurowski 1987); greedy ones come close,
+and some tens of them with random ties and costs closer still: on munin, link and barley the largest
+table is 2 to 8 times smaller than that of the first greedy order.
 
-Sources: Rose 1970 (minimum fill); Kjaerulff 1990 (minimum weight, where states are unequal); Fishelson & Geiger 2004 (random
-choices among the cheapest, many times over); Gogate & Dechter 2004.
+Sources: Rose 1970 (minimum fill); Kjaerulff 1990 (minimum weight, where states are unequal);
+Fishelson & Geiger 2004 (random choices among the cheapest, many times over); Gogate & Dechter 2004.
 """
 
 import heapq
@@ -17,28 +19,34 @@ TRIES = 50  # random orders at the most
 STEPS = 2_000_000  # pairs of neighbours that all tries together may look at, about two seconds
 NONE = (math.inf, math.inf)
 
-# What a name costs, from the edges its removal adds, the entries of the table it makes and a random number in [0, 1): each try takes one
-# in turn. No single one is best: minimum fill wins on link, minimum weight on munin, their product on diabetes.
+# What a name costs, from the edges its removal adds, the entries of the table it makes and a random
+# number in [0, 1): each try takes one in turn. No single one is best: minimum fill wins on link,
+# minimum weight on munin, their product on diabetes.
 COSTS: tuple[Callable[[int, int, float], tuple[float, ...]], ...] = (
     lambda fill, entries, chance: (fill, chance),
     lambda fill, entries, chance: (entries, chance),
     lambda fill, entries, chance: (fill * entries, chance),
     lambda fill, entries, chance: (fill * (1 + 0.3 * chance), entries),
-    lambda fill, entries, chance: (math.log(fill * entries) * (1 + 0.1 * chance) if fill else -1.0, entries),
+    lambda fill, entries, chance: (math.log(fill * entries) * (1 + 0.1 * chance) if fill else -1.0,
+                                   entries),
 )
 
 
-def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], eliminate: Collection[str]) -> tuple[str, ...]:
-    """An order of the names of `eliminate` whose largest table is small, and whose tables are few entries in all.
+def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
+               eliminate: Collection[str]) -> tuple[str, ...]:
+    """An order of the names of `eliminate` whose largest table is small, and whose tables are few
+    entries in all.
 
-    `min_fill`, and then random orders of several costs; the smallest largest table wins, then the least work, then the first. Where no
-    edge is added (chains, trees, mixtures) nothing is better and nothing is tried. The same graph gives the same order.
+    `min_fill`, and then random orders of several costs; the smallest largest table wins, then the
+    least work, then the first. Where no edge is added (chains, trees, mixtures) nothing is better
+    and nothing is tried. The same graph gives the same order.
     Cost: at most `TRIES` greedy orders, fewer where `STEPS` says so: 1,000 names in about a second.
     """
     near = _interaction(scopes, eliminate)
     names, wanted = sorted(near), sorted(set(eliminate))
     spent = [0]
-    best, value, edges = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v), NONE, spent)
+    best, value, edges = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v),
+                                 NONE, spent)
     if not edges:
         return best
     place = {name: i for i, name in enumerate(names)}  # whole numbers are faster than names
@@ -47,7 +55,9 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], elimin
     chance = random.Random(0)
     for i in range(min(TRIES, STEPS // max(spent[0], 1))):
         cost = COSTS[i % len(COSTS)]
-        found = _greedy(near, local, remaining, lambda fill, entries, v, cost=cost: cost(fill, entries, chance.random()), value, spent)
+        found = _greedy(near, local, remaining,
+                        lambda fill, entries, v, cost=cost: cost(fill, entries, chance.random()),
+                        value, spent)
         if found is not None:
             best, value = tuple(names[v] for v in found[0]), found[1]
         if spent[0] > STEPS:
@@ -55,23 +65,32 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], elimin
     return best
 
 
-def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], eliminate: Collection[str]) -> tuple[str, ...]:
-    """Greedy order of the names of `eliminate`: next goes the one whose removal adds the fewest edges to the interaction graph.
+def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
+             eliminate: Collection[str]) -> tuple[str, ...]:
+    """Greedy order of the names of `eliminate`: next goes the one whose removal adds the fewest
+    edges to the interaction graph.
 
-    Ties go to the smaller clique (in entries), then to the name; names not in `eliminate` stay in the graph.
-    Cost: O(edges x degree), 1,000 names in well under a second: fill counts are updated, never recounted.
+    Ties go to the smaller clique (in entries), then to the name; names not in `eliminate` stay in
+    the graph.
+    Cost: O(edges x degree), 1,000 names in well under a second: fill counts are updated, never
+        recounted.
     """
     near = _interaction(scopes, eliminate)
-    return _greedy(near, sizes, sorted(set(eliminate)), lambda fill, entries, v: (fill, entries, v), NONE, [0])[0]
+    return _greedy(near, sizes, sorted(set(eliminate)), lambda fill, entries, v: (fill, entries, v),
+                   NONE, [0])[0]
 
 
-def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple, spent: list) -> tuple | None:
-    """(order, (largest table, entries of all), edges added) by the cheapest name each time; None once it cannot beat `bound`.
+def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple,
+            spent: list) -> tuple | None:
+    """(order, (largest table, entries of all), edges added) by the cheapest name each time; None
+    once it cannot beat `bound`.
 
-    `cost(fill, entries, name)` is asked anew whenever a name's fill or entries change. `spent[0]` counts pairs of neighbours.
+    `cost(fill, entries, name)` is asked anew whenever a name's fill or entries change. `spent[0]`
+    counts pairs of neighbours.
     """
     near = {v: set(around) for v, around in near.items()}
-    fill = {v: sum(len(near[v] - near[u]) - 1 for u in near[v]) // 2 for v in near}  # near[v] - near[u] contains u
+    # near[v] - near[u] contains u
+    fill = {v: sum(len(near[v] - near[u]) - 1 for u in near[v]) // 2 for v in near}
     entries = {v: math.prod(sizes[u] for u in (v, *near[v])) for v in near}
     wanted = set(eliminate)
     heap = [(cost(fill[v], entries[v], v), v, fill[v], entries[v]) for v in eliminate]
@@ -90,10 +109,12 @@ def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, 
         spent[0] += 1 + len(around) ** 2
         touched = set(around)
         for u in around:
-            fill[u] -= len(near[u] - around) - 1  # pairs (v, w) that were missing; near[u] - around contains v
+            # pairs (v, w) that were missing; near[u] - around contains v
+            fill[u] -= len(near[u] - around) - 1
             near[u].remove(v)
             entries[u] //= sizes[v]
-        for a, b in [pair for pair in combinations(around, 2) if pair[1] not in near[pair[0]]] if count else []:
+        for a, b in ([pair for pair in combinations(around, 2) if pair[1] not in near[pair[0]]]
+                     if count else []):
             shared = near[a] & near[b]
             touched |= shared
             for w in shared:
@@ -102,15 +123,19 @@ def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, 
                 fill[u] += len(near[u]) - len(shared)
                 near[u].add(new)
                 entries[u] *= sizes[new]
-        for u in sorted(touched & wanted):  # sorted: a random number goes to the same name in every run
+        # sorted: a random number goes to the same name in every run
+        for u in sorted(touched & wanted):
             heapq.heappush(heap, (cost(fill[u], entries[u], u), u, fill[u], entries[u]))
     return tuple(order), (largest, total), edges
 
 
-def widest(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """The largest table that eliminating in this order creates or meets, and its number of entries per row."""
+def widest(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
+           order: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """The largest table that eliminating in this order creates or meets, and its number of entries
+    per row."""
     cliques = [*map(frozenset, scopes), *_cliques(scopes, order)]
-    size, clique = max(((math.prod(sizes[u] for u in names), sorted(names)) for names in cliques), default=(1, []))
+    size, clique = max(((math.prod(sizes[u] for u in names), sorted(names)) for names in cliques),
+                       default=(1, []))
     return tuple(clique), size
 
 

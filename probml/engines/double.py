@@ -1,4 +1,5 @@
-"""float32 is the default, and it must not be why a fit fails: what fails in it is done again in double."""
+"""float32 is the default, and it must not be why a fit fails: what fails in it is done again in
+double."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -19,14 +20,18 @@ FAILED = {  # how a run in float32 ends whose digits may have run out, in words
 
 
 def precise(
-    attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True, lost: str | None = None
+    attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True,
+    lost: str | None = None
 ) -> tuple[Found, str | None]:
-    """What an attempt found; of one that failed in float32, what it finds in double, as arrays of double on the host.
+    """What an attempt found; of one that failed in float32, what it finds in double, as arrays of
+    double on the host.
 
     Args:
-        attempt: reads the precision anew: nothing in it may hold arrays or traces that were made before.
+        attempt: reads the precision anew: nothing in it may hold arrays or traces that were made
+            before.
         outcome_of: the outcome in what was found.
-        held: a prior holds every component, so that one that collapses is a matter of digits even if others do not.
+        held: a prior holds every component, so that one that collapses is a matter of digits even
+            if others do not.
         lost: why float32 need not be tried, in words: it has too few digits for the data.
 
     Returns:
@@ -49,7 +54,8 @@ def precise(
         return found, None
     with jax.enable_x64(True):
         again = jax.device_get(attempt())
-    if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again), outcome_of(found)):
+    if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again),
+                                                                                outcome_of(found)):
         return found, None
     return again, f"in double, since in float32 it {why}"
 
@@ -61,7 +67,8 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     if outcome.lost and held:
         return f"lost {outcome.lost} of its restarts, which collapsed"
     if outcome.short:
-        return "has a component that is narrow beside its distance from others, whose squares leave it few digits"
+        return ("has a component that is narrow beside its distance from others, whose squares "
+                "leave it few digits")
     if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
         return "went on to the iteration limit, though what it gained was less than rounding"
     return None
@@ -80,7 +87,8 @@ def worst(outcomes: Sequence[Outcome]) -> Outcome:
     """Of several, the one that speaks most against float32."""
 
     def doubt(outcome: Outcome) -> tuple:
-        return outcome.status in FAILED, outcome.short, outcome.lost, outcome.status is Status.MAX_ITERATIONS
+        return (outcome.status in FAILED, outcome.short, outcome.lost,
+                outcome.status is Status.MAX_ITERATIONS)
 
     return max(outcomes, key=doubt)
 

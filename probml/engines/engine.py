@@ -1,4 +1,5 @@
-"""What iterative engines share: the outcome of a run, its status, settings checks and a progress bar."""
+"""What iterative engines share: the outcome of a run, its status, settings checks and a progress
+bar."""
 
 import enum
 import sys
@@ -36,16 +37,23 @@ class Status(enum.IntEnum):
         return {
             Status.RUNNING: "still running",
             Status.CONVERGED: "converged: the objective gained less than the tolerance",
-            Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise max_iterations or steps, or the tolerance",
-            Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, please report the model",
-            Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was not finite",
-            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the objective may be unbounded, badly scaled, or "
+            Status.MAX_ITERATIONS: "stopped at the iteration limit before it converged: raise "
+            "max_iterations or steps, or the tolerance",
+            Status.FELL: "stopped: the objective fell, which it must not; the best point is kept, "
+            "please report the model",
+            Status.COLLAPSED: "collapsed: a component's scale went to zero or the objective was "
+            "not finite",
+            Status.STALLED: "stopped: no ascent was found, but the gradient is not zero; the "
+            "objective may be unbounded, badly scaled, or "
             "have a kink there",
             Status.EXACT: "exact",
             Status.RUNAWAY: "stopped: there is no maximum, parameters run away",
-            Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a while; their best point is kept",
-            Status.WANDERED: "stopped at the step limit: the objective no longer rises, but the steps still wander about; more of "
-            "them gain nothing: lower the learning rate, let it decay (optax.cosine_decay_schedule), or take MAP() without an optimizer",
+            Status.EARLY: "stopped early, as asked: the held-out rows had gained nothing for a "
+            "while; their best point is kept",
+            Status.WANDERED: "stopped at the step limit: the objective no longer rises, but the "
+            "steps still wander about; more of "
+            "them gain nothing: lower the learning rate, let it decay "
+            "(optax.cosine_decay_schedule), or take MAP() without an optimizer",
             Status.LEFT: "left: other starts were far ahead",
             Status.SAMPLED: "sampled",
             Status.DOUBTFUL: "sampled, but not to be trusted yet",
@@ -65,12 +73,14 @@ class Outcome(NamedTuple):
     posterior: Any = None
     log_evidence: float | None = None
     belief: Any = None  # belief.Draws or belief.Normal
-    held_out: np.ndarray | None = None  # mean log evidence of rows that were not learnt from, at every entry of history
+    # mean log evidence of rows that were not learnt from, at every entry of history
+    held_out: np.ndarray | None = None
     lost: int = 0  # restarts that collapsed, beside the one that is kept
     short: bool = False  # of digits, see factors.short
 
 
-def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Sequence[str] = ()) -> None:
+def check_settings(engine: Any, positive: Sequence[str] = (),
+                   nonnegative: Sequence[str] = ()) -> None:
     """Refuse settings out of range, naming engine, setting, expected and got."""
     for name in (*positive, *nonnegative):
         value = getattr(engine, name)
@@ -78,19 +88,23 @@ def check_settings(engine: Any, positive: Sequence[str] = (), nonnegative: Seque
             continue
         whole = name != "tolerance"
         low = 1 if name in positive else 0
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or (whole and value != int(value)) or not value >= low:
+        if (isinstance(value, bool) or not isinstance(value, int | float | np.number)
+            or (whole and value != int(value)) or not value >= low):
             kind = "a whole number" if whole else "a number"
-            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at least {low}")
+            raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at "
+                             f"least {low}")
 
 
 DELAY = 10.0  # seconds without a sign of life
 
 
 class Progress:
-    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal or a notebook).
+    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal
+    or a notebook).
 
-    A thread of its own shows it, and moves its clock, also while a program compiles and no count comes. Work within other work of the
-    same thread, as EM's within a sampler's fit, hides that one's bar while it shows its own; the ten seconds are those of the whole.
+    A thread of its own shows it, and moves its clock, also while a program compiles and no count
+    comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
+    one's bar while it shows its own; the ten seconds are those of the whole.
 
     Args:
         total: counts to come; None where nothing is counted: a clock.
@@ -116,7 +130,8 @@ class Progress:
         if self._outer is not None:
             self._outer._hide()
         clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
-        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total), **clock)
+        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
+                        **clock)
         self.bar.start_t = self._begun
         self._hidden = False
         self._show()
@@ -176,6 +191,9 @@ class Progress:
 
 
 def looked_on() -> bool:
-    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file or test."""
+    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file
+    or test."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return (shell is not None and "IPKernelApp" in shell.config) or (sys.stderr is not None and sys.stderr.isatty())
+    return (shell is not None and "IPKernelApp" in shell.config) or (
+        sys.stderr is not None and sys.stderr.isatty()
+    )

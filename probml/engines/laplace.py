@@ -28,76 +28,99 @@ KEPT = 1000  # draws, where discrete sites outside rows are drawn with each
 
 @dataclass(frozen=True)
 class Laplace:
-    """Laplace's approximation: u ~ N(û, H⁻¹) in unbounded coordinates u, û the mode of the density of u and H = −∂² log p(u | data)
-    (Tierney & Kadane 1986).
+    """Laplace's approximation: u ~ N(û, H⁻¹) in unbounded coordinates u, û the mode of the density
+    of u and H = −∂² log p(u | data) (Tierney & Kadane 1986).
 
-    `params` is the mode, in the parameters' own coordinates; it differs from MAP()'s, which maximises the density of these themselves,
-    where a parameter is bounded. Everything asked is averaged over the normal.
+    `params` is the mode, in the parameters' own coordinates; it differs from MAP()'s, which
+    maximises the density of these themselves, where a parameter is bounded. Everything asked is
+    averaged over the normal.
 
     Args:
-        over: names of the parameters that vary, such as those of a network's last layer; the others stay at MAP()'s mode. None: all.
+        over: names of the parameters that vary, such as those of a network's last layer; the others
+            stay at MAP()'s mode. None: all.
 
-    Cost: a climb, 6 d gradients for d parameters that vary, d³; after ten seconds a clock, in a terminal or a notebook.
+    Cost: a climb, 6 d gradients for d parameters that vary, d³; after ten seconds a clock, in a
+        terminal or a notebook.
     """
 
     over: tuple[str, ...] | None = None
 
     def __post_init__(self):
         names = self.over
-        if names is not None and (isinstance(names, str) or not names or not all(isinstance(name, str) for name in names)):
-            raise ModelError(f"Laplace(over={names!r}): expected names of parameters, such as over=('weights1', 'bias1')")
+        if names is not None and (isinstance(names, str) or not names
+                                  or not all(isinstance(name, str) for name in names)):
+            raise ModelError(f"Laplace(over={names!r}): expected names of parameters, such as "
+                             f"over=('weights1', 'bias1')")
         object.__setattr__(self, "over", None if names is None else tuple(names))
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
-        """Laplace refuses more parameters than a matrix of second derivatives has room for, and names it does not know."""
+        """Laplace refuses more parameters than a matrix of second derivatives has room for, and
+        names it does not know."""
         check_distinct(data, plan)
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
-            raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model '{plan.structure.model.name}': {list(plan.free)}")
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over or plan.free)
+            raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
+                             f"'{plan.structure.model.name}': {list(plan.free)}")
+        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
+                   or plan.free)
         if size > curvature.MOST:
             raise Refusal(
-                f"Laplace cannot fit model '{plan.structure.model.name}': it has {size} parameters, more than the {curvature.MOST} whose "
-                "second derivatives it takes. Try Laplace(over=...) of some of them, SVI(guide=\"normal\") or NUTS()"
+                f"Laplace cannot fit model '{plan.structure.model.name}': it has {size} "
+                f"parameters, more than the {curvature.MOST} whose "
+                "second derivatives it takes. Try Laplace(over=...) of some of them, "
+                "SVI(guide=\"normal\") or NUTS()"
             )
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
+            start: Mapping[str, Any]) -> Outcome:
         if self.over is not None and set(self.over) != set(plan.free):
             return self._part(data, plan, rows, known, weights, seed, start)
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         others = begin.elsewhere(plan, known, seed, start)
-        begun = begin.measured(plan, (), params, known, rows, np.zeros((1, density.size(plan, known))), others)
+        begun = begin.measured(plan, (), params, known, rows,
+                               np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "Laplace")
         begun, left = begin.settled(plan, begun, known, rows, others)
         normal = normal_at(begun)
         low = float(np.min(np.asarray(begun.frame.curvature)))
         if not bool(begun.climbed) or low <= 0 or not np.isfinite(low):
-            worst = "its curvature is not positive in every direction" if bool(begun.climbed) else "the climb found no end"
+            worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
+                     else "the climb found no end")
             if not jax.config.jax_enable_x64:
-                worst += ", in float32: jax.config.update('jax_enable_x64', True) tells small ones from none"
+                worst += (", in float32: jax.config.update('jax_enable_x64', True) tells small "
+                          "ones from none")
             raise Refusal(
-                f"Laplace cannot fit model '{plan.structure.model.name}': its density of unbounded coordinates has no mode ({worst}): "
+                f"Laplace cannot fit model '{plan.structure.model.name}': its density of unbounded "
+                f"coordinates has no mode ({worst}): "
                 "a scale that stands in another parameter's prior can shrink for ever. Try NUTS()"
             )
         normal = jax.device_get(normal)
         point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, 0))
         history = np.asarray(begun.trail)
-        history, params = history[np.isfinite(history)], {name: value[0] for name, value in point.items()}
-        notes = (f"its centre is {left:.2g} standard deviations from the mode",) if left > SHORT else ()
-        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes, belief=settled(plan, normal, known, rows, seed))
+        history, params = (history[np.isfinite(history)],
+                           {name: value[0] for name, value in point.items()})
+        notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
+                 if left > SHORT else ())
+        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
+                       belief=settled(plan, normal, known, rows, seed))
 
-    def _part(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+    def _part(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
+              start: Mapping[str, Any]) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
         top = MAP().run(data, plan, rows, known, weights, seed, start)
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
         others = {name: value for name, value in mode.items() if name not in self.over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         given = known._replace(given={**known.given, **others})
-        found = Laplace().run(data, some, rows, given, weights, seed, {name: np.asarray(mode[name]) for name in self.over})
+        found = Laplace().run(data, some, rows, given, weights, seed,
+                              {name: np.asarray(mode[name]) for name in self.over})
         if not isinstance(found.belief, Normal):
-            raise Refusal(f"Laplace(over=...): model '{plan.structure.model.name}' has discrete sites outside rows; take all parameters")
-        owner = np.concatenate([np.full(spec.size, name in self.over) for name, spec in sorted(density.shapes(plan, known).items())])
-        loc, root = np.asarray(density.flat(plan, mode, known)).copy(), np.asarray(found.belief.factor)
+            raise Refusal(f"Laplace(over=...): model '{plan.structure.model.name}' has discrete "
+                          f"sites outside rows; take all parameters")
+        owner = np.concatenate([np.full(spec.size, name in self.over)
+                                for name, spec in sorted(density.shapes(plan, known).items())])
+        loc, root = (np.asarray(density.flat(plan, mode, known)).copy(),
+                     np.asarray(found.belief.factor))
         loc[owner] = found.belief.loc
         factor = np.zeros((len(loc), root.shape[-1]), loc.dtype)
         factor[owner] = root if root.ndim == 2 else np.diag(root)
@@ -115,5 +138,6 @@ def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> 
     """The normal itself, or draws of it with the discrete sites outside rows drawn with each."""
     if not plan.globals:
         return normal
-    drawn = {name: np.asarray(value)[None] for name, value in normal.draw(plan, known, KEPT, seed).items()}
+    drawn = {name: np.asarray(value)[None]
+             for name, value in normal.draw(plan, known, KEPT, seed).items()}
     return with_states(plan, Draws(drawn, None, {}), known, rows, seed)

@@ -1,4 +1,5 @@
-"""NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that the mode's curvature made round."""
+"""NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that
+the mode's curvature made round."""
 
 import functools
 import math
@@ -37,7 +38,8 @@ HELD = 256  # iterations a device call holds at the most
 LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
 PAUSE = 0.5  # seconds a device call should take: progress shows and Ctrl-C works in between
 BLOCK = 512  # draws that are given their states by one device call
-TOGETHER = 2**18  # numbers of a chunk of rows and all states, of as many draws as are worked on at once
+# numbers of a chunk of rows and all states, of as many draws as are worked on at once
+TOGETHER = 2**18
 METHODS = (None, "parallel", "vectorized", "sequential")
 
 
@@ -51,22 +53,29 @@ class Settings(NamedTuple):
 
 @dataclass(frozen=True)
 class NUTS:
-    """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass adaptation), over the parameters alone.
+    """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass
+    adaptation), over the parameters alone.
 
-    The density is the evidence: hidden discrete sites are summed out, and drawn exactly given each draw when they are asked for. Chains
-    start about one mode (EM's where something is hidden), in coordinates in which its curvature is that of a standard normal.
+    The density is the evidence: hidden discrete sites are summed out, and drawn exactly given each
+    draw when they are asked for. Chains start about one mode (EM's where something is hidden), in
+    coordinates in which its curvature is that of a standard normal.
 
     Args:
         draws: kept a chain.
-        warmup: iterations a chain before them, in which step size and masses are learnt; another number compiles anew.
+        warmup: iterations a chain before them, in which step size and masses are learnt; another
+            number compiles anew.
         chains: independent runs; R-hat needs two.
-        target_accept: the acceptance probability that the step size is tuned to; nearer to 1 is slower and more careful.
+        target_accept: the acceptance probability that the step size is tuned to; nearer to 1 is
+            slower and more careful.
         max_tree_depth: at most 2^depth − 1 gradients an iteration.
         relabel: give exchangeable hidden states the same numbers in all draws.
-        chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program; on a GPU) or "sequential".
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
+        chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program;
+            on a GPU) or "sequential".
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+            notebook.
 
-    Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a chain.
+    Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
+        chain.
     """
 
     draws: int = 1000
@@ -79,31 +88,40 @@ class NUTS:
     progress: bool = False
 
     def __post_init__(self):
-        check_settings(self, positive=("draws", "chains", "max_tree_depth"), nonnegative=("warmup",))
+        check_settings(self, positive=("draws", "chains", "max_tree_depth"),
+                       nonnegative=("warmup",))
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
-            raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability between 0 and 1, such as 0.9")
+            raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
+                             f"between 0 and 1, such as 0.9")
         if self.chain_method not in METHODS:
-            raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of {list(METHODS)}")
+            raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of "
+                             f"{list(METHODS)}")
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """NUTS treats every plan."""
         check_distinct(data, plan)
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
+            start: Mapping[str, Any]) -> Outcome:
         with Progress("NUTS", (self.warmup + self.draws) * self.chains, self.progress) as bar:
             return self._run(bar, data, plan, rows, known, weights, seed, start)
 
-    def _run(self, bar: Progress, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start) -> Outcome:
+    def _run(self, bar: Progress, data: Data, plan: Plan, rows: Rows, known: Known, weights,
+             seed: int, start) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
-        spread = np.random.default_rng([seed, 7]).standard_normal((max(self.chains, TRIED), density.size(plan, known)))
-        incidental = any(tie.kind == "incidental" for tie in hierarchy.ties(plan, None if data is None else data.table.rows))
+        spread = np.random.default_rng([seed, 7]).standard_normal(
+            (max(self.chains, TRIED), density.size(plan, known))
+        )
+        incidental = any(tie.kind == "incidental"
+                         for tie in hierarchy.ties(plan, None if data is None else data.table.rows))
         steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
         others = None if incidental else begin.elsewhere(plan, coordinates, seed, start)
         if coordinates.centring:
             known, begun = begin.balanced(plan, params, coordinates, rows, spread, others, steps)
         else:
-            begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others, steps)
+            begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others,
+                                   steps)
         begin.check(plan, begun, params, known, "NUTS")
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
@@ -112,25 +130,30 @@ class NUTS:
         found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
-            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known, rows)
+            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
+                              rows)
             values, moved = relabelled(found, values)
         wrong, notes = diagnostics.complaints(values, stats, vars(self))
         if found and moved:
             named = ", ".join(repr(exchange.site) for exchange in found)
-            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered (relabel=False leaves them)")
+            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered "
+                         f"(relabel=False leaves them)")
         draws = with_states(plan, Draws(values, None, stats), known, rows, seed)
         status = Status.DOUBTFUL if wrong else Status.SAMPLED
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
-            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws, (*wrong, *notes), belief=draws
+            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
+            (*wrong, *notes), belief=draws
         )
 
     def _sampled(
-        self, bar: Progress, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows, seed: int
+        self, bar: Progress, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows,
+        seed: int
     ) -> tuple[np.ndarray, dict]:
         """Draws z (chains, draws, d) after the warm-up, and what the sampler says of each."""
         settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
-        method = self.chain_method or ("parallel" if jax.default_backend() == "cpu" else "vectorized")
+        method = self.chain_method or ("parallel" if jax.default_backend() == "cpu"
+                                       else "vectorized")
         keys = jax.random.split(jax.random.key(seed), self.chains)
         states = first(plan, settings, frame, starts, keys, known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
@@ -138,7 +161,8 @@ class NUTS:
         shown = [0]
 
         def walk(state):
-            done, count, out = 0, 1, []  # a first iteration may take 2^depth gradients: who knows how long they are?
+            # a first iteration may take 2^depth gradients: who knows how long they are?
+            done, count, out = 0, 1, []
             while done < total and not stop.is_set():
                 count = min(count, HELD, total - done)
                 began = time.perf_counter()
@@ -151,7 +175,8 @@ class NUTS:
                 took = max(time.perf_counter() - began, 1e-6)
                 count = int(np.clip(count * PAUSE / took, 1, 8 * count))
                 with lock:
-                    shown[0] += (self.chains if method == "vectorized" else 1) * out[-1]["steps"].shape[-1]
+                    shown[0] += (self.chains if method == "vectorized"
+                                 else 1) * out[-1]["steps"].shape[-1]
                     bar.update(shown[0], float(np.mean(out[-1]["log_density"])))
             return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
 
@@ -159,8 +184,10 @@ class NUTS:
             found = walk(states)
         else:
             leaves, treedef = jax.tree.flatten(states)
-            held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf) for leaf in leaves]
-            apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held]) for c in range(self.chains)]
+            held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+                    else np.asarray(leaf) for leaf in leaves]
+            apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
+                     for c in range(self.chains)]
             workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
             with ThreadPoolExecutor(workers) as pool:
                 try:
@@ -174,31 +201,39 @@ class NUTS:
 
 
 def fits(begun: begin.Begin) -> bool:
-    """Whether the density is about that of the normal at its mode: then the coordinates of its curvature serve it elsewhere too."""
+    """Whether the density is about that of the normal at its mode: then the coordinates of its
+    curvature serve it elsewhere too."""
     frame, starts = jax.device_get((begun.frame, begun.starts))
     if frame.root.ndim == 1:
         return True
-    if not (np.all(frame.curvature > 0) and np.isfinite(frame.root).all() and np.isfinite(starts.value).all()):
+    if not (np.all(frame.curvature > 0) and np.isfinite(frame.root).all()
+            and np.isfinite(starts.value).all()):
         return False
     z = np.linalg.solve(frame.root, (starts.u - frame.centre).T)
     return float(np.std(starts.value + 0.5 * (z**2).sum(0))) < UNLIKE
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
-    """The same with the discrete sites outside rows, drawn given the data and each draw of the parameters."""
+    """The same with the discrete sites outside rows, drawn given the data and each draw of the
+    parameters."""
     if not plan.globals:
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
     keys, flat = jax.random.split(jax.random.key(seed + 1), count), {}
     for name in plan.free:
-        flat[name] = np.asarray(draws.values[name]).reshape(count, *np.shape(draws.values[name])[2:])
+        flat[name] = np.asarray(draws.values[name]).reshape(count,
+                                                            *np.shape(draws.values[name])[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
-    for low in range(0, count, size):  # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
+    # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
+    for low in range(0, count, size):
         at = np.arange(low, low + size).clip(max=count - 1)
-        found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()}, known, rows, keys[at]))
+        found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()},
+                                       known, rows, keys[at]))
         parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
-    tables, drawn = jax.tree.map(lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts)
+    tables, drawn = jax.tree.map(
+        lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts
+    )
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
@@ -210,7 +245,8 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
         params, key = pair
         table = global_posterior(plan, params, known, rows)
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
-        cells = {n: jnp.asarray(plan.variables[n].values)[at] for n, at in zip(plan.globals, where, strict=True)}
+        cells = {n: jnp.asarray(plan.variables[n].values)[at]
+                 for n, at in zip(plan.globals, where, strict=True)}
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
@@ -248,7 +284,8 @@ def _init(settings: Settings, init, z, value, gradient, key, arguments):
     )
 
 
-def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known, rows: Rows):
+def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known,
+                 rows: Rows):
     """The sampler's state of every chain; a start without density goes to the frame's centre."""
     init, _ = _sampler(settings, plan, frame)
     z, values, gradients = frame.coordinates(starts.u), starts.value, frame.pull(starts.gradient)
@@ -256,15 +293,18 @@ def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, k
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, *at, (frame, known, rows)), (z[index], values[index], gradients[index], keys)
+        lambda at: _init(settings, init, *at, (frame, known, rows)),
+        (z[index], values[index], gradients[index], keys)
     )
 
 
 def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, rows: Rows, count):
-    """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest blank."""
+    """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
+    blank."""
     init, step = _sampler(settings, plan, frame)
     arguments = (frame, known, rows)
-    _init(settings, init, state.z, -state.potential_energy, -state.z_grad, state.rng_key, arguments)  # sets the schedule of the warm-up
+    # sets the schedule of the warm-up
+    _init(settings, init, state.z, -state.potential_energy, -state.z_grad, state.rng_key, arguments)
 
     def once(i, carry):
         state, trail = carry
@@ -292,19 +332,22 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
 first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
 
 
-def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows, count):
+def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,
+                count):
     """The same of all chains at once."""
     return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
 
 
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:
-    """Exponentials and logarithms of one density, about: those of the rows, which may be compiled to vectors of them."""
+    """Exponentials and logarithms of one density, about: those of the rows, which may be compiled
+    to vectors of them."""
     if plan.chains or not plan.variables or isinstance(rows, Summary):
         return 0
     return rows.weights.size * max(plan.work, 2 if plan.ordered else 0)
 
 
-QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f) for f in (advance, advance_all)] for long in (False, True))
+QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f)
+                   for f in (advance, advance_all)] for long in (False, True))
 
 
 @jit

@@ -1,4 +1,5 @@
-"""EM's steps on the device: evaluations, M-steps, and SQUAREM's extrapolations (Varadhan & Roland 2008), safeguarded."""
+"""EM's steps on the device: evaluations, M-steps, and SQUAREM's extrapolations (Varadhan & Roland
+2008), safeguarded."""
 
 import functools
 from collections.abc import Mapping
@@ -20,15 +21,19 @@ from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise, transforms
 
-LAPACK = 150_000  # multiplications in one call of a batch from which jaxlib uses its threads are 200,000
+# multiplications in one call of a batch from which jaxlib uses its threads are 200,000
+LAPACK = 150_000
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
-PATIENT, STILL = 8.0, 3e-5  # times longer at the most, where rounding hides gains; relative steps of parameters that stand still
+# times longer at the most, where rounding hides gains; relative steps of parameters that stand
+# still
+PATIENT, STILL = 8.0, 3e-5
 
 
 class State(NamedTuple):
-    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step for the rest.
+    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step
+    for the rest.
 
     Parameters are held in bundles, each under its first name.
     """
@@ -36,7 +41,8 @@ class State(NamedTuple):
     pending: dict
     params: dict
     value: jax.Array
-    phase: jax.Array  # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
+    # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
+    phase: jax.Array
     base: dict  # unconstrained coordinates of the cycle's first point
     fallback: dict
     calm: jax.Array  # how many evaluations in a row gained less than the tolerance
@@ -47,13 +53,16 @@ class State(NamedTuple):
 START = -1  # the first M-step takes the statistics of the labelled rows
 
 
-def initial(plan: Plan, params: Mapping, known: Known, labelled: bool, drawn: np.ndarray | None = None) -> State:
+def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
+            drawn: np.ndarray | None = None) -> State:
     """Host values only: nothing is compiled for it. `base` is written before it is read."""
-    params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np) for bundle in plan.bundles}
+    params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np)
+              for bundle in plan.bundles}
     restarts = next(iter(params.values())).shape[0] if params else 1
     zero = np.zeros(restarts, np.int32)
     value = np.full(restarts, -np.inf, jnp.result_type(float))
-    base = {name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)} if params else {}
+    base = ({name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)}
+            if params else {})
     phase = zero + (START if labelled else 0)
     phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
     return State(params, params, value, phase, base, params, zero, zero, zero)
@@ -64,7 +73,9 @@ def _free_shapes(plan: Plan) -> tuple:
     """Name and shape of every parameter's unconstrained coordinates."""
 
     def free():
-        point = prior_point(plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {}))
+        point = prior_point(
+            plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {})
+        )
         return free_of(plan, _bundled(plan, point), Known({}, {}, {}))
 
     return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())
@@ -84,14 +95,17 @@ def free_of(plan: Plan, bundles: Mapping, known: Known) -> dict:
     """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
     maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
     for name, value in bundles.items():  # one support: its map takes any leading axes
-        inside = jnp.maximum(value, 1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
+        inside = jnp.maximum(value,
+                             1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
         out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
     return out
 
 
 @functools.partial(jit, static_argnames=("plan", "static"))
-def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows, limit, gain):
-    """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts, BLOCK)."""
+def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows, limit,
+            gain):
+    """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts,
+    BLOCK)."""
     restarts = state.value.shape[0]
     trail = jnp.full((restarts, BLOCK), jnp.nan, state.value.dtype)
 
@@ -103,23 +117,29 @@ def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known,
         state, trail, i = carry
         new = _each(plan, static, state, first, known, rows, gain)
         running = (state.status == 0) & (state.count < limit)
-        new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, state)
-        return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value, jnp.nan)), i + 1
+        new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
+                           new, state)
+        return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value,
+                                                 jnp.nan)), i + 1
 
     state, trail, _ = jax.lax.while_loop(more, body, (state, trail, 0))
     return state, trail, jnp.all(state.status != 0)
 
 
-def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows, gain) -> State:
-    """A step of every restart: together, but a single one by itself, since products with a batch axis of one are slower.
+def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
+          gain) -> State:
+    """A step of every restart: together, but a single one by itself, since products with a batch
+    axis of one are slower.
 
-    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads over its threads and blocks
-    for ever where two such calls meet on two threads: the restarts' own work is then done in turn, that on rows together.
+    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads
+    over its threads and blocks for ever where two such calls meet on two threads: the restarts' own
+    work is then done in turn, that on rows together.
     """
     hard, restarts = static[1], state.value.shape[0]
 
     def expected(state, first, natural=None):
-        return expect(plan, _loose(plan, state.pending), known._replace(allowed=first.allowed), rows, hard, natural)
+        return expect(plan, _loose(plan, state.pending), known._replace(allowed=first.allowed),
+                      rows, hard, natural)
 
     def step(state, first, expected):
         return _step(plan, static, state, first, expected, known, rows, gain)
@@ -128,15 +148,21 @@ def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, r
         state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
         return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
     if READINGS * restarts * plan.factorising < LAPACK:
-        return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state, first)
-    natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known), state.pending)
-    return jax.lax.map(lambda each: step(*each), (state, first, jax.vmap(expected)(state, first, natural)))
+        return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state,
+                                                                                         first)
+    natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known),
+                          state.pending)
+    return jax.lax.map(lambda each: step(*each),
+                       (state, first, jax.vmap(expected)(state, first, natural)))
 
 
-def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expected, known: Known, rows: Rows, gain) -> State:
-    """One evaluation at `pending` (the E-step `expected`), one M-step, and the choice of the next point.
+def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expected, known: Known,
+          rows: Rows, gain) -> State:
+    """One evaluation at `pending` (the E-step `expected`), one M-step, and the choice of the next
+    point.
 
-    A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is thrown away.
+    A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is
+    thrown away.
     """
     prior, _, accelerate, closed = static
     starting, point = state.phase == START, _loose(plan, state.pending)
@@ -152,7 +178,8 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
     rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
     fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, point, known, rows, prior, closed=closed) if plan.free else {}
+    improved = maximise(plan, expected, point, known, rows, prior,
+                        closed=closed) if plan.free else {}
     for name, found in improved.items():
         if name in first.fixed:
             improved[name] = jnp.where(starting, first.fixed[name], found)
@@ -163,7 +190,9 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
 
     pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
     if accelerate:
-        pair = jax.vmap(lambda p: free_of(plan, p, known))(jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved))
+        pair = jax.vmap(lambda p: free_of(plan, p, known))(
+            jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved)
+        )
         here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
         extrapolate = state.phase == 1
         leap = _leap(plan, state, here, after, known)
@@ -181,8 +210,11 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
     status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
     sound = ~rejected & healthy & ~fell & ~starting
     keep = sound & (value >= state.value)
-    if value.dtype == jnp.float32:  # near the end rounding chooses: M-steps are kept, and leaps that gain more than that
-        keep = sound & ((state.phase != 2) | (value > state.value + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)))
+    # near the end rounding chooses: M-steps are kept, and leaps that gain more than that
+    if value.dtype == jnp.float32:
+        keep = sound & ((state.phase != 2) | (
+            value > state.value + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+        ))
     return State(
         pending,
         choose(keep, state.pending, state.params),
@@ -197,17 +229,19 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
 
 
 def _patience(value: jax.Array, gain, here: Mapping, after: Mapping) -> jax.Array:
-    """How many times longer a run must gain nothing until it counts as ended, where rounding hides what it gains: until that adds up,
-    or the parameters stand still."""
+    """How many times longer a run must gain nothing until it counts as ended, where rounding hides
+    what it gains: until that adds up, or the parameters stand still."""
     rounding = jnp.finfo(value.dtype).eps * jnp.abs(value)
     hidden = jnp.where(gain > 0, jnp.ceil(rounding / jnp.where(gain > 0, gain, 1.0)), 1.0)
-    moved = [jnp.max(jnp.abs(after[name] - here[name])) - STILL * jnp.max(jnp.abs(after[name])) for name in after]
+    moved = [jnp.max(jnp.abs(after[name] - here[name])) - STILL * jnp.max(jnp.abs(after[name]))
+             for name in after]
     moves = jnp.any(jnp.stack([jnp.zeros((), value.dtype), *moved]) > 0)
     return jnp.where(moves, jnp.clip(hidden, 1.0, PATIENT), 1.0)
 
 
 def _leap(plan: Plan, state: State, here: Mapping, after: Mapping, known: Known) -> dict:
-    """SQUAREM's extrapolation from base, here = M(base), after = M(here), with its third step length."""
+    """SQUAREM's extrapolation from base, here = M(base), after = M(here), with its third step
+    length."""
     step = jax.tree.map(jnp.subtract, here, state.base)
     bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
     length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
@@ -218,7 +252,8 @@ def _leap(plan: Plan, state: State, here: Mapping, after: Mapping, known: Known)
 
 
 def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
-    """An extrapolated probability table whose zeros are those of the step it was made from: EM's own iterates keep them."""
+    """An extrapolated probability table whose zeros are those of the step it was made from: EM's
+    own iterates keep them."""
     if plan.structure.sites[name].domain != "simplex":
         return value
     value = jnp.where(step == 0, 0.0, value)
@@ -230,7 +265,8 @@ def _square(tree) -> jax.Array:
 
 
 def held_at(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
-    """Probabilities of which some are 0, a little towards the prior means: what a few rows never showed is not therefore impossible."""
+    """Probabilities of which some are 0, a little towards the prior means: what a few rows never
+    showed is not therefore impossible."""
     if plan.structure.sites[name].domain not in ("simplex", "unit_interval"):
         return found
     edge = numpy.any((found <= 0) | (found >= 1))

@@ -1,4 +1,5 @@
-"""SVI: a distribution of a family, NumPyro's guides, as near to the posterior as stochastic gradients bring it."""
+"""SVI: a distribution of a family, NumPyro's guides, as near to the posterior as stochastic
+gradients bring it."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -35,18 +36,22 @@ RATE = 1e-2  # of Adam, at the first step
 
 @dataclass(frozen=True)
 class SVI:
-    """Stochastic variational inference (Hoffman et al. 2013; Kucukelbir et al. 2017): maximises the evidence lower bound over a guide.
+    """Stochastic variational inference (Hoffman et al. 2013; Kucukelbir et al. 2017): maximises the
+    evidence lower bound over a guide.
 
-    The named guides are NumPyro's normals in unbounded coordinates; they start at the mode, in units of its curvature there.
+    The named guides are NumPyro's normals in unbounded coordinates; they start at the mode, in
+    units of its curvature there.
 
     Args:
-        guide: "normal" (independent coordinates), "multivariate_normal", "lowrank" (independent plus a few directions), or a NumPyro
+        guide: "normal" (independent coordinates), "multivariate_normal", "lowrank" (independent
+            plus a few directions), or a NumPyro
             guide: a function without arguments that samples every parameter by its name.
         optimizer: an optax optimiser; None is Adam, 1e-2 decayed to 0 along a cosine.
         steps: gradient steps.
         batch_rows: rows of a random mini-batch a step; None: all.
         particles: draws of the guide a step.
-        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a notebook.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+            notebook.
 
     Cost: `particles` evidences and gradients of the batch a step.
     """
@@ -61,27 +66,36 @@ class SVI:
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if self.guide not in GUIDES and not callable(self.guide):
-            raise ModelError(f"SVI(guide={self.guide!r}): expected one of {list(GUIDES)}, or a NumPyro guide")
+            raise ModelError(f"SVI(guide={self.guide!r}): expected one of {list(GUIDES)}, or a "
+                             f"NumPyro guide")
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
-            raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such as optax.adam(1e-2), or None")
+            raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
+                             f"as optax.adam(1e-2), or None")
 
     def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         check_distinct(data, plan)
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
-                f"SVI(batch_rows=...) cannot fit model '{plan.structure.model.name}': the rows share the discrete site "
-                f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. Leave batch_rows out"
+                f"SVI(batch_rows=...) cannot fit model '{plan.structure.model.name}': the rows "
+                f"share the discrete site "
+                f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. "
+                f"Leave batch_rows out"
             )
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> Outcome:
+    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
+            start: Mapping[str, Any]) -> Outcome:
         params = begin.rough(data, plan, rows, known, weights, seed, start)
         others = begin.elsewhere(plan, known, seed, start)
-        begun = begin.measured(plan, begin.hyper(plan), params, known, rows, np.zeros((1, density.size(plan, known))), others)
+        begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
+                               np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "SVI")
-        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(begun.hessian)
+        frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
+            begun.hessian
+        )
         total = data.table.rows if self.batch_rows and data is not None else 0
-        static = _Static(self.guide, self.optimizer or _adam(self.steps), min(self.batch_rows or 0, total), total, self.particles)
+        static = _Static(self.guide, self.optimizer or _adam(self.steps),
+                         min(self.batch_rows or 0, total), total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, jax.random.key(seed)), []
         with Progress("SVI", self.steps, self.progress) as bar:
             for done in range(0, self.steps, BLOCK):
@@ -92,11 +106,16 @@ class SVI:
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):
-            values = jax.device_get(_guided(plan, static, frame, state, known, rows, jax.random.key(seed + 1)))
-            found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}), known, rows, seed)
+            values = jax.device_get(_guided(plan, static, frame, state, known, rows,
+                                            jax.random.key(seed + 1)))
+            found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
+                                     known, rows, seed)
         else:
-            found = settled(plan, Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows))), known, rows, seed)
-        point = drawn.mean({n: np.asarray(v)[None] for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
+            found = settled(plan, Normal(
+                *jax.device_get(_normal(plan, static, frame, state, known, rows))
+            ), known, rows, seed)
+        point = drawn.mean({n: np.asarray(v)[None]
+                            for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
         return Outcome(point, history, status, self.steps, belief=found)
 
 
@@ -113,14 +132,16 @@ class _Static:
 
 @functools.lru_cache(maxsize=64)
 def _adam(steps: int):
-    """One value for equal settings: optimisers are compared by what they hold, and a compiled program is found by it."""
+    """One value for equal settings: optimisers are compared by what they hold, and a compiled
+    program is found by it."""
     import optax
 
     return optax.adam(optax.cosine_decay_schedule(RATE, steps))
 
 
 def _vi(plan: Plan, static: _Static, frame: Frame):
-    """NumPyro's SVI of a model whose one factor is our density: over the frame's coordinates, or over the parameters by name."""
+    """NumPyro's SVI of a model whose one factor is our density: over the frame's coordinates, or
+    over the parameters by name."""
     from numpyro.infer import SVI, Trace_ELBO, autoguide
     from numpyro.infer.initialization import init_to_value
 
@@ -133,12 +154,16 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
         env = dict(known.given)
         for name in plan.free:
             site = plan.structure.sites[name]
-            env[name] = numpyro.sample(name, dist.ImproperUniform(density.support(plan, name, env), (), site.shape))
+            env[name] = numpyro.sample(
+                name, dist.ImproperUniform(density.support(plan, name, env), (), site.shape)
+            )
 
         def both(params):
-            return density.value_and_gradient(plan, lambda p: (p, 0.0), params, known, rows, scale=scale)
+            return density.value_and_gradient(plan, lambda p: (p, 0.0), params, known, rows,
+                                              scale=scale)
 
-        numpyro.factor("density", density.differentiable(both)({name: env[name] for name in plan.free}))
+        numpyro.factor("density",
+                       density.differentiable(both)({name: env[name] for name in plan.free}))
 
     model = flat
     at = init_to_value(values={"z": jnp.zeros_like(frame.centre)})
@@ -147,7 +172,8 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     elif static.guide == "multivariate_normal":
         guide = autoguide.AutoMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0)
     elif static.guide == "lowrank":
-        guide = autoguide.AutoLowRankMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0, rank=min(RANK, frame.centre.size))
+        guide = autoguide.AutoLowRankMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0,
+                                                        rank=min(RANK, frame.centre.size))
     else:
         model, own = named, static.guide
 
@@ -173,7 +199,8 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         state, losses = carry
         part, scale = rows, 1.0
         if static.batch:
-            index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0, static.total)
+            index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0,
+                                       static.total)
             part = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
             scale = static.total / static.batch
         state, loss = svi.update(state, part, scale, known)
@@ -190,9 +217,11 @@ def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
     found = guide.get_posterior(svi.get_params(state))
     none = jnp.zeros_like(frame.centre)
     if static.guide == "normal":
-        return frame.point(found.loc), frame.root * found.scale, jnp.zeros((none.size, 0), none.dtype)
+        return frame.point(found.loc), frame.root * found.scale, jnp.zeros((none.size, 0),
+                                                                           none.dtype)
     if static.guide == "lowrank":
-        return frame.point(found.loc), frame.root * jnp.sqrt(found.cov_diag), frame.root[:, None] * found.cov_factor
+        return (frame.point(found.loc), frame.root * jnp.sqrt(found.cov_diag),
+                frame.root[:, None] * found.cov_factor)
     root = frame.root if frame.root.ndim == 2 else jnp.diag(frame.root)
     return frame.point(found.loc), none, root @ found.scale_tril
 
@@ -205,7 +234,9 @@ def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
     params = svi.get_params(state)
 
     def one(key):
-        handler = numpyro.handlers.trace(numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params))
+        handler = numpyro.handlers.trace(
+            numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
+        )
         trace = handler.get_trace(rows, 1.0, known)
         return {name: trace[name]["value"] for name in plan.free}
 

@@ -1,4 +1,5 @@
-"""Training by an optax optimiser: mini-batches in a new order every epoch, held-out rows, early stopping."""
+"""Training by an optax optimiser: mini-batches in a new order every epoch, held-out rows, early
+stopping."""
 
 import functools
 from collections.abc import Mapping
@@ -28,22 +29,26 @@ STEPS = 2000
 CHUNK = 2**11  # rows at once, where rows were divided anew
 
 
-def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, known: Known, seed: int, params: Mapping) -> Outcome:
-    """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt from, evaluated once an epoch, at
-    least BLOCK steps apart.
+def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, known: Known, seed: int,
+        params: Mapping) -> Outcome:
+    """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt
+    from, evaluated once an epoch, at least BLOCK steps apart.
 
     Raises:
         ModelError: the held-out share leaves no row on one side.
     """
     limit, key = engine.steps or STEPS, jax.random.key(seed)
-    n = 1 if isinstance(rows, Summary) else data.table.rows  # statistics are one whole, which no batch divides
+    # statistics are one whole, which no batch divides
+    n = 1 if isinstance(rows, Summary) else data.table.rows
     held = None
     if engine.held_out:
         count = round(engine.held_out * n)
         if not 0 < count < n:
-            raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: expected at least 1, and 1 to learn from")
+            raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
+                             f"expected at least 1, and 1 to learn from")
         order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), n))
-        held, rows = (_divided(rows, *_padded(np.sort(part))) for part in (order[:count], order[count:]))
+        held, rows = (_divided(rows, *_padded(np.sort(part)))
+                      for part in (order[:count], order[count:]))
         n -= count
     batch = min(engine.batch_rows or n, n)
     epoch = max(n // batch, 1)
@@ -71,10 +76,12 @@ def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, know
                 if size:
                     count = min(count, epoch - done % epoch)
                     if done % epoch == 0:
-                        order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch), n)
+                        order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch),
+                                                       n)
                 else:
                     order = None
-                u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows, order, n, done % epoch, count)
+                u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known,
+                                    rows, order, n, done % epoch, count)
                 done += count
             value, gradient = judge(u)
             bar.update(done, history[-1])
@@ -88,9 +95,11 @@ def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, know
                     status = Status.EARLY
                     break
     if status is Status.MAX_ITERATIONS:
-        status = Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED if _wanders(history) else status
+        status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
+                  if _wanders(history) else status)
     u = best[0] if curve and status is not Status.COLLAPSED else u
-    return Outcome(from_coordinates(plan, u, known), np.array(history), status, done, held_out=np.array(curve) if curve else None)
+    return Outcome(from_coordinates(plan, u, known), np.array(history), status, done,
+                   held_out=np.array(curve) if curve else None)
 
 
 SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is none
@@ -99,7 +108,9 @@ SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is n
 def _wanders(history: list[float]) -> bool:
     """Whether the last third of a long enough run has not risen above what was there before."""
     late = len(history) - len(history) // 3
-    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (1 + abs(history[-1]))
+    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (
+        1 + abs(history[-1])
+    )
 
 
 to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
@@ -141,7 +152,8 @@ def _divided(chunks: Rows, index: jax.Array, real: jax.Array) -> Rows:
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
-def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, known: Known, chunks: Rows, order, n, offset, count: int):
+def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, known: Known,
+             chunks: Rows, order, n, offset, count: int):
     """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
     import optax
 

@@ -21,13 +21,16 @@ from probml.language.language import Bound
 
 
 class Classifier(ClassifierMixin, Face):
-    """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from without their label."""
+    """A face whose target is seen, in part at least: rows whose y is None or NaN are learnt from
+    without their label."""
 
     def fit(self, X, y, sample_weight=None):
-        """Learn from rows X (n, d) and labels y (n,); unseen cells and unseen labels are NaN or None.
+        """Learn from rows X (n, d) and labels y (n,); unseen cells and unseen labels are NaN or
+        None.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name.
         """
         check(self, self._rules)
         return self._learn(X, y, sample_weight, None)
@@ -39,8 +42,10 @@ class Classifier(ClassifierMixin, Face):
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
         self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights)
-        fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes), complete)
-        fit = dataclasses.replace(fit, names={**fit.names, self._target: tuple(self.classes_.tolist())})
+        fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes),
+                          complete)
+        fit = dataclasses.replace(fit,
+                                  names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
         return self
 
@@ -48,9 +53,11 @@ class Classifier(ClassifierMixin, Face):
         return self._infer(model, data, weights, start, complete)
 
     def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
-        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from it."""
+        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
+        it."""
         if y is None:
-            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+            raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
+                            f"the target y is None.")
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
             y = np.asarray(y)
@@ -61,20 +68,23 @@ class Classifier(ClassifierMixin, Face):
         return X, self._codes(y, classes), weights
 
     def _codes(self, y, classes) -> np.ndarray:
-        """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label is unseen."""
+        """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label
+        is unseen."""
         y = column_or_1d(y, warn=True)
         hidden = missing(y)
         known = y[~hidden] if hidden.any() else y
         known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
         if not len(known):
-            raise DataError("y has no label, every one is missing: at least one row of each class needs its label")
+            raise DataError("y has no label, every one is missing: at least one row of each class "
+                            "needs its label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
         check_classification_targets(known)
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
-            raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the classes {self.classes_.tolist()}")
+            raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the "
+                            f"classes {self.classes_.tolist()}")
         if not hidden.any():
             return codes
         out = np.full(len(y), np.nan)
@@ -96,10 +106,12 @@ class Classifier(ClassifierMixin, Face):
 
 
 class Additive:
-    """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts equal one batch."""
+    """A classifier whose statistics add up where nothing is hidden but labels: chunks and parts
+    equal one batch."""
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Learn from further rows by adding their statistics: chunks with all labels seen equal one batch.
+        """Learn from further rows by adding their statistics: chunks with all labels seen equal one
+        batch.
 
         With prior=False every chunk needs a maximum of its own, so rows of every class.
 
@@ -110,18 +122,22 @@ class Additive:
         if not hasattr(self, "fit_"):
             return self._learn(X, y, sample_weight, classes)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes {self.classes_.tolist()}")
+            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
+                            f"{self.classes_.tolist()}")
         X, codes, weights = self._batch(X, y, sample_weight, self.classes_, False)
         data = {**self._data(X), self._target: codes}
         before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
         data |= values
-        kept = dataclasses.replace(before, names={k: v for k, v in before.names.items() if k != self._target})  # codes, not labels
+        # codes, not labels
+        kept = dataclasses.replace(before, names={k: v for k, v in before.names.items()
+                                                  if k != self._target})
         fit = dataclasses.replace(kept.update(data, weights=weights), names=self.fit_.names)
         self._keep(fit, self.total_weight_ + (len(codes) if weights is None else weights.sum()))
         return self
 
     def merge(self, *others):
-        """Add what other faces of the same parameters, columns and classes have learnt from other rows; returns self.
+        """Add what other faces of the same parameters, columns and classes have learnt from other
+        rows; returns self.
 
         Raises:
             DataError: a part of another class, or with other classes or columns.
@@ -129,8 +145,11 @@ class Additive:
         check_is_fitted(self, "fit_")
         for other in others:
             check_is_fitted(other, "fit_")
-            if type(other) is not type(self) or other.fit_.model != self.fit_.model or not np.array_equal(other.classes_, self.classes_):
-                raise DataError(f"merge: expected {self.fit_.model!r} with the classes {self.classes_.tolist()}, got {other.fit_.model!r}")
+            if (type(other) is not type(self) or other.fit_.model != self.fit_.model
+                or not np.array_equal(other.classes_, self.classes_)):
+                raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
+                                f"{self.classes_.tolist()}, got {other.fit_.model!r}")
             values = self._together([other])
-            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)), self.total_weight_ + other.total_weight_)
+            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)),
+                       self.total_weight_ + other.total_weight_)
         return self

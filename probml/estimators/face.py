@@ -1,7 +1,9 @@
-"""The scikit-learn protocol over fit and predict; no maths: parameters, validation, labels, weights, answers as arrays.
+"""The scikit-learn protocol over fit and predict; no maths: parameters, validation, labels,
+weights, answers as arrays.
 
-A face is a class in models/ that names a model, says how X becomes its data, and gives the learnt numbers the names
-that scikit-learn users know. What it learnt is one probml Fit, `fit_`; every attribute is read from it.
+A face is a class in models/ that names a model, says how X becomes its data, and gives the learnt
+numbers the names that scikit-learn users know. What it learnt is one probml Fit, `fit_`; every
+attribute is read from it.
 
 Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
 """
@@ -18,7 +20,13 @@ from numpyro.distributions import biject_to
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
 from probml.estimators.rules import Rule
-from probml.estimators.validation import BaseEstimator, check_is_fitted, check_random_state, check_sample_weight, validate_data
+from probml.estimators.validation import (
+    BaseEstimator,
+    check_is_fitted,
+    check_random_state,
+    check_sample_weight,
+    validate_data,
+)
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 
@@ -28,8 +36,9 @@ DISTINCT = 10_000  # rows up to which a mixture's components are held against th
 class Face(BaseEstimator):
     """What all faces share. A face stores its arguments unchanged, and has
 
-    `_rules`: parameter → Rule; `_target`: the model's site of the class or component; `_take(X, reset)`: X, validated;
-    `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or components.
+    `_rules`: parameter → Rule; `_target`: the model's site of the class or component; `_take(X,
+    reset)`: X, validated; `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or
+    components.
     """
 
     _rules: ClassVar[Mapping[str, Rule]] = {}
@@ -57,11 +66,13 @@ class Face(BaseEstimator):
         return {}
 
     def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
-        """Values of the prior's own sites, measured on the rows; `further`: these come beside those before."""
+        """Values of the prior's own sites, measured on the rows; `further`: these come beside those
+        before."""
         return {}
 
     def _doubt(self, X) -> list[str]:
-        """What a user should know of these rows: notes for `status`; what is wrong more likely than not is a warning as well."""
+        """What a user should know of these rows: notes for `status`; what is wrong more likely than
+        not is a warning as well."""
         return []
 
     def _together(self, others) -> dict[str, Any]:
@@ -79,35 +90,42 @@ class Face(BaseEstimator):
     def _numbers(self, X, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
         try:
-            out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+            out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
+                                ensure_all_finite="allow-nan")
         except ValueError as error:
             if text := _first_text(X):
                 raise DataError(
-                    f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns only: encode or drop it"
+                    f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns "
+                    f"only: encode or drop it"
                 ) from error
             raise
         if reset:
-            self._refuse_missing(np.isnan(out).all(0) if np.isnan(out.sum()) else np.zeros(out.shape[1], bool))
+            self._refuse_missing(np.isnan(out).all(0) if np.isnan(out.sum())
+                                 else np.zeros(out.shape[1], bool))
         return out
 
     def _refuse_missing(self, empty: np.ndarray) -> None:
         """A column, or everything, that is missing."""
         if empty.all():
-            raise DataError(f"every cell of X is missing ({len(empty)} columns): there is nothing to learn from")
+            raise DataError(f"every cell of X is missing ({len(empty)} columns): there is nothing "
+                            f"to learn from")
         if empty.any():
-            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: drop it, or fit on rows that have it")
+            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: "
+                            f"drop it, or fit on rows that have it")
 
     def _column(self, index: int) -> str:
         names = getattr(self, "feature_names_in_", None)
         return f"column {index}" if names is None else f"column '{names[index]}'"
 
     def _weigh(self, X, sample_weight):
-        """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were not there."""
+        """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
+        not there."""
         if sample_weight is None:
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("Sample weights are all zero (sample_weight): at least one sample needs a weight above 0")
+            raise DataError("Sample weights are all zero (sample_weight): at least one sample "
+                            "needs a weight above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
 
@@ -118,17 +136,21 @@ class Face(BaseEstimator):
         if self.engine is not None:
             return (self.engine,)
         settings = {"max_iter": "max_iterations", "tol": "tolerance", "n_init": "restarts"}
-        given = {ours: getattr(self, theirs) for theirs, ours in settings.items() if hasattr(self, theirs)}
-        given |= {name: getattr(self, name) for name in ("hard", "accelerate") if hasattr(self, name)}
+        given = {ours: getattr(self, theirs) for theirs, ours in settings.items()
+                 if hasattr(self, theirs)}
+        given |= {name: getattr(self, name) for name in ("hard", "accelerate")
+                  if hasattr(self, name)}
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
     def _infer(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
-        if start and {name for name, site in model.structure.nodes(data=True) if not site["rows"]} <= {*start, *data}:
+        if start and {name for name, site in model.structure.nodes(data=True)
+                      if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM) else engine for engine in ladder)
+            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM)
+                           else engine for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
@@ -192,11 +214,13 @@ def missing(values: np.ndarray) -> np.ndarray:
         return np.zeros(values.shape, bool)
     if pandas := sys.modules.get("pandas"):
         return pandas.isna(values)
-    return np.array([v is None or isinstance(v, float | np.floating) and v != v for v in values.ravel()], bool).reshape(values.shape)
+    return np.array([v is None or isinstance(v, float | np.floating) and v != v
+                     for v in values.ravel()], bool).reshape(values.shape)
 
 
 def flat(X: np.ndarray) -> np.ndarray:
-    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no maximum of the likelihood."""
+    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no
+    maximum of the likelihood."""
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
@@ -204,13 +228,19 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     """A fit whose prior's own sites have other values, to be solved again with further rows."""
     if not values:
         return fit
-    given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype) for name, value in values.items()}}
-    kept = None if fit.kept is None else fit.kept._replace(known=fit.kept.known._replace(given=given))
+    given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
+                             for name, value in values.items()}}
+    kept = None if fit.kept is None else fit.kept._replace(
+        known=fit.kept.known._replace(given=given)
+    )
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
 def n_parameters(fit: Fit) -> int:
-    """Free parameters of a model: the unconstrained coordinates of every parameter site that is not given."""
+    """Free parameters of a model: the unconstrained coordinates of every parameter site that is not
+    given."""
     sites = fit.structure.sites
-    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters if name not in fit.given]
-    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int)) for support, shape in shapes)
+    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters
+              if name not in fit.given]
+    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int))
+               for support, shape in shapes)

@@ -19,23 +19,29 @@ class Mixture(DensityMixin, Face):
     """A face whose target is never seen: components, densities, new rows."""
 
     def fit(self, X, y=None, sample_weight=None):
-        """Learn from rows X (n, d), unseen cells NaN or None; y is ignored, present for scikit-learn's convention.
+        """Learn from rows X (n, d), unseen cells NaN or None; y is ignored, present for
+        scikit-learn's convention.
 
         Raises:
-            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used, by name.
+            ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
+                by name.
         """
         check(self, self._rules)
         weights, kept = self._weigh(X, sample_weight)
-        X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None else X, reset=True)
+        X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
+                       else X, reset=True)
         data, total = self._data(X), X.shape[0] if weights is None else weights.sum()
-        components = [self.n_components] if isinstance(self.n_components, Integral) else sorted({int(k) for k in self.n_components})
+        components = [self.n_components] if isinstance(self.n_components, Integral) else sorted(
+            {int(k) for k in self.n_components}
+        )
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._judge(X, None)
         self.notes_ = self._doubt(X)
         data |= self._hyper(data, weights)
         if isinstance(self.n_components, Integral):
-            self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None), False), total)
+            self._keep(self._infer(self._model(components[0]), data, weights, self._start(X, None),
+                                   False), total)
         else:
             self._start(X, None)  # refuses a given start
             self._choose(components, data, weights, total)
@@ -51,26 +57,34 @@ class Mixture(DensityMixin, Face):
             bic = -2 * log.sum() + free * np.log(total)
             doubt = -2 * (w * np.log(q.max(1))).sum()  # of the assignment to components
             aic = -2 * log.sum() + 2 * free
-            record = {"n_components": k, "loglik": log.sum(), "parameters": free, "aic": aic, "bic": bic, "icl": bic + doubt}
+            record = {"n_components": k, "loglik": log.sum(), "parameters": free, "aic": aic,
+                      "bic": bic, "icl": bic + doubt}
             records.append({**record, "converged": fit.converged})
         import pandas as pd
 
         self.table_ = pd.DataFrame(records)
-        self.fits_, self.n_components_ = fits, int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"])
+        self.fits_, self.n_components_ = fits, int(
+            self.table_.loc[self.table_[self.criterion].idxmin(), "n_components"]
+        )
         self._keep(fits[self.n_components_], total)
-        if len(components) > 1 and self.n_components_ in (components[0], components[-1]) and self.n_components_ > 1:
+        if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
+            and self.n_components_ > 1):
             end = "largest" if self.n_components_ == components[-1] else "smallest"
-            self.notes_.append(f"n_components={self.n_components_} is the {end} of the range: others beyond it may be better")
+            self.notes_.append(f"n_components={self.n_components_} is the {end} of the range: "
+                               f"others beyond it may be better")
             if end == "largest":
                 warnings.warn(
-                    f"{type(self).__name__}: the best n_components by {self.criterion} is {self.n_components_}, the largest tried: "
-                    "more may be better still. Give a longer range; if it never ends, the components do not suit the columns",
+                    f"{type(self).__name__}: the best n_components by {self.criterion} is "
+                    f"{self.n_components_}, the largest tried: "
+                    "more may be better still. Give a longer range; if it never ends, the "
+                    "components do not suit the columns",
                     UserWarning,
                     stacklevel=4,
                 )
 
     def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
-        """Components → Fit: one program for all restarts of all, where a model with fewer is one with some impossible."""
+        """Components → Fit: one program for all restarts of all, where a model with fewer is one
+        with some impossible."""
         engine = self._ladder(False)[-1]
         flat = not self.prior or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0)
         models = {k: self._model(k) for k in components}
@@ -79,12 +93,14 @@ class Mixture(DensityMixin, Face):
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
 
     def _refuse_few(self, data: Mapping, components: int) -> None:
-        table = np.concatenate([np.asarray(value, float).reshape(len(value), -1) for value in data.values()], 1)
+        table = np.concatenate([np.asarray(value, float).reshape(len(value), -1)
+                                for value in data.values()], 1)
         if 1 < components and len(table) <= DISTINCT:
             distinct = len(np.unique(np.where(np.isnan(table), np.inf, table), axis=0))
             if distinct < components:
                 raise DataError(
-                    f"{type(self).__name__}(n_components={self.n_components}): X has only {distinct} distinct rows "
+                    f"{type(self).__name__}(n_components={self.n_components}): X has only "
+                    f"{distinct} distinct rows "
                     f"(n_samples={len(table)}): use at most {distinct} components"
                 )
 
@@ -132,7 +148,8 @@ class Mixture(DensityMixin, Face):
         return self._rows_of(drawn), drawn[self._target]
 
     def impute(self, X):
-        """X with its unseen cells at their conditional mean, or at their most probable state, given the row's seen cells."""
+        """X with its unseen cells at their conditional mean, or at their most probable state, given
+        the row's seen cells."""
         data = self._asked(X)
         return self._rows_of(self.fit_.impute(data))
 

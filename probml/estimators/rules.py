@@ -1,4 +1,5 @@
-"""What a parameter of a face must be, in words and as a test: constraints as data, one form of message."""
+"""What a parameter of a face must be, in words and as a test: constraints as data, one form of
+message."""
 
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
@@ -14,17 +15,20 @@ FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
 SEED: Rule = (
     "None, a whole number of at least 0 or a RandomState",
-    lambda value: value is None or isinstance(value, np.random.RandomState) or isinstance(value, Integral) and value >= 0,
+    lambda value: value is None or isinstance(value, np.random.RandomState)
+    or isinstance(value, Integral) and value >= 0,
 )
 ENGINE: Rule = (
     "None or an engine's value, such as probml.EM()",
-    lambda value: value is None or not isinstance(value, type) and hasattr(value, "refuse") and hasattr(value, "run"),
+    lambda value: value is None or not isinstance(value, type) and hasattr(value, "refuse")
+    and hasattr(value, "run"),
 )
 
 
 def whole(low: int) -> Rule:
     """A whole number from `low` on."""
-    return f"a whole number of at least {low}", lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
+    return (f"a whole number of at least {low}",
+            lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low)
 
 
 def sizes(low: int) -> Rule:
@@ -32,7 +36,9 @@ def sizes(low: int) -> Rule:
     words, valid = whole(low)
 
     def each(value):
-        return isinstance(value, range | list | tuple | np.ndarray) and len(value) > 0 and all(map(valid, value))
+        return isinstance(value, range | list | tuple | np.ndarray) and len(value) > 0 and all(
+            map(valid, value)
+        )
 
     return f"{words}, or a range or list of such", lambda value: valid(value) or each(value)
 
@@ -40,7 +46,8 @@ def sizes(low: int) -> Rule:
 def number(low: float, above: bool = False) -> Rule:
     """A finite number from `low` on, or above it."""
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
-    return words, lambda v: isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(v) and (v > low if above else v >= low)
+    return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(v)
+            and (v > low if above else v >= low))
 
 
 def numbers(low: float) -> Rule:
@@ -51,7 +58,8 @@ def numbers(low: float) -> Rule:
             array = np.asarray(value, float)
         except (TypeError, ValueError):
             return False
-        return not isinstance(value, bool) and array.size > 0 and bool(np.isfinite(array).all() and (array > low).all())
+        return not isinstance(value, bool) and array.size > 0 and bool(np.isfinite(array).all()
+                                                                       and (array > low).all())
 
     return ("numbers" if low == -np.inf else f"numbers above {low:g}"), valid
 
@@ -64,7 +72,8 @@ def optional(rule: Rule) -> Rule:
 
 def one_of(*names: Any) -> Rule:
     """One of a few values."""
-    return f"one of {', '.join(map(repr, names))}", lambda value: isinstance(value, str) and value in names
+    return (f"one of {', '.join(map(repr, names))}",
+            lambda value: isinstance(value, str) and value in names)
 
 
 def check(owner: Any, rules: Mapping[str, Rule]) -> None:
@@ -76,4 +85,5 @@ def check(owner: Any, rules: Mapping[str, Rule]) -> None:
     for name, (words, valid) in rules.items():
         value = getattr(owner, name)
         if not valid(value):
-            raise ModelError(f"{type(owner).__name__}({name}={value!r}): expected {words}, got {value!r}")
+            raise ModelError(f"{type(owner).__name__}({name}={value!r}): expected {words}, got "
+                             f"{value!r}")

@@ -9,7 +9,8 @@ try:
     from sklearn.utils.validation import _check_sample_weight as check_sample_weight
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install probml[sklearn]") from error
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
 
 __all__ = [
     "BaseEstimator",

@@ -1,10 +1,12 @@
-"""Coordinates for effects whose spread is unseen: standardised by their prior, by as much as the data leave open.
+"""Coordinates for effects whose spread is unseen: standardised by their prior, by as much as the
+data leave open.
 
-An effect v ~ loc + scale · ε has coordinates u, v = loc + scale^(1 − c) (u − c · loc): at c = 1 its own (centred), at c = 0 those of ε
-(non-centred). Between a scale and effects that the data say little of, the density has a funnel in the first and none in the
-second; where the data say much it is the other way round. c = i / (i + 1/r), the share of the data in what is known of an effect,
-i their information on ε and r the variance of ε, makes both nearly independent (Papaspiliopoulos, Roberts & Sköld 2007;
-Gorinova, Moore & Hoffman 2020).
+An effect v ~ loc + scale · ε has coordinates u, v = loc + scale^(1 − c) (u − c · loc): at c = 1 its
+own (centred), at c = 0 those of ε (non-centred). Between a scale and effects that the data say
+little of, the density has a funnel in the first and none in the second; where the data say much it
+is the other way round. c = i / (i + 1/r), the share of the data in what is known of an effect, i
+their information on ε and r the variance of ε, makes both nearly independent (Papaspiliopoulos,
+Roberts & Sköld 2007; Gorinova, Moore & Hoffman 2020).
 """
 
 import math
@@ -19,14 +21,20 @@ from probml.plan import hierarchy
 from probml.plan.plan import Plan
 
 ROUNDS = 30  # of estimating the variance of ε, by EM
-SURE = 2.5  # standard errors of its logarithm by which it is taken to be smaller: a funnel is worse than what it is exchanged for
+# standard errors of its logarithm by which it is taken to be smaller: a funnel is worse than what
+# it is exchanged for
+SURE = 2.5
 
 
 def effects(plan: Plan) -> tuple[str, ...]:
-    """The parameters whose prior has an unseen spread and is a location and a scale in their unbounded coordinates."""
-    sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan) if tie.kind == "spread")
-    single = [name for name in names if name not in plan.mixed]  # one location and one scale, not those of several states
-    return tuple(name for name in single if sites[name].domain in ("real", "positive") and sites[name].kind in KINDS)
+    """The parameters whose prior has an unseen spread and is a location and a scale in their
+    unbounded coordinates."""
+    sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan)
+                                                       if tie.kind == "spread")
+    # one location and one scale, not those of several states
+    single = [name for name in names if name not in plan.mixed]
+    return tuple(name for name in single if sites[name].domain in ("real", "positive")
+                 and sites[name].kind in KINDS)
 
 
 def _log_scale(prior: Any) -> tuple[jax.Array, jax.Array]:
@@ -42,7 +50,8 @@ def _plain(prior: Any) -> tuple[jax.Array, jax.Array]:
 
 
 KINDS = dict.fromkeys(("Normal", "StudentT", "Cauchy", "Laplace", "Logistic", "LogNormal"), _plain)
-KINDS |= dict.fromkeys(("HalfNormal", "HalfCauchy"), _log_scale) | dict.fromkeys(("Exponential", "Gamma"), _log_rate)
+KINDS |= dict.fromkeys(("HalfNormal", "HalfCauchy"),
+                       _log_scale) | dict.fromkeys(("Exponential", "Gamma"), _log_rate)
 
 
 def _walk(prior: Any) -> tuple[jax.Array, jax.Array]:
@@ -50,53 +59,67 @@ def _walk(prior: Any) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros(steps), jnp.asarray(prior.scale)[..., None, None] * jnp.tri(steps)
 
 
-VECTORS = {"MultivariateNormal": lambda prior: (prior.loc, prior.scale_tril), "GaussianRandomWalk": _walk}
+VECTORS = {"MultivariateNormal": lambda prior: (prior.loc, prior.scale_tril),
+           "GaussianRandomWalk": _walk}
 KINDS |= VECTORS
 
 
 def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array, bool]:
-    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) the Cholesky factor of each vector."""
+    """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) the
+    Cholesky factor of each vector."""
     site = plan.structure.sites[name]
     loc, scale = KINDS[site.kind](plan.structure.distribution(name, env))
     matrix = site.kind in VECTORS
-    return jnp.broadcast_to(loc, site.shape), scale if matrix else jnp.broadcast_to(scale, site.shape), matrix
+    return (jnp.broadcast_to(loc, site.shape),
+            scale if matrix else jnp.broadcast_to(scale, site.shape), matrix)
 
 
-def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array, matrix: bool) -> jax.Array:
+def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+          matrix: bool) -> jax.Array:
     """The parameter's own unbounded coordinate v → u. Of vectors, c is 0 or 1."""
     if matrix:
-        away = jax.scipy.linalg.solve_triangular(jnp.broadcast_to(scale, (*v.shape, v.shape[-1])), (v - loc)[..., None], lower=True)
+        away = jax.scipy.linalg.solve_triangular(jnp.broadcast_to(scale, (*v.shape, v.shape[-1])),
+                                                 (v - loc)[..., None], lower=True)
         return jnp.where(centring > 0.5, v, away[..., 0])
     return centring * loc + (v - loc) * scale ** (centring - 1)
 
 
-def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array, matrix: bool) -> tuple[jax.Array, jax.Array]:
+def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
+          matrix: bool) -> tuple[jax.Array, jax.Array]:
     """u → v, and log |∂v / ∂u|."""
     if matrix:
         v = loc + (scale @ u[..., None])[..., 0]
         volume = jnp.sum(jnp.log(jnp.diagonal(scale, axis1=-2, axis2=-1)), -1, keepdims=True)
-        return jnp.where(centring > 0.5, u, v), jnp.sum(jnp.broadcast_to(jnp.where(centring > 0.5, 0.0, volume), (*u.shape[:-1], 1)))
-    return loc + scale ** (1 - centring) * (u - centring * loc), jnp.sum((1 - centring) * jnp.log(scale))
+        return jnp.where(centring > 0.5, u, v), jnp.sum(
+            jnp.broadcast_to(jnp.where(centring > 0.5, 0.0, volume), (*u.shape[:-1], 1))
+        )
+    return (loc + scale ** (1 - centring) * (u - centring * loc),
+            jnp.sum((1 - centring) * jnp.log(scale)))
 
 
 def none(plan: Plan) -> dict[str, np.ndarray]:
     """c = 0 for all effects."""
     sites, dtype = plan.structure.sites, jnp.result_type(float)
-    cells = {name: (*sites[name].shape[:-1], 1) if sites[name].kind in VECTORS else sites[name].shape for name in effects(plan)}
+    cells = {name: (*sites[name].shape[:-1], 1) if sites[name].kind in VECTORS
+             else sites[name].shape for name in effects(plan)}
     return {name: np.zeros(shape, dtype) for name, shape in cells.items()}
 
 
-def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray], hessian: Mapping[str, np.ndarray]) -> dict:
-    """c for every effect, from the standardised coordinates of a mode and the curvature of the density there.
+def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray],
+             hessian: Mapping[str, np.ndarray]) -> dict:
+    """c for every effect, from the standardised coordinates of a mode and the curvature of the
+    density there.
 
-    The mode of all parameters together has a scale that is too large (what it costs in the prior of ε is 0), so the variance r ≤ 1 of
-    ε beside it is estimated as that of effects of which each is known with precision i; its lower bound is taken, since the scale may
-    be small. So c is about 0 for few effects, for a scale that one effect has for itself (a horseshoe's), and for scales, of which what is
-    known is no normal matter.
+    The mode of all parameters together has a scale that is too large (what it costs in the prior of
+    ε is 0), so the variance r ≤ 1 of ε beside it is estimated as that of effects of which each is
+    known with precision i; its lower bound is taken, since the scale may be small. So c is about 0
+    for few effects, for a scale that one effect has for itself (a horseshoe's), and for scales, of
+    which what is known is no normal matter.
 
     Args:
         params: the parameters there. known: with `centring` 0 for all effects (factors.Known).
-        u, hessian: name → its coordinates, and their block (size, size) of minus the second derivatives.
+        u, hessian: name → its coordinates, and their block (size, size) of minus the second
+            derivatives.
     """
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
@@ -104,11 +127,14 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain == "real"):
         name, shape = tie.name, sites[tie.name].shape
         _, scale, matrix = location_and_scale(plan, name, env)
-        told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float), shape, matrix), 0.0)
+        told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float),
+                                       shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):
-            r = float(np.clip(np.mean((mode * (told + 1) / (told + 1 / r)) ** 2 + 1 / (told + 1 / r)), 1e-6, 1.0))
+            r = float(np.clip(
+                np.mean((mode * (told + 1) / (told + 1 / r)) ** 2 + 1 / (told + 1 / r)), 1e-6, 1.0
+            ))
         noise = float(np.median(1 / np.maximum(told, 1e-6)))  # an effect's own, beside r
         r *= math.exp(-SURE * math.sqrt(2 / sharing) * (1 + noise / r))
         c = told * r / (told * r + 1)
@@ -120,13 +146,16 @@ def _count(plan: Plan, name: str) -> int:
     return math.prod(plan.structure.sites[name].shape)
 
 
-def _information(hessian: np.ndarray, scale: np.ndarray, shape: tuple[int, ...], matrix: bool) -> np.ndarray:
-    """What the data say of each cell, in units of what its prior says given the other cells of its vector."""
+def _information(hessian: np.ndarray, scale: np.ndarray, shape: tuple[int, ...],
+                 matrix: bool) -> np.ndarray:
+    """What the data say of each cell, in units of what its prior says given the other cells of its
+    vector."""
     if not matrix:
         return np.nan_to_num(np.diagonal(hessian).reshape(shape) - 1)
     size, out = shape[-1], []
     for i, root in enumerate(np.broadcast_to(scale, (*shape, size)).reshape(-1, size, size)):
         inverse = np.linalg.inv(root)
-        data = inverse.T @ (hessian[i * size : (i + 1) * size, i * size : (i + 1) * size] - np.eye(size)) @ inverse
+        data = inverse.T @ (hessian[i * size : (i + 1) * size,
+                                    i * size : (i + 1) * size] - np.eye(size)) @ inverse
         out.append(np.diagonal(data) / (inverse**2).sum(0))
     return np.nan_to_num(np.stack(out).reshape(shape))

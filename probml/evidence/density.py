@@ -1,4 +1,5 @@
-"""The log posterior density, unseen discrete sites summed out, as a function of parameters without bounds: what climbs and samplers see."""
+"""The log posterior density, unseen discrete sites summed out, as a function of parameters without
+bounds: what climbs and samplers see."""
 
 import functools
 import math
@@ -13,7 +14,15 @@ from numpyro.distributions import biject_to, constraints
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import centring
-from probml.evidence.passes import accumulate, apart, returned, row_totals, together, total_evidence, weigh
+from probml.evidence.passes import (
+    accumulate,
+    apart,
+    returned,
+    row_totals,
+    together,
+    total_evidence,
+    weigh,
+)
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
@@ -36,17 +45,21 @@ def support(plan: Plan, name: str, env: Mapping):
     domain = plan.structure.sites[name].domain
     if domain in SUPPORTS:
         return SUPPORTS[domain]
-    states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}  # any: it is the same in all (plan.make)
+    # any: it is the same in all (plan.make)
+    states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}
     return plan.structure.distribution(name, {**states, **env}).support
 
 
 def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
-    """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a probability of 0) a little inside."""
+    """Unbounded coordinates of parameters; a value on the edge of its support (a rate or a
+    probability of 0) a little inside."""
     env = {**known.given, **params}
-    whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape) for name in plan.free}
+    whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape)
+             for name in plan.free}
     free = {name: biject_to(support(plan, name, env)).inv(value) for name, value in whole.items()}
     for name, share in known.centring.items():
-        free[name] = centring.leave(free[name], share, *centring.location_and_scale(plan, name, env))
+        free[name] = centring.leave(free[name], share,
+                                    *centring.location_and_scale(plan, name, env))
     return jax.tree.map(lambda u: jnp.nan_to_num(u, nan=jnp.nan, posinf=EDGE, neginf=-EDGE), free)
 
 
@@ -56,7 +69,8 @@ def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array
     for name in plan.free:  # in order: what a prior depends on stands before it
         transform, v = biject_to(support(plan, name, env)), u[name]
         if name in known.centring:
-            v, extra = centring.enter(v, known.centring[name], *centring.location_and_scale(plan, name, env))
+            v, extra = centring.enter(v, known.centring[name],
+                                      *centring.location_and_scale(plan, name, env))
             volume += extra
         env[name] = out[name] = transform(v)
         volume += jnp.sum(transform.log_abs_det_jacobian(v, out[name]))
@@ -70,7 +84,8 @@ def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
 
 def shapes(plan: Plan, known: Known) -> dict[str, jax.ShapeDtypeStruct]:
     """The shapes of the unbounded coordinates."""
-    blank = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, jnp.result_type(float)) for name in plan.free}
+    blank = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, jnp.result_type(float))
+             for name in plan.free}
     return jax.eval_shape(functools.partial(to_free, plan), blank, known)
 
 
@@ -86,7 +101,8 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array]
 
 
 def owners(plan: Plan, known: Known) -> list[str]:
-    """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions, the number of the coordinate."""
+    """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions,
+    the number of the coordinate."""
     out = []
     for name, spec in sorted(shapes(plan, known).items()):
         grid = [", ".join(map(str, index)) for index in np.ndindex(spec.shape)]
@@ -95,18 +111,20 @@ def owners(plan: Plan, known: Known) -> list[str]:
 
 
 def value_and_gradient(
-    plan: Plan, point: Callable, u: Any, known: Known, chunks: Rows | Summary, prior: bool = True, mode: bool = False, scale: float = 1.0
+    plan: Plan, point: Callable, u: Any, known: Known, chunks: Rows | Summary, prior: bool = True,
+    mode: bool = False, scale: float = 1.0
 ):
     """log p(data, parameters) at `point(u)` and its gradient in u, chunk by chunk.
 
     Args:
-        point: u → (parameters, log volume), the volume added to the density: 0 for the density in the parameters' own coordinates.
+        point: u → (parameters, log volume), the volume added to the density: 0 for the density in
+            the parameters' own coordinates.
         prior: with log p(parameters), or the likelihood alone.
         mode: priors in the coordinates that are maximised (factors.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
-    Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites outside rows that rows touch and several
-    chunks one evidence more (passes.returned).
+    Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites
+    outside rows that rows touch and several chunks one evidence more (passes.returned).
     """
 
     part = plan if isinstance(chunks, Summary) else apart(plan, chunks)
@@ -114,7 +132,9 @@ def value_and_gradient(
     def chunk(rows):
         def total(u):
             params = point(u)[0]
-            return scale * weigh(row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights)
+            return scale * weigh(
+                row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights
+            )
 
         return jax.vjp(total, u)
 
@@ -125,7 +145,8 @@ def value_and_gradient(
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 
     if isinstance(chunks, Summary):  # no rows: one differentiation of all
-        return jax.value_and_grad(lambda u: rest(u, row_totals(plan, point(u)[0], known, chunks)))(u)
+        return jax.value_and_grad(lambda u: rest(u,
+                                                 row_totals(plan, point(u)[0], known, chunks)))(u)
 
     def outside(total):
         whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
@@ -135,23 +156,31 @@ def value_and_gradient(
     return whole, jax.tree.map(jnp.add, outer, rowwise)
 
 
-def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows | Summary, scale: float = 1.0):
-    """What is climbed at unbounded coordinates u, name → array: the log posterior in the parameters' own, and its gradient in u."""
-    return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, chunks, prior, mode=True, scale=scale)
+def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows | Summary,
+            scale: float = 1.0):
+    """What is climbed at unbounded coordinates u, name → array: the log posterior in the
+    parameters' own, and its gradient in u."""
+    return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, chunks,
+                              prior, mode=True, scale=scale)
 
 
 def value_gradient_hessian(
-    plan: Plan, point: Callable, u: jax.Array, known: Known, chunks: Rows, prior: bool = True, mode: bool = False, scale: float = 1.0
+    plan: Plan, point: Callable, u: jax.Array, known: Known, chunks: Rows, prior: bool = True,
+    mode: bool = False, scale: float = 1.0
 ):
-    """value_and_gradient at a vector u (d,), and the Hessian (d, d); for plans without discrete sites outside rows that rows touch.
+    """value_and_gradient at a vector u (d,), and the Hessian (d, d); for plans without discrete
+    sites outside rows that rows touch.
 
-    Cost: d directions of a gradient at once, in a regression two products of the rows with d columns; memory of one chunk × d.
+    Cost: d directions of a gradient at once, in a regression two products of the rows with d
+        columns; memory of one chunk × d.
     """
 
     def chunk(rows):
         def total(u):
             params = point(u)[0]
-            return scale * weigh(row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights)
+            return scale * weigh(
+                row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights
+            )
 
         return second_order(total)(u), ()
 
@@ -163,8 +192,10 @@ def value_gradient_hessian(
 
 
 def posterior(plan: Plan, known: Known, chunks: Rows | Summary, scale: float = 1.0) -> Callable:
-    """u → (log density of the vector u of unbounded coordinates given the data, up to a constant; its gradient)."""
-    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, chunks, scale=scale)
+    """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
+    its gradient)."""
+    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, chunks,
+                                        scale=scale)
 
 
 def differentiable(both: Callable) -> Callable:

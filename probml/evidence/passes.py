@@ -1,4 +1,5 @@
-"""Passes over rows: chunks are added, and the gradient of their evidence with respect to the naturals is the expected statistics."""
+"""Passes over rows: chunks are added, and the gradient of their evidence with respect to the
+naturals is the expected statistics."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ ORDERED = 2**20  # rows up to which they are put in order, all at once
 
 
 def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
-    """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are impossible."""
+    """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are
+    impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
 
@@ -33,26 +35,31 @@ class Expected(NamedTuple):
     taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
-    size: jax.Array  # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows with them
+    # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
+    # with them
+    size: jax.Array
 
 
-def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False, natural: Mapping | None = None) -> Expected:
+def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False,
+           natural: Mapping | None = None) -> Expected:
     """One pass over the rows: expected statistics and log evidence, chunk by chunk.
 
     Args:
         natural: the naturals at params, where they are known.
 
-    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data; with discrete sites outside rows
-    and several chunks one evidence more (`returned`).
+    Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data;
+    with discrete sites outside rows and several chunks one evidence more (`returned`).
     """
     natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
-        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural), _size(chunks.statistics, natural))
+        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural),
+                        _size(chunks.statistics, natural))
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
 
     def chunk(rows: Rows):
-        shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise})
+        shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
+                                         for name in plan.rowwise})
         taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def total(natural, taps):
@@ -61,13 +68,16 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         return jax.vjp(total, natural, taps)
 
     def whole(logs, total):
-        return total_evidence(plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total)
+        return total_evidence(
+            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
+        )
 
     def rest(total):
         value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
         return (value, posteriors), share
 
-    (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest, linear=not plan.touching)
+    (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest,
+                                                        linear=not plan.touching)
     return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
 
 
@@ -78,41 +88,51 @@ def _size(statistics: Any, natural: Any) -> jax.Array:
 def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
     """The rows of an additive plan, passed over once.
 
-    A log density linear in its natural parameters is its base measure where they are 0, and its slope there the statistics.
+    A log density linear in its natural parameters is its base measure where they are 0, and its
+    slope there the statistics.
 
     Args:
         params: any; their naturals give the shapes.
     """
     sites = plan.structure.sites
-    blank = {name: registry.zero(sites[name].family, leaf) for name, leaf in naturals(plan, params, known).items()}
+    blank = {name: registry.zero(sites[name].family, leaf)
+             for name, leaf in naturals(plan, params, known).items()}
 
     def chunk(rows):
-        return jax.value_and_grad(lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights))(blank), ()
+        return jax.value_and_grad(
+            lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
+        )(blank), ()
 
     (base, statistics), _ = accumulate(chunk, chunks)
     return Summary(statistics, base, chunks.weights.sum())
 
 
 def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no gradient is made."""
+    """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no
+    gradient is made."""
     natural = naturals(plan, params, known)
     if isinstance(chunks, Summary):
         return chunks.base + inner(chunks.statistics, natural)
     part = apart(plan, chunks)
-    total = accumulate(lambda rows: (weigh(row_evidence(part, params, known, natural, rows), rows.weights), ()), chunks)[0]
+    total = accumulate(lambda rows: (weigh(row_evidence(part, params, known, natural, rows),
+                                           rows.weights), ()), chunks)[0]
     return together(plan, part, total, params, known, chunks)
 
 
 def apart(plan: Plan, chunks: Rows) -> Plan:
-    """The plan of the sites whose log densities are added chunk by chunk, over every state; `together` adds the ordered ones."""
+    """The plan of the sites whose log densities are added chunk by chunk, over every state;
+    `together` adds the ordered ones."""
     return plan.others if plan.ordered and chunks.weights.size <= ORDERED else plan
 
 
-def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, chunks: Rows, scale: float = 1.0) -> jax.Array:
-    """The total over the states of plan.touching, from that of `part` over its own, and the ordered sites'.
+def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, chunks: Rows,
+             scale: float = 1.0) -> jax.Array:
+    """The total over the states of plan.touching, from that of `part` over its own, and the ordered
+    sites'.
 
-    Of rows in the order of the number that is compared with the state's, a switch is on for so many first or last ones: their sum is a
-    running sum. Which row comes where does not depend on parameters, so that in a loop XLA sorts once.
+    Of rows in the order of the number that is compared with the state's, a switch is on for so many
+    first or last ones: their sum is a running sum. Which row comes where does not depend on
+    parameters, so that in a loop XLA sorts once.
 
     Cost: rows + states, in place of rows × states.
     """
@@ -120,14 +140,18 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), chunks._replace(codes={}, unseen={}, likelihood={}))
+    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+                        chunks._replace(codes={}, unseen={}, likelihood={}))
     for name in plan.ordered:
         switches, order = plan.switches[name], plan.switches[name].order
         logs, weights = setting_logs(plan, params, known, rows, name), rows.weights[:, None]
         logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
-        number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env), axis_size=len(weights))(row_environment(plan, known, rows, name))
+        number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
+                          axis_size=len(weights))(row_environment(plan, known, rows, name))
         parents = switches.parents
-        bound = over_states(plan, lambda *states, s=switches: s.at(s.order.state, dict(zip(s.parents, states, strict=True))), parents)
+        bound = over_states(plan, lambda *states, s=switches: s.at(
+            s.order.state, dict(zip(s.parents, states, strict=True))
+        ), parents)
         place = jnp.argsort(number)
         count = jnp.searchsorted(number[place], bound.reshape(-1), side=order.side, method="sort")
         logs = logs[place]
@@ -135,13 +159,15 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         nothing = jnp.zeros(1, logs.dtype)
         before = jnp.concatenate([nothing, jnp.cumsum(first)])[count]
         after = jnp.concatenate([jnp.cumsum(last[::-1])[::-1], nothing])[count]
-        total = total + (before + after).reshape([states if p in parents else 1 for p, states in own.items()])
+        total = total + (before + after).reshape([states if p in parents else 1
+                                                  for p, states in own.items()])
     return total
 
 
 def log_evidence(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
     """log p(data | params), everything discrete and unseen summed out."""
-    return total_evidence(plan, global_factors(plan, params, known), row_totals(plan, params, known, chunks))
+    return total_evidence(plan, global_factors(plan, params, known),
+                          row_totals(plan, params, known, chunks))
 
 
 def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
@@ -153,7 +179,8 @@ def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) ->
 
 
 def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Array:
-    """log evidence of everything, from the global sites' log tables and the rows' total over what they touch."""
+    """log evidence of everything, from the global sites' log tables and the rows' total over what
+    they touch."""
     if not plan.globals:
         return total
     return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
@@ -163,16 +190,19 @@ def each(function, chunks: Rows, *more):
     """function(rows, ...) of every chunk, stacked."""
     if chunks.weights.shape[0] > 1:
         return jax.lax.map(lambda parts: function(*parts), (chunks, *more))
-    return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], (chunks, *more))))
+    return jax.tree.map(lambda leaf: leaf[None],
+                        function(*jax.tree.map(lambda leaf: leaf[0], (chunks, *more))))
 
 
 def accumulate(function, chunks: Rows):
-    """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are passed over."""
+    """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are
+    passed over."""
     first = jax.tree.map(lambda leaf: leaf[0], chunks)
     if chunks.weights.shape[0] == 1:
         total, extra = function(first)
         return total, jax.tree.map(lambda leaf: leaf[None], extra)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(function, first)[0])
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                        jax.eval_shape(function, first)[0])
 
     def step(carry, rows):
         more, extra = function(rows)
@@ -182,18 +212,22 @@ def accumulate(function, chunks: Rows):
     return total, extra
 
 
-def returned(function: Callable, chunks: Rows, outer: Callable, linear: bool = False) -> tuple[Any, Any, list[Any]]:
-    """Forward and back through a function of a sum over chunks: what `outer` finds, and the gradient with respect to what chunks take.
+def returned(function: Callable, chunks: Rows, outer: Callable,
+             linear: bool = False) -> tuple[Any, Any, list[Any]]:
+    """Forward and back through a function of a sum over chunks: what `outer` finds, and the
+    gradient with respect to what chunks take.
 
-    Where the sum is a table over the states of sites outside rows, its cotangent is their posterior, which only the whole sum tells. So
-    several chunks are passed over twice, for the sum and for its gradient; back through every state by itself would be as many passes.
+    Where the sum is a table over the states of sites outside rows, its cotangent is their
+    posterior, which only the whole sum tells. So several chunks are passed over twice, for the sum
+    and for its gradient; back through every state by itself would be as many passes.
 
     Args:
         function: rows → (their part of the sum, cotangent → gradients), as jax.vjp gives them.
         outer: the sum → (anything, its cotangent).
         linear: the sum is one number and its cotangent 1, so that one pass does.
 
-    Returns: what `outer` found; the first of the gradients, summed over chunks; the others, stacked.
+    Returns: what `outer` found; the first of the gradients, summed over chunks; the others,
+        stacked.
     """
     if chunks.weights.shape[0] == 1:
         value, back = function(jax.tree.map(lambda leaf: leaf[0], chunks))
@@ -214,8 +248,10 @@ def returned(function: Callable, chunks: Rows, outer: Callable, linear: bool = F
 
 
 def _compensated(total, lost, more):
-    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their digits over many chunks."""
+    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their
+    digits over many chunks."""
     term = jax.tree.map(jnp.subtract, more, lost)
     new = jax.tree.map(jnp.add, total, term)
-    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total, term)
+    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total,
+                          term)
     return new, finite

@@ -18,21 +18,26 @@ if TYPE_CHECKING:
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
     """⟨statistics, naturals⟩, with 0 · (−∞) = 0."""
-    terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(), statistics, natural)
+    terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(),
+                         statistics, natural)
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -> jax.Array:
-    """⟨q, log factors(params)⟩ of the pooled and global sites: the M-step's objective without rows and without prior."""
+    """⟨q, log factors(params)⟩ of the pooled and global sites: the M-step's objective without rows
+    and without prior."""
     value = inner(expected.statistics, naturals(plan, params, known))
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows, anchor: Mapping | None = None) -> jax.Array:
-    """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at `anchor`, if given."""
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
+                  anchor: Mapping | None = None) -> jax.Array:
+    """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
+    `anchor`, if given."""
     return sum(
-        (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor)) for name in plan.rowwise),
+        (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
+         for name in plan.rowwise),
         start=jnp.zeros(()),
     )

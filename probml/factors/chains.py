@@ -19,18 +19,22 @@ from probml.plan.plan import Plan
 
 
 def counted_factor(plan: Plan, natural: Any, rows: Rows, name: str, predictive: Mapping) -> Factor:
-    """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations are integrated out."""
+    """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations
+    are integrated out."""
     site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.steps
     states = steps.folded(steps.rows.values[name].reshape(-1))
     alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
     sliced = [p for p in parents if p not in plan.variables]
-    tables = in_slices({a: uncelled(leaf, len(parents)) for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
+    tables = in_slices({a: uncelled(leaf, len(parents))
+                        for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
     counted = chains_family.counts(states, alive, site.states)
-    logs = [(chains_family.predictive if a in predictive else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
+    logs = [(chains_family.predictive if a in predictive
+             else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
     return Factor(sum(logs), plan.scope(name))
 
 
-def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, name: str, taps: Mapping | None = None) -> Moves:
+def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, name: str,
+           taps: Mapping | None = None) -> Moves:
     """The tables of a chain that is summed out."""
     parents = plan.discrete_parents(name)
     if name in plan.pooled:
@@ -42,20 +46,26 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, 
         tables = rowwise_logs(plan, params, known, rows, name)
         if taps:
             tables = jax.tree.map(jnp.add, tables, taps[name])
-    return Moves(tables["initial"], tables["transition"], tuple(p for p in parents if p in plan.variables), name)
+    return Moves(tables["initial"], tables["transition"],
+                 tuple(p for p in parents if p in plan.variables), name)
 
 
-def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, anchor: Mapping | None = None) -> Any:
-    """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for every row, or every step where they
-    vary along time.
+def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
+                 anchor: Mapping | None = None) -> Any:
+    """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for
+    every row, or every step where they vary along time.
 
     Args:
-        anchor: parameters at which the minorant of a family that has one touches its density, in whose place it then is.
+        anchor: parameters at which the minorant of a family that has one touches its density, in
+            whose place it then is.
     """
     if name not in plan.chains:
-        return rowwise_factor(plan, params, known, at_level(plan, rows, name), name, anchor=anchor).log
+        return rowwise_factor(plan, params, known, at_level(plan, rows, name), name,
+                              anchor=anchor).log
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
-    timed = any(i in plan.structure.timed for i in site.inputs) or any(plan.structure.sites[p].time is not None for p in site.parents)
+    timed = any(i in plan.structure.timed for i in site.inputs) or any(
+        plan.structure.sites[p].time is not None for p in site.parents
+    )
     at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
 
     def one(varying):
@@ -70,13 +80,15 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: st
 
 
 def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None = None) -> Factor:
-    """function(rows, taps) → the factor of their steps, for all; where what it passes through is large, a piece of the steps at a time.
+    """function(rows, taps) → the factor of their steps, for all; where what it passes through is
+    large, a piece of the steps at a time.
 
     Backwards a piece is passed through again, so that no more than one is held.
     """
     steps = rows.steps
     count = sequences.pieces(plan, steps, len(rows.weights))
-    own = {n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains} if taps else None
+    own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
+           if taps else None)
     if count == 1:
         return function(rows, own)
 
@@ -92,6 +104,8 @@ def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None =
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
 
 
-def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps: Mapping | None = None) -> list[Moves]:
+def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows,
+                taps: Mapping | None = None) -> list[Moves]:
     """The tables of the chains that are summed out."""
-    return [_moves(plan, params, known, natural.get(name), rows, name, taps) for name in plan.chains]
+    return [_moves(plan, params, known, natural.get(name), rows, name, taps)
+            for name in plan.chains]

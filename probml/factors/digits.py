@@ -10,13 +10,17 @@ from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.plan.plan import Plan
 
-LOST = 2e-4  # rounding of a component's mean square, or location, in units of its variance, or scale, that is too much
+# rounding of a component's mean square, or location, in units of its variance, or scale, that is
+# too much
+LOST = 2e-4
 
 
 def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    """Whether some component's scale is below what the arithmetic can tell from zero, relative to its column.
+    """Whether some component's scale is below what the arithmetic can tell from zero, relative to
+    its column.
 
-    The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and are judged at the first row.
+    The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and
+    are judged at the first row.
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in known.spread:
@@ -26,22 +30,29 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
         if name in plan.rowwise:
             first = jax.tree.map(lambda leaf: leaf[0, :1], rows._replace(steps=None))
             varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
-            env, parents = {**environment(plan, params, known), **varying}, plan.discrete_parents(name)
+            env, parents = ({**environment(plan, params, known), **varying},
+                            plan.discrete_parents(name))
             arguments = over_states(
-                plan, lambda *s, n=name, e=env, p=parents: plan.structure.cells(n, {**e, **dict(zip(p, s, strict=True))}), parents
+                plan, lambda *s, n=name, e=env, p=parents: plan.structure.cells(
+                    n, {**e, **dict(zip(p, s, strict=True))}
+                ), parents
             )
             floor = 256 * eps
         else:
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
-        away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)  # a constant column has no spread of its own
-        found |= ~jnp.all(site.family.smallest(arguments) > floor * jnp.where(known.spread[name] > 0, known.spread[name], away))
+        # a constant column has no spread of its own
+        away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
+        found |= ~jnp.all(site.family.smallest(arguments) > floor
+                          * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found
 
 
 def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
-    """Whether some component is so narrow, beside its distance from where its column is centred, that squares leave it few digits.
+    """Whether some component is so narrow, beside its distance from where its column is centred,
+    that squares leave it few digits.
 
-    Of pooled sites: the square of a component's distance is taken off the mean square, and what is left is its variance.
+    Of pooled sites: the square of a component's distance is taken off the mean square, and what is
+    left is its variance.
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in (name for name in plan.pooled if name in known.centre):
@@ -50,5 +61,7 @@ def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
             continue
         arguments = argument_table(plan, params, known, name)
         away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)
-        found |= jnp.any((eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale))
+        found |= jnp.any(
+            (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
+        )
     return found

@@ -1,7 +1,8 @@
 """The waist: parameters and rows → log factors → evidence of each row.
 
-`naturals` runs the traced arguments of the pooled sites over the states of their discrete parents, without rows.
-`row_factors` meets them with a chunk of rows. Passes over all rows stand in passes.py.
+`naturals` runs the traced arguments of the pooled sites over the states of their discrete parents,
+without rows. `row_factors` meets them with a chunk of rows. Passes over all rows stand in
+passes.py.
 """
 
 from collections.abc import Mapping
@@ -34,8 +35,10 @@ def row_factors(
     """The factor graph of a chunk of rows; what is along time is one factor of each row.
 
     Args:
-        taps: site -> zeros added to a row-wise factor, so that the gradient with respect to them is its posterior.
-        predictive: site -> arguments of its family's predictive over its table, to stand in for its kernel.
+        taps: site -> zeros added to a row-wise factor, so that the gradient with respect to them is
+            its posterior.
+        predictive: site -> arguments of its family's predictive over its table, to stand in for its
+            kernel.
         hard: what is hidden along time at its joint maximum instead of summed out.
     """
     factors = level_factors(plan, params, known, natural, rows, False, taps, predictive)
@@ -44,9 +47,11 @@ def row_factors(
     moves = chain_moves(plan, params, known, natural, rows, taps)
 
     def inside(rows, taps):
-        return sequences.within(plan, level_factors(plan, params, known, natural, rows, True, taps, predictive), hard)
+        return sequences.within(plan, level_factors(plan, params, known, natural, rows, True, taps,
+                                                    predictive), hard)
 
-    return [*factors, sequences.factor(plan, [in_pieces(plan, inside, rows, taps)], moves, rows.steps, len(rows.weights), hard)]
+    return [*factors, sequences.factor(plan, [in_pieces(plan, inside, rows, taps)], moves,
+                                       rows.steps, len(rows.weights), hard)]
 
 
 def level_factors(
@@ -60,30 +65,38 @@ def level_factors(
     predictive: Mapping | None = None,
     evidence: bool = True,
 ) -> list[Factor]:
-    """The factors of rows by themselves, or those of their steps by themselves, but for the chains' own.
+    """The factors of rows by themselves, or those of their steps by themselves, but for the chains'
+    own.
 
     Args:
         evidence: with what is seen; else only what the hidden variables are to one another.
     """
     predictive = predictive or {}
     rows = whole.steps.rows if steps else whole
-    own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps and n not in plan.chains and n not in plan.counted]
+    own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps
+           and n not in plan.chains and n not in plan.counted]
     own = [n for n in own if evidence or n in plan.variables]
     names = [name for name in plan.pooled if name in own]
-    factors = [counted_factor(plan, natural[name], rows, name, predictive.get(name, {})) for name in plan.counted if not steps]
-    factors += [pooled_factor(plan, natural[name], rows, name) for name in names if name not in predictive]
-    factors += [predictive_factor(plan, known, rows, name, predictive[name]) for name in names if name in predictive]
+    factors = [counted_factor(plan, natural[name], rows, name, predictive.get(name, {}))
+               for name in plan.counted if not steps]
+    factors += [pooled_factor(plan, natural[name], rows, name) for name in names
+                if name not in predictive]
+    factors += [predictive_factor(plan, known, rows, name, predictive[name]) for name in names
+                if name in predictive]
     for name in (name for name in plan.rowwise if name in own):
         factor = rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
-    variables = [name for name in plan.variables if (plan.structure.sites[name].time is not None) == steps]
+    variables = [name for name in plan.variables
+                 if (plan.structure.sites[name].time is not None) == steps]
     allowed = [name for name in known.allowed if name in variables and name not in plan.globals]
-    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,)) for name in allowed]
+    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,))
+                for name in allowed]
     for name in variables if evidence else ():
         site = plan.structure.sites[name]
         if name in rows.likelihood:
             weight = rows.likelihood[name]
-            factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf), (name,)))
+            factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)),
+                                            -jnp.inf), (name,)))
         elif site.rows and name in rows.values:  # seen in part: an indicator
             states = jnp.asarray(plan.variables[name].values)
             agrees = rows.values[name][:, None] == states[None]
@@ -93,13 +106,15 @@ def level_factors(
             factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,)))
     for states, names in plan.partly.items() if not steps else ():
         codes = rows.codes[states].T[..., None]
-        logs = unstacked(jnp.where((codes == jnp.arange(states)) | (codes < 0), 0.0, -jnp.inf), len(names))
+        logs = unstacked(jnp.where((codes == jnp.arange(states)) | (codes < 0), 0.0, -jnp.inf),
+                         len(names))
         factors += [Factor(log, (name,)) for log, name in zip(logs, names, strict=True)]
     return factors
 
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
-    """Log tables of the discrete sites outside rows, then those of what looks at them there (Plan.mixed)."""
+    """Log tables of the discrete sites outside rows, then those of what looks at them there
+    (Plan.mixed)."""
     out, env = [], environment(plan, params, known)
     for name in plan.globals:
         parents, scope = plan.discrete_parents(name), plan.scope(name)
@@ -112,11 +127,13 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
             mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
             log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
         out.append(Factor(log[None], scope))
-    for name in plan.mixed:  # each in its own coordinate: those of several states, mixed, must be one
+    # each in its own coordinate: those of several states, mixed, must be one
+    for name in plan.mixed:
         parents = plan.scope(name)
 
         def at(*states, name=name, parents=parents):
-            return prior_factor(plan, name, {**env, **dict(zip(parents, states, strict=True))}, False)
+            return prior_factor(plan, name, {**env, **dict(zip(parents, states, strict=True))},
+                                False)
 
         out.append(Factor(over_states(plan, at, parents)[None], parents))
     return out
@@ -127,11 +144,15 @@ def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.A
     if hard:
         return jnp.broadcast_to(elimination.maximise_value(factors, plan.order), (size,))
     left = elimination.sum_out(factors, plan.order)
-    log = jnp.transpose(left.log, (0, *(1 + left.names.index(n) for n in plan.touching if n in left.names)))
-    log = log.reshape(len(log), *(plan.variables[n].states if n in left.names else 1 for n in plan.touching))
+    log = jnp.transpose(left.log,
+                        (0, *(1 + left.names.index(n) for n in plan.touching if n in left.names)))
+    log = log.reshape(len(log),
+                      *(plan.variables[n].states if n in left.names else 1 for n in plan.touching))
     return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.touching)))
 
 
-def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps=None, hard: bool = False) -> jax.Array:
+def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps=None,
+                 hard: bool = False) -> jax.Array:
     """log p(row | params [, touching global variables]): (rows, *global states), in nats."""
-    return _evidence(plan, row_factors(plan, params, known, natural, rows, taps, hard=hard), len(rows.weights), hard)
+    return _evidence(plan, row_factors(plan, params, known, natural, rows, taps, hard=hard),
+                     len(rows.weights), hard)

@@ -13,27 +13,34 @@ from probml.plan.plan import Plan
 
 def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:
     sites = plan.structure.sites
-    return {name: jnp.reshape(value, sites[name].shape) for name, value in {**params, **known.given}.items() if name in sites}
+    return {name: jnp.reshape(value, sites[name].shape)
+            for name, value in {**params, **known.given}.items() if name in sites}
 
 
 def states_of(plan: Plan, name: str) -> jax.Array:
     """The states of a discrete site in NumPyro's single-row layout, (states, *shape)."""
     site = plan.structure.sites[name]
-    values = plan.variables[name].values if name in plan.variables else jnp.arange(site.states).reshape(site.states, *site.cells)
+    values = (plan.variables[name].values if name in plan.variables
+              else jnp.arange(site.states).reshape(site.states, *site.cells))
     return jax.vmap(site.place)(jnp.asarray(values))
 
 
 def over_states(plan: Plan, function, parents: tuple[str, ...]):
     """function(*parent values) → the same over all states: one leading axis per parent."""
     for i in reversed(range(len(parents))):
-        function = jax.vmap(function, in_axes=tuple(0 if j == i else None for j in range(len(parents))))
+        function = jax.vmap(function,
+                            in_axes=tuple(0 if j == i else None for j in range(len(parents))))
     return function(*(states_of(plan, parent) for parent in parents))
 
 
-def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known, name: str) -> dict[str, jax.Array]:
-    """A pooled site's arguments over its discrete parents: argument → (*parent states, lattice cells, own event axes)."""
+def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known,
+                   name: str) -> dict[str, jax.Array]:
+    """A pooled site's arguments over its discrete parents: argument → (*parent states, lattice
+    cells, own event axes)."""
     env, parents = environment(plan, params, known), plan.discrete_parents(name)
-    return over_states(plan, lambda *states: plan.structure.cells(name, {**env, **dict(zip(parents, states, strict=True))}), parents)
+    return over_states(plan, lambda *states: plan.structure.cells(
+        name, {**env, **dict(zip(parents, states, strict=True))}
+    ), parents)
 
 
 def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> Any:
@@ -55,34 +62,42 @@ def log_masses(structure, name: str, env: Mapping) -> jax.Array:
     site = structure.sites[name]
     if site.family is not None and site.states is not None:
         return site.family.natural(structure.cells(name, env), 0.0)["log"]
-    return site.layout(finite.log_masses(structure.distribution(name, env), site.low, site.finite, site.shape), 1)
+    return site.layout(finite.log_masses(structure.distribution(name, env), site.low, site.finite,
+                                         site.shape), 1)
 
 
 def state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:
     """log p of a variable's joint states, for one row or outside rows: (states,)."""
     log, values = log_masses(plan.structure, name, env), plan.variables[name].values
-    return log[0] if len(log) == 1 else jnp.take_along_axis(log, jnp.asarray(values.reshape(len(values), -1)).T, 1).sum(0)
+    return log[0] if len(log) == 1 else jnp.take_along_axis(
+        log, jnp.asarray(values.reshape(len(values), -1)).T, 1
+    ).sum(0)
 
 
 def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
-    """Natural parameters of every pooled site; the whole dependence of the evidence on the parameters, but for row-wise sites."""
+    """Natural parameters of every pooled site; the whole dependence of the evidence on the
+    parameters, but for row-wise sites."""
     out, env = {}, environment(plan, params, known)
     for names in plan.alike:
         if len(names) == 1:
-            out[names[0]] = _natural(plan, names[0], argument_table(plan, params, known, names[0]), known)
+            out[names[0]] = _natural(plan, names[0], argument_table(plan, params, known, names[0]),
+                                     known)
             continue
         takes = [[p for p in plan.structure.sites[name].parents if p in env] for name in names]
-        stacked = [jnp.stack([jnp.asarray(env[p]) for p in column]) for column in zip(*takes, strict=True)]
+        stacked = [jnp.stack([jnp.asarray(env[p]) for p in column])
+                   for column in zip(*takes, strict=True)]
 
         def one(values, name=names[0], own=takes[0]):
-            return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)), Known({}, {}, {}), name), known)
+            return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)),
+                                                       Known({}, {}, {}), name), known)
 
         out |= dict(zip(names, unstacked(jax.vmap(one)(stacked), len(names)), strict=True))
     return {name: out[name] for name in plan.pooled}
 
 
 def unstacked(tree: Any, count: int) -> list[Any]:
-    """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards it is one concatenation."""
+    """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards
+    it is one concatenation."""
     leaves, treedef = jax.tree.flatten(tree)
     parts = [[jnp.squeeze(part, 0) for part in jax.lax.split(leaf, [1] * count)] for leaf in leaves]
     return [jax.tree.unflatten(treedef, [part[i] for part in parts]) for i in range(count)]

@@ -28,9 +28,13 @@ def at_level(plan: Plan, rows: Rows, name: str) -> Rows:
     return rows.steps.rows if name in plan.steps else rows
 
 
-def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
-    """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates out."""
-    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(natural, x, seen, unseen)
+def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None,
+                   unseen: Unseen | None) -> jax.Array:
+    """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
+    out."""
+    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(
+        natural, x, seen, unseen
+    )
 
 
 def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
@@ -43,18 +47,21 @@ def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     if sliced:  # a parent seen in every row selects a slice of the table
         where = [parents.index(p) for p in sliced]
         codes = tuple(rows.values[p].reshape(-1) for p in sliced)
-        natural = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes], natural)
+        natural = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes],
+                               natural)
     shape = tuple(plan.variables[p].states for p in scope)
     if is_variable:
         return Factor(natural if sliced else natural[None], scope)
     x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
     keep = len(parents) - len(sliced)
     flat = jax.tree.map(
-        lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape), *leaf.shape[bool(sliced) + keep :]),
+        lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape),
+                                  *leaf.shape[bool(sliced) + keep :]),
         natural,
     )
     if sliced:
-        one = jax.tree.map(lambda leaf: leaf[:, None], (x, seen, unseen and unseen._replace(most=None)))
+        one = jax.tree.map(lambda leaf: leaf[:, None],
+                           (x, seen, unseen and unseen._replace(most=None)))
         value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
     else:
         value = _log_densities(site, flat, x, seen, unseen)
@@ -62,11 +69,13 @@ def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
 
 
 def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) -> jax.Array:
-    """A pooled factor at the seen states of some parents: all states by one product, then the seen one; its gradient is a
-    product too, where a gather's would be a serial scatter."""
+    """A pooled factor at the seen states of some parents: all states by one product, then the seen
+    one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
-    order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents) if p not in sliced]
-    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states for p in parents]
+    order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents)
+                                                  if p not in sliced]
+    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states
+             for p in parents]
     shape = [sizes[i] for i in order]
 
     def flat(leaf):
@@ -76,22 +85,29 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
     x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
     value = _log_densities(site, jax.tree.map(flat, natural), x, seen, unseen)
     count = math.prod(shape[: len(sliced)])
-    code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced), shape[: len(sliced)], mode="clip")
+    code = jnp.ravel_multi_index(tuple(rows.values[p].reshape(-1) for p in sliced),
+                                 shape[: len(sliced)], mode="clip")
     hot = code[:, None] == jnp.arange(count)
     value = jnp.where(hot[..., None], value.reshape(len(code), count, -1), 0.0).sum(1)
     return value.reshape(len(code), *shape[len(sliced) :])
 
 
-def predictive_factor(plan: Plan, known: Known, rows: Rows, name: str, arguments: Mapping[str, jax.Array]) -> Factor:
-    """The factor of a site whose parameters are integrated out, by its family's predictive; arguments over its table,
-    (*states, cells, ...)."""
+def predictive_factor(plan: Plan, known: Known, rows: Rows, name: str,
+                      arguments: Mapping[str, jax.Array]) -> Factor:
+    """The factor of a site whose parameters are integrated out, by its family's predictive;
+    arguments over its table, (*states, cells, ...)."""
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     x, seen = cells(site, rows.values[name]), _seen(plan, rows, name)
     if name in known.centre:
-        arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}  # as the data are: float32 at large offsets
+        # as the data are: float32 at large offsets
+        arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}
     sliced = [p for p in parents if p not in plan.variables]
     if sliced:
-        codes, where = tuple(rows.values[p].reshape(-1) for p in sliced), [parents.index(p) for p in sliced]
-        arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes] for a, v in arguments.items()}
-    x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:]) for v in (x, seen))
-    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1), scope)
+        codes, where = (tuple(rows.values[p].reshape(-1) for p in sliced),
+                        [parents.index(p) for p in sliced])
+        arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes]
+                     for a, v in arguments.items()}
+    x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
+               for v in (x, seen))
+    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1),
+                  scope)

@@ -13,7 +13,8 @@ from probml.plan.plan import Plan
 
 
 def outside(plan: Plan) -> tuple[str, ...]:
-    """The sites of the log prior: the parameters, discrete sites outside rows whose value is data, factors."""
+    """The sites of the log prior: the parameters, discrete sites outside rows whose value is data,
+    factors."""
     return tuple(name for name in plan.outside if name not in plan.mixed)
 
 
@@ -27,12 +28,15 @@ def prior_factor(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
     distribution = plan.structure.distribution(name, env)
     role = registry.prior(site.kind)
     value = site.valued(env[name])
-    log = role.log_density(distribution, value, mode) if hasattr(role, "log_density") else supported(distribution, value)
+    log = role.log_density(distribution, value,
+                           mode) if hasattr(role, "log_density") else supported(distribution, value)
     return jnp.broadcast_to(log, site.lattice).sum()
 
 
-def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, names: tuple[str, ...] | None = None) -> jax.Array:
-    """Σ log p(parameter), of the free and the given ones, or of `names`; of those that look at no global variable (Plan.mixed).
+def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False,
+              names: tuple[str, ...] | None = None) -> jax.Array:
+    """Σ log p(parameter), of the free and the given ones, or of `names`; of those that look at no
+    global variable (Plan.mixed).
 
     Args:
         mode: in the coordinates that are maximised, where that differs from a parameter's own.
@@ -45,7 +49,9 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False, nam
             wanted -= set(twins)
             takes = [(name, *plan.structure.sites[name].parents) for name in twins]
             stacked = [jnp.stack([env[p] for p in column]) for column in zip(*takes, strict=True)]
-            each = jax.vmap(lambda values, own=takes[0]: prior_factor(plan, own[0], dict(zip(own, values, strict=True)), mode))
+            each = jax.vmap(lambda values, own=takes[0]: prior_factor(
+                plan, own[0], dict(zip(own, values, strict=True)), mode
+            ))
             total += each(stacked).sum()
     for name in (name for name in outside(plan) if name in wanted):
         total += prior_factor(plan, name, env, mode)

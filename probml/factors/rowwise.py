@@ -18,7 +18,8 @@ from probml.plan.plan import Plan
 
 
 def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
-    """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a leading rows axis."""
+    """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a
+    leading rows axis."""
     sites, site = plan.structure.sites, plan.structure.named[name]
     env = {i: rows.inputs[i][:, None] for i in site.inputs}
     for parent in site.parents:
@@ -35,11 +36,14 @@ def uncelled(leaf: jax.Array, parents: int) -> jax.Array:
     return jnp.squeeze(leaf, parents)
 
 
-def in_slices(tables: Mapping, parents: tuple[str, ...], sliced: list[str], rows: Rows) -> dict[str, jax.Array]:
-    """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents' states, ...)."""
+def in_slices(tables: Mapping, parents: tuple[str, ...], sliced: list[str],
+              rows: Rows) -> dict[str, jax.Array]:
+    """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents'
+    states, ...)."""
     if not sliced:
         return {a: leaf[None] for a, leaf in tables.items()}
-    where, codes = [parents.index(p) for p in sliced], tuple(rows.values[p].reshape(-1) for p in sliced)
+    where, codes = ([parents.index(p) for p in sliced],
+                    tuple(rows.values[p].reshape(-1) for p in sliced))
     return {a: jnp.moveaxis(leaf, where, range(len(where)))[codes] for a, leaf in tables.items()}
 
 
@@ -56,7 +60,8 @@ def rowwise_factor(
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     fixed = environment(plan, params, known)
     is_variable = name in plan.variables
-    touching = environment(plan, anchor, known) if anchor is not None and hasattr(site.family, "minorant") else None
+    touching = (environment(plan, anchor, known) if anchor is not None
+                and hasattr(site.family, "minorant") else None)
 
     def one(varying, x, seen):
         def at(env):
@@ -67,27 +72,34 @@ def rowwise_factor(
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
             if touching is not None:
                 there = plan.structure.cells(name, {**env, **touching})
-                logs = site.family.minorant(there, plan.structure.cells(name, env), cells(site, x[None])[0])
-                return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs, 0.0).sum()
+                logs = site.family.minorant(there, plan.structure.cells(name, env),
+                                            cells(site, x[None])[0])
+                return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs,
+                                                                 0.0).sum()
             return log_density(plan.structure, site, env, x, seen)
 
         if name in plan.switches:
             return _switched(plan, name, at, varying, settings)
-        return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))), parents)
+        return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))),
+                           parents)
 
     x = None if is_variable or site.factor else rows.values[name]
-    size = None if rows.weights is None else len(rows.weights)  # of a factor, or a variable, that looks at nothing of a row
-    log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x, None if is_variable else rows.seen.get(name))
+    # of a factor, or a variable, that looks at nothing of a row
+    size = None if rows.weights is None else len(rows.weights)
+    log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x,
+                                        None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
 
 
 def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> jax.Array:
-    """The log factor of a site with one switch, and of no other parents, where it is off and where it is on: (rows, 2)."""
+    """The log factor of a site with one switch, and of no other parents, where it is off and where
+    it is on: (rows, 2)."""
     return rowwise_factor(plan, params, known, rows, name, settings=True).log
 
 
 def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: bool) -> jax.Array:
-    """at(states of the parents) of one row over all states: evaluated at every setting of the switches, and looked up for every state.
+    """at(states of the parents) of one row over all states: evaluated at every setting of the
+    switches, and looked up for every state.
 
     Args:
         settings: not looked up.
@@ -95,44 +107,53 @@ def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: b
     switches, parents = plan.switches[name], plan.discrete_parents(name)
     kept, count = tuple(p for p in parents if p not in switches.parents), len(switches.looks)
 
-    grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"), -1).reshape(-1, count)
+    grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"),
+                     -1).reshape(-1, count)
 
     def set_(*states):
         held = dict(zip(kept, states, strict=True))
-        return jax.vmap(lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)}))(grid)
+        return jax.vmap(
+            lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)})
+        )(grid)
 
     logs = over_states(plan, set_, kept)  # (*states kept, settings, own)
     if settings:
         return logs
     logs = jnp.moveaxis(logs, len(kept), 0)
     own = logs.shape[1 + len(kept) :]
-    logs = logs.reshape(*(2,) * count, *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
+    logs = logs.reshape(*(2,) * count,
+                        *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
     for j, looks in enumerate(switches.looks):
 
         def on(*states, j=j, looks=looks):
             return switches.setting({**varying, **dict(zip(looks, states, strict=True))}, j)
 
         where = over_states(plan, on, looks)
-        where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents), *(1,) * len(own))
+        where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents),
+                              *(1,) * len(own))
         logs = jnp.where(where, logs[1], logs[0])
     return logs
 
 
 def log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by NumPyro's log_prob; of a factor its value."""
+    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by
+    NumPyro's log_prob; of a factor its value."""
     if site.factor:
         return log_weight(structure, site.name, env)
     if site.family is not None and hasattr(site.family, "direct"):
         arguments = structure.cells(site.name, env)
-        return site.family.direct(arguments, cells(site, x[None])[0], None if seen is None else cells(site, seen[None])[0]).sum()
+        return site.family.direct(arguments, cells(site, x[None])[0],
+                                  None if seen is None else cells(site, seen[None])[0]).sum()
     if site.family is not None and site.discrete:
-        natural = jax.tree.map(lambda leaf: leaf[None], site.family.natural(structure.cells(site.name, env), 0.0))
+        natural = jax.tree.map(lambda leaf: leaf[None],
+                               site.family.natural(structure.cells(site.name, env), 0.0))
         mask = None if seen is None else cells(site, seen[None])
         return site.family.log_density(natural, cells(site, x[None]), mask)[0, 0]
     distribution = structure.distribution(site.name, env)
     if seen is not None and hasattr(site.family, "fill"):
         x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
-        loc, covariance = site.layout(distribution.loc, 1), site.layout(distribution.covariance_matrix, 2)
+        loc, covariance = (site.layout(distribution.loc, 1),
+                           site.layout(distribution.covariance_matrix, 2))
         return unseen_density(loc, covariance, x, seen).sum()
     log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
     if seen is not None:
@@ -146,11 +167,14 @@ def log_weight(structure, name: str, env: Mapping) -> jax.Array:
     return jnp.broadcast_to(value, site.shape).sum()
 
 
-def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, settings: Mapping) -> jax.Array:
-    """log p of one row's value of a Normal site, its affine location and its scale integrated out (posterior.Marginals.affine).
+def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
+                    settings: Mapping) -> jax.Array:
+    """log p of one row's value of a Normal site, its affine location and its scale integrated out
+    (posterior.Marginals.affine).
 
-    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a regression's predictive). Of several
-    cells it is their covariance: one vector, unless every cell has its own scale and so its own coefficients.
+    Var[loc] = Σ (loc at each column − loc)², since loc is affine; with a scale, Student t (a
+    regression's predictive). Of several cells it is their covariance: one vector, unless every cell
+    has its own scale and so its own coefficients.
     """
 
     def at(changed):
@@ -167,20 +191,28 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None, 
         df, wide = 2 * shape / unit, wide / unit
     if len(x) == 1 or scales and next(iter(scales.values()))[0].size > 1:
         variance = variance + jnp.sum(moved**2, 0)
-        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else dist.StudentT(df, loc, jnp.sqrt(variance * wide))
+        alone = dist.Normal(loc, jnp.sqrt(variance)) if df is None else dist.StudentT(
+            df, loc, jnp.sqrt(variance * wide)
+        )
         return jnp.where(seen, alone.log_prob(x), 0.0).sum()
     covariance = jnp.diag(variance) + moved.T @ moved
-    return unseen_density(loc, covariance if df is None else covariance * wide[0], x, seen, None if df is None else df[0])
+    return unseen_density(loc, covariance if df is None else covariance * wide[0], x, seen,
+                          None if df is None else df[0])
 
 
 def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
-    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of inequalities only)."""
+    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
+    inequalities only)."""
     log, support = distribution.log_prob(value), distribution.support
-    return log if support is None or not _inequalities(support) else jnp.where(support(value), log, -jnp.inf)
+    return log if support is None or not _inequalities(support) else jnp.where(support(value), log,
+                                                                               -jnp.inf)
 
 
 def _inequalities(support: Any) -> bool:
-    """Whether a support is bounds and orders alone; a simplex or a Cholesky factor holds up to rounding."""
+    """Whether a support is bounds and orders alone; a simplex or a Cholesky factor holds up to
+    rounding."""
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
-    return support.event_dim == 0 or type(support) in map(type, (constraints.ordered_vector, constraints.positive_ordered_vector))
+    return support.event_dim == 0 or type(support) in map(
+        type, (constraints.ordered_vector, constraints.positive_ordered_vector)
+    )

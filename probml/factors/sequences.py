@@ -1,7 +1,9 @@
-"""Where steps meet rows: the factors of every step and the tables of the chains → one factor of each row; knows no model.
+"""Where steps meet rows: the factors of every step and the tables of the chains → one factor of
+each row; knows no model.
 
-Steps travel as rows of their own, (N, ...) with N = L · rows · blocks in this order (chains.py says why), so that all that is true of a
-row's factors is true of a step's. What is eliminated inside a step leaves a table over the chains, and over the row's own variables.
+Steps travel as rows of their own, (N, ...) with N = L · rows · blocks in this order (chains.py says
+why), so that all that is true of a row's factors is true of a step's. What is eliminated inside a
+step leaves a table over the chains, and over the row's own variables.
 """
 
 import math
@@ -19,7 +21,8 @@ from probml.plan.plan import Plan
 
 
 class Moves(NamedTuple):
-    """Log tables of one chain, over the scope of its discrete parents; the lead counts 1, rows or (transition) steps."""
+    """Log tables of one chain, over the scope of its discrete parents; the lead counts 1, rows or
+    (transition) steps."""
 
     initial: jax.Array  # (lead, *scope, k)
     transition: jax.Array  # (lead, *scope, k, k)
@@ -37,41 +40,54 @@ def pieces(plan: Plan, steps: Steps, rows: int) -> int:
     for name in plan.steps:
         site = plan.structure.sites[name]
         if name in plan.observed and name in plan.pooled:
-            width += math.prod(site.lattice) * (site.states or math.prod(site.event) * (3 + math.prod(site.event)) // 2)
+            width += math.prod(site.lattice) * (
+                site.states or math.prod(site.event) * (3 + math.prod(site.event)) // 2
+            )
     if steps.length * lanes * width <= HELD:
         return 1
     size = max(PIECE // (lanes * width), 1)
-    return next(count for count in range(max(steps.length // size, 1), steps.length + 1) if steps.length % count == 0)
+    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
+                if steps.length % count == 0)
 
 
 def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
-    """The factors of steps as one over the chains and the row's own variables, the variables inside a step eliminated."""
+    """The factors of steps as one over the chains and the row's own variables, the variables inside
+    a step eliminated."""
     present = {n for f in factors for n in f.names}
-    return (elimination.peak if hard else elimination.sum_out)(factors, [n for n in plan.step_order if n in present])
+    return (elimination.peak if hard else elimination.sum_out)(
+        factors, [n for n in plan.step_order if n in present]
+    )
 
 
 def spread(array: jax.Array, names: Sequence[Any], target: Sequence[Any]) -> jax.Array:
-    """A table over names on the axes of target, behind the lead; axes that it has not are of size 1."""
+    """A table over names on the axes of target, behind the lead; axes that it has not are of size
+    1."""
     array = jnp.transpose(array, (0, *(1 + names.index(n) for n in target if n in names)))
     return jnp.expand_dims(array, [1 + i for i, n in enumerate(target) if n not in names])
 
 
-def _flat(array: jax.Array, sizes: Sequence[int], scope: int, states: Sequence[Sequence[int]]) -> jax.Array:
-    """(lead, *scope, *groups of states) → (lead, G or 1, K, ...), the states broadcast to their sizes."""
+def _flat(array: jax.Array, sizes: Sequence[int], scope: int,
+          states: Sequence[Sequence[int]]) -> jax.Array:
+    """(lead, *scope, *groups of states) → (lead, G or 1, K, ...), the states broadcast to their
+    sizes."""
     lead, inner = array.shape[0], tuple(size for group in states for size in group)
     present = any(size > 1 for size in array.shape[1 : 1 + scope])
     array = jnp.broadcast_to(array, (lead, *(sizes if present else (1,) * scope), *inner))
-    return array.reshape(lead, math.prod(sizes) if present else 1, *(math.prod(group) for group in states))
+    return array.reshape(lead, math.prod(sizes) if present else 1,
+                         *(math.prod(group) for group in states))
 
 
 def chain_of(
-    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int, hard: bool = False, pairs: Any = None
+    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
+    hard: bool = False, pairs: Any = None
 ) -> Chain:
-    """All chains of the rows as one whose states are joint ones, the variables inside a step eliminated.
+    """All chains of the rows as one whose states are joint ones, the variables inside a step
+    eliminated.
 
     Args:
         hard: by their maximum.
-        pairs: zeros added to every step's moves, so that the gradient with respect to them is the pair marginals.
+        pairs: zeros added to every step's moves, so that the gradient with respect to them is the
+            pair marginals.
     """
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names = plan.along, plan.chains
@@ -88,7 +104,9 @@ def chain_of(
         return array.reshape(length, lanes, *array.shape[1:])
 
     emission = _flat(spread(left.log, left.names, (*scope, *names)), outer, len(scope), [k])
-    emission = jnp.broadcast_to(emission, (length * lanes, *emission.shape[1:])).reshape(length, lanes, *emission.shape[1:])
+    emission = jnp.broadcast_to(emission, (length * lanes, *emission.shape[1:])).reshape(
+        length, lanes, *emission.shape[1:]
+    )
     initial, transition = jnp.zeros((1, *(1,) * (len(scope) + len(names)))), None
     for move in moves:
         first = move.initial
@@ -99,7 +117,8 @@ def chain_of(
         target = (*scope, *((n, "before") for n in names), *names)
         table = placed(move.transition, len(move.transition) == rows and rows != length * lanes)
         lead = table.shape[:2]
-        table = spread(table.reshape(-1, *table.shape[2:]), (*move.scope, (move.name, "before"), move.name), target)
+        table = spread(table.reshape(-1, *table.shape[2:]),
+                       (*move.scope, (move.name, "before"), move.name), target)
         table = table.reshape(*lead, *table.shape[1:])
         transition = table if transition is None else transition + table
     initial = _flat(initial, outer, len(scope), [k])
@@ -122,9 +141,11 @@ def of_rows(plan: Plan, log: jax.Array) -> Factor:
 
 
 def factor(
-    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int, hard: bool = False, pairs: Any = None
+    plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
+    hard: bool = False, pairs: Any = None
 ) -> Factor:
-    """What the steps say of each row: log of the sum over all that is hidden in them, (rows, *states of the row's variables)."""
+    """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
+    *states of the row's variables)."""
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
@@ -140,29 +161,35 @@ def factor(
     return Factor(log.reshape(rows, *(plan.variables[n].states for n in kept)), kept)
 
 
-def lane_states(plan: Plan, states: jax.Array, chosen: Mapping[str, jax.Array], steps: Steps) -> jax.Array:
+def lane_states(plan: Plan, states: jax.Array, chosen: Mapping[str, jax.Array],
+                steps: Steps) -> jax.Array:
     """The joint chain states (L, G, M) at each row's states of its own variables → (N,)."""
     if states.shape[1] > 1:
-        g = jnp.ravel_multi_index(tuple(chosen[n] for n in plan.along), [plan.variables[n].states for n in plan.along], mode="clip")
+        g = jnp.ravel_multi_index(tuple(chosen[n] for n in plan.along),
+                                  [plan.variables[n].states for n in plan.along], mode="clip")
         states = jnp.take_along_axis(states, jnp.repeat(g, steps.blocks)[None, None], 1)
     return states.reshape(-1)
 
 
-def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array], steps: Steps) -> tuple[dict[str, jax.Array], list[Factor]]:
-    """The states (N,) of each chain, from their joint ones, and of the row's own variables; and what says so inside the steps."""
+def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array],
+           steps: Steps) -> tuple[dict[str, jax.Array], list[Factor]]:
+    """The states (N,) of each chain, from their joint ones, and of the row's own variables; and
+    what says so inside the steps."""
     sizes = [plan.variables[n].states for n in plan.chains]
     whole = dict(zip(plan.chains, jnp.unravel_index(joint, sizes), strict=True))
     for name in plan.along:
         lanes = jnp.repeat(chosen[name], steps.blocks)
         whole[name] = jnp.broadcast_to(lanes, (steps.length, len(lanes))).reshape(-1)
     hot = [
-        Factor(jnp.where(jnp.arange(plan.variables[n].states) == at[:, None], 0.0, -jnp.inf), (n,)) for n, at in whole.items()
+        Factor(jnp.where(jnp.arange(plan.variables[n].states) == at[:, None], 0.0, -jnp.inf), (n,))
+        for n, at in whole.items()
     ]
     return whole, hot
 
 
 def fold(plan: Plan, steps: Steps, name: str, array: jax.Array) -> jax.Array:
-    """An answer about a site's steps, (N, *cells of one step, ...), as one about rows: (rows, *cells, ...)."""
+    """An answer about a site's steps, (N, *cells of one step, ...), as one about rows: (rows,
+    *cells, ...)."""
     site = plan.structure.named[name]
     array = jnp.squeeze(steps.folded(array), 2 + site.time)
     return jnp.moveaxis(array, 1, 1 + site.time)

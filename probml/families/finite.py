@@ -1,7 +1,9 @@
-"""Supports with finitely many values: which they are, and their probabilities by the distribution's own log_prob.
+"""Supports with finitely many values: which they are, and their probabilities by the distribution's
+own log_prob.
 
-A value travels through this package as its code, 0 … k − 1, and the function that the user wrote gets low + code: `DiscreteUniform(1, 6)`
-has the codes 0 … 5 and the labels 1 … 6, by which data are read and answers given.
+A value travels through this package as its code, 0 … k − 1, and the function that the user wrote
+gets low + code: `DiscreteUniform(1, 6)` has the codes 0 … 5 and the labels 1 … 6, by which data are
+read and answers given.
 """
 
 from typing import Any
@@ -13,17 +15,20 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 LONGEST = 2**20  # values of a support that are listed; of more, a site is a count without end
-CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution, dist.IntervalCensoredDistribution)
+CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
+            dist.IntervalCensoredDistribution)
 
 
 def ends(base: dist.Distribution) -> tuple[Any, Any] | None:
-    """The least and the greatest value of a support of whole numbers, None where it has no end, or is no support of a distribution."""
+    """The least and the greatest value of a support of whole numbers, None where it has no end, or
+    is no support of a distribution."""
     support = base.support
     if isinstance(base, CENSORED) or support is None or not support.is_discrete or base.event_shape:
         return None
     if type(support) is type(constraints.boolean):
         return 0, 1
-    return (support.lower_bound, support.upper_bound) if type(support) is type(constraints.integer_interval(0, 1)) else None
+    return ((support.lower_bound, support.upper_bound)
+            if type(support) is type(constraints.integer_interval(0, 1)) else None)
 
 
 def counts(base: dist.Distribution) -> bool:
@@ -33,13 +38,15 @@ def counts(base: dist.Distribution) -> bool:
 
 
 def listed(low: np.ndarray, high: np.ndarray) -> tuple[int, int] | None:
-    """The least value of all cells and how many there are up to the greatest; None for more than LONGEST."""
+    """The least value of all cells and how many there are up to the greatest; None for more than
+    LONGEST."""
     least, count = int(np.min(low)), int(np.max(high)) - int(np.min(low)) + 1
     return (least, count) if 0 < count <= LONGEST else None
 
 
 def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, ...]) -> jax.Array:
-    """log p of the values low … low + count − 1, (*shape, count); −∞ outside a cell's own support, with finite gradients."""
+    """log p of the values low … low + count − 1, (*shape, count); −∞ outside a cell's own support,
+    with finite gradients."""
     first, last = ends(base)
 
     def at(value):

@@ -1,4 +1,5 @@
-"""Log densities linear in their natural parameters, η·T(x) + constant + base(x): one matrix product a chunk; exact log Γ ratios."""
+"""Log densities linear in their natural parameters, η·T(x) + constant + base(x): one matrix product
+a chunk; exact log Γ ratios."""
 
 import math
 
@@ -21,9 +22,11 @@ def floats(arguments):
 
 @jax.custom_jvp
 def log_beta(a, b):
-    """log B(a, b) = log Γ(min) − log (Γ(max + min) / Γ(max)), to 1e-14; its derivatives are those of a and b, also where they are equal.
+    """log B(a, b) = log Γ(min) − log (Γ(max + min) / Γ(max)), to 1e-14; its derivatives are those
+    of a and b, also where they are equal.
 
-    (JAX's `betaln` is off by 3e-7 from arguments of 8 on, and has second derivatives of 0 where the two are equal.)
+    (JAX's `betaln` is off by 3e-7 from arguments of 8 on, and has second derivatives of 0 where the
+    two are equal.)
     """
     low, high = jnp.minimum(a, b), jnp.maximum(a, b)
     return gammaln(low) - rising(high, low)
@@ -40,9 +43,10 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     """Σ over seen cells of η·T(x) + constant + base(x).
 
     Args:
-        natural: "eta", (p, t c), one (p, c) beside the other for each of the t statistics, and "constant", (p, c). −∞ is
-            allowed where the statistic is never negative: a positive one is then impossible. Where one is +∞ an argument has
-            overflowed (a rate of exp(1000)), and all is impossible.
+        natural: "eta", (p, t c), one (p, c) beside the other for each of the t statistics, and
+            "constant", (p, c). −∞ is allowed where the statistic is never negative: a positive one
+            is then impossible. Where one is +∞ an argument has overflowed (a rate of exp(1000)),
+            and all is impossible.
         x: (b, c); seen: (b, c) bool or None; inside: (b, c) bool, whether x lies in the support.
         statistics: x → ([T(x), ...], base(x)), each (b, c); asked only inside the support.
         harmless: a value inside the support.
@@ -50,7 +54,8 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     Returns:
         (b, p); −∞ where a seen cell is impossible, never NaN, with finite gradients.
     """
-    eta, constant = (jnp.where(jnp.isneginf(natural[leaf]), FLOOR, natural[leaf]) for leaf in ("eta", "constant"))
+    eta, constant = (jnp.where(jnp.isneginf(natural[leaf]), FLOOR, natural[leaf])
+                     for leaf in ("eta", "constant"))
     cells, statistic = jnp.isposinf(constant), constant.shape[-1]
     for first in range(0, eta.shape[-1], statistic):
         cells |= jnp.isposinf(eta[..., first : first + statistic])
@@ -61,11 +66,13 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     columns = jnp.concatenate([column * real for column in columns], -1)
     value = columns @ eta.T + (constant.sum(-1) if seen is None else real @ constant.T)
     possible = (inside if seen is None else inside | ~seen).all(-1, keepdims=True)
-    return jnp.where((value > FLOOR / 2) & possible, value, -jnp.inf) + (base * real).sum(-1, keepdims=True)
+    return jnp.where((value > FLOOR / 2) & possible, value,
+                     -jnp.inf) + (base * real).sum(-1, keepdims=True)
 
 
 def _stirling(z):
-    """log Γ(z) − (z − ½) log z + z − ½ log 2π for z ≥ 8, to 1e-15 (Abramowitz & Stegun 1964, 6.1.41)."""
+    """log Γ(z) − (z − ½) log z + z − ½ log 2π for z ≥ 8, to 1e-15 (Abramowitz & Stegun 1964,
+    6.1.41)."""
     square, total = 1 / z**2, 0.0
     for term in reversed(SERIES):
         total = term + square * total
@@ -73,24 +80,29 @@ def _stirling(z):
 
 
 def log_factorial(x):
-    """log x! of whole numbers: looked up below 256, by Stirling's series from there on; six times as fast as log Γ."""
+    """log x! of whole numbers: looked up below 256, by Stirling's series from there on; six times
+    as fast as log Γ."""
     table = jnp.asarray(FACTORIALS, x.dtype)
     z = jnp.maximum(x, len(FACTORIALS)) + 1
     series = (z - 0.5) * jnp.log(z) - z + 0.5 * math.log(2 * math.pi) + _stirling(z)
-    return jnp.where(x < len(FACTORIALS), table[jnp.clip(x, 0, len(FACTORIALS) - 1).astype(int)], series)
+    return jnp.where(x < len(FACTORIALS), table[jnp.clip(x, 0, len(FACTORIALS) - 1).astype(int)],
+                     series)
 
 
 def rising(a, x):
     """log Γ(a + x) − log Γ(a) for a > 0, x ≥ 0, without the cancellation of two large logarithms.
 
-    Stirling's series at a, or at a + 8 where a is small: Γ(a + x)/Γ(a) = Γ(a + 8 + x)/Γ(a + 8) · Π (a + i)/(a + x + i).
+    Stirling's series at a, or at a + 8 where a is small: Γ(a + x)/Γ(a) = Γ(a + 8 + x)/Γ(a + 8) · Π
+    (a + i)/(a + x + i).
     """
     small = a < SHIFT
     z = jnp.where(small, a + SHIFT, a)
     near = jnp.where(small, a, 1.0)
     ratio = [1 + x / (near + i) for i in range(SHIFT)]
     shift = jnp.log(math.prod(ratio[: SHIFT // 2])) + jnp.log(math.prod(ratio[SHIFT // 2 :]))
-    series = (z + x - 0.5) * jnp.log1p(x / z) + x * (jnp.log(z) - 1) + _stirling(z + x) - _stirling(z)
+    series = (z + x - 0.5) * jnp.log1p(x / z) + x * (jnp.log(z) - 1) + _stirling(z + x) - _stirling(
+        z
+    )
     return series - jnp.where(small, shift, 0.0)
 
 

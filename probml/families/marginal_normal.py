@@ -1,11 +1,13 @@
-"""Unseen coordinates of a multivariate normal, integrated out exactly: marginal densities, and fills given the seen coordinates.
+"""Unseen coordinates of a multivariate normal, integrated out exactly: marginal densities, and
+fills given the seen coordinates.
 
 With P the precision, h = P loc, u the unseen coordinates of a row and x zero there, ∫ p(x) dx_u is
 
     log p(x) + ½ rᵀ C r − ½ log|P_uu| + ½ |u| log 2π,    C = P_uu⁻¹,   r = (h − P x)_u,
 
-whose gradient with respect to (P, h) is what an E-step needs: E[x xᵀ] and E[x] given the seen coordinates, the conditional
-covariance C included (Little & Rubin 2002, section 11.2). Only a matrix of the unseen coordinates is inverted.
+whose gradient with respect to (P, h) is what an E-step needs: E[x xᵀ] and E[x] given the seen
+coordinates, the conditional covariance C included (Little & Rubin 2002, section 11.2). Only a
+matrix of the unseen coordinates is inverted.
 """
 
 import functools
@@ -18,7 +20,8 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
-SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # unseen coordinates a row, for which a program is made each
+# unseen coordinates a row, for which a program is made each
+SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNROLLED = 6  # sizes up to this are written out
 
 
@@ -27,7 +30,8 @@ class Unseen(NamedTuple):
 
     order: jax.Array  # (b, cells, m) their indices first; behind them, any others
     count: jax.Array  # (b, cells) how many they are
-    most: jax.Array | None  # (b,) the most in the row's cells; None where all rows take the program of m
+    # (b,) the most in the row's cells; None where all rows take the program of m
+    most: jax.Array | None
 
 
 def sizes(most: int, d: int) -> tuple[int, ...]:
@@ -52,7 +56,8 @@ def evidence(precision, linear, x, unseen: Unseen):
     """What integrating the unseen coordinates out adds to a log density in natural form, one cell.
 
     Args:
-        precision: (p, d, d), linear: (p, d); x: (b, d), zero where unseen; unseen: of one cell, (b, m) and (b,).
+        precision: (p, d, d), linear: (p, d); x: (b, d), zero where unseen; unseen: of one cell, (b,
+            m) and (b,).
 
     Returns:
         (b, p) nats; exactly 0 for a row that is seen whole.
@@ -86,8 +91,10 @@ def _choose(function, precision, linear, x, unseen: Unseen):
     if most is None:
         return function(precision, linear, x, order, count)
     each = (0, *sizes(order.shape[-1], linear.shape[0]))
-    branches = [functools.partial(lambda s, p, h, x, o, c: function(p, h, x, o[:, :s], c), size) for size in each]
-    return lax.switch(jnp.searchsorted(jnp.asarray(each), most.max()), branches, precision, linear, x, order, count)
+    branches = [functools.partial(lambda s, p, h, x, o, c: function(p, h, x, o[:, :s], c), size)
+                for size in each]
+    return lax.switch(jnp.searchsorted(jnp.asarray(each), most.max()), branches, precision, linear,
+                      x, order, count)
 
 
 def _value(precision, linear, x, order, count):
@@ -105,14 +112,16 @@ def _value(precision, linear, x, order, count):
 
 
 def _slopes(slope, precision, linear, x, order, count):
-    """Σ over rows of slope × the gradient: −½ (e eᵀ + C) and −e xᵀ in the precision, e = C r in the linear part."""
+    """Σ over rows of slope × the gradient: −½ (e eᵀ + C) and −e xᵀ in the precision, e = C r in the
+    linear part."""
     (d, p), (b, m) = linear.shape, order.shape
     if m == 0:
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
     real, r = _residual(precision, linear, x, order, count)
     if m <= UNROLLED:
         c, e = _inverted(_pairs(precision, order, real), r)
-        places = [(i, j) for i in range(m) for j in range(i + 1)]  # one triangle, twice: the precision is symmetric
+        # one triangle, twice: the precision is symmetric
+        places = [(i, j) for i in range(m) for j in range(i + 1)]
         second = jnp.stack([(1.0 + (i != j)) * (c[i, j] + e[i] * e[j]) for i, j in places])
         e = jnp.stack(e)
         there = jnp.stack([real[i] for i, _ in places])
@@ -124,7 +133,8 @@ def _slopes(slope, precision, linear, x, order, count):
         there = (real[:, None] & real[None]).reshape(m * m, b, 1)
         code = (order.T[:, None] * d + order.T[None]).reshape(m * m, b)
     second, weighed = jnp.where(there, -0.5 * slope * second, 0.0), jnp.where(real, slope * e, 0.0)
-    second, weighed = lax.optimization_barrier((second, weighed))  # made once, not again in what uses them
+    # made once, not again in what uses them
+    second, weighed = lax.optimization_barrier((second, weighed))
     total = jnp.zeros_like(precision).at[code.reshape(-1)].add(second.reshape(-1, p))
     place = (d * jnp.arange(b) + order.T).reshape(-1)
     spread = jnp.zeros((b * d, p), x.dtype).at[place].add(weighed.reshape(-1, p))
@@ -141,21 +151,25 @@ def _residual(precision, linear, x, order, count):
 
 
 def _pairs(precision, order, real):
-    """P_uu as arrays (b, p) by pairs i ≥ j; places without a coordinate are those of the unit matrix."""
+    """P_uu as arrays (b, p) by pairs i ≥ j; places without a coordinate are those of the unit
+    matrix."""
     d, m = int(math.isqrt(len(precision))), order.shape[-1]
     pairs = [(i, j) for i in range(m) for j in range(i + 1)]
-    return {(i, j): jnp.where(real[i], precision[order[:, i] * d + order[:, j]], float(i == j)) for i, j in pairs}
+    return {(i, j): jnp.where(real[i], precision[order[:, i] * d + order[:, j]], float(i == j))
+            for i, j in pairs}
 
 
 def _factored(block, r):
-    """P_uu = L D Lᵀ with unit lower triangular L, and L⁻¹ r, written out: fused loops over rows and components."""
+    """P_uu = L D Lᵀ with unit lower triangular L, and L⁻¹ r, written out: fused loops over rows and
+    components."""
     m = len(r)
     pivots, lower, y = [], {}, []
     for j in range(m):
         pivots.append(block[j, j] - sum(lower[j, t] ** 2 * pivots[t] for t in range(j)))
         inverse = 1 / pivots[j]
         for i in range(j + 1, m):
-            lower[i, j] = (block[i, j] - sum(lower[i, t] * lower[j, t] * pivots[t] for t in range(j))) * inverse
+            lower[i, j] = (block[i, j] - sum(lower[i, t] * lower[j, t] * pivots[t]
+                                             for t in range(j))) * inverse
         y.append(r[j] - sum(lower[j, t] * y[t] for t in range(j)))
     return pivots, lower, y
 
@@ -169,15 +183,18 @@ def _inverted(block, r):
         for j in range(i):
             left[i, j] = -sum(lower[i, t] * left[t, j] for t in range(j, i))
     left, inverse = lax.optimization_barrier((left, inverse))
-    c = {(i, j): sum(left[s, i] * left[s, j] * inverse[s] for s in range(i, m)) for i in range(m) for j in range(i + 1)}
+    c = {(i, j): sum(left[s, i] * left[s, j] * inverse[s] for s in range(i, m)) for i in range(m)
+         for j in range(i + 1)}
     return c, [sum(left[s, j] * y[s] * inverse[s] for s in range(j, m)) for j in range(m)]
 
 
 def _swept(precision, order, real):
-    """C (m, m, b, p) and log|P_uu| (b, p) by Gauss–Jordan sweeps in a loop: slower than written out, and as short for any size."""
+    """C (m, m, b, p) and log|P_uu| (b, p) by Gauss–Jordan sweeps in a loop: slower than written
+    out, and as short for any size."""
     d, m = int(math.isqrt(len(precision))), order.shape[-1]
     index, both = order.T, real[:, None] & real[None]
-    full = jnp.where(both, precision[index[:, None] * d + index[None]], jnp.eye(m, dtype=precision.dtype)[..., None, None])
+    full = jnp.where(both, precision[index[:, None] * d + index[None]],
+                     jnp.eye(m, dtype=precision.dtype)[..., None, None])
 
     def sweep(t, carry):
         full, log = carry
@@ -185,7 +202,9 @@ def _swept(precision, order, real):
         pivot = lax.dynamic_index_in_dim(row, t, 0)
         scaled = row / pivot
         here = (jnp.arange(m) == t)[:, None, None]
-        swept = jnp.where(here[None], scaled[:, None], jnp.where(here[:, None], scaled[None], full - row[:, None] * scaled[None]))
+        swept = jnp.where(here[None], scaled[:, None], jnp.where(
+            here[:, None], scaled[None], full - row[:, None] * scaled[None]
+        ))
         return jnp.where(here[None] & here[:, None], -1 / pivot, swept), log + jnp.log(pivot[0])
 
     full, log = lax.fori_loop(0, m, sweep, (full, jnp.zeros(full.shape[2:], full.dtype)))
@@ -193,13 +212,16 @@ def _swept(precision, order, real):
 
 
 def _conditioned(covariance, seen):
-    """Σ swept on the seen coordinates: Σ_us Σ_ss⁻¹ in its rows u and columns s, −Σ_ss⁻¹ in s and s; and log|Σ_ss|.
+    """Σ swept on the seen coordinates: Σ_us Σ_ss⁻¹ in its rows u and columns s, −Σ_ss⁻¹ in s and s;
+    and log|Σ_ss|.
 
-    Sweeps and not LAPACK: of a batch as large as the rows jaxlib (0.10) makes tasks for its own threads and waits for them on
-    one, so that two such calls at once block each other for ever on two cores.
+    Sweeps and not LAPACK: of a batch as large as the rows jaxlib (0.10) makes tasks for its own
+    threads and waits for them on one, so that two such calls at once block each other for ever on
+    two cores.
     """
     d = covariance.shape[-1]
-    full = jnp.broadcast_to(covariance, (*jnp.broadcast_shapes(covariance.shape[:-2], seen.shape[:-1]), d, d))
+    full = jnp.broadcast_to(covariance,
+                            (*jnp.broadcast_shapes(covariance.shape[:-2], seen.shape[:-1]), d, d))
     seen = jnp.broadcast_to(seen, full.shape[:-1])
 
     def sweep(t, carry):
@@ -213,13 +235,15 @@ def _conditioned(covariance, seen):
         swept = jnp.where(here, (column / pivot)[..., :, None], swept)
         swept = jnp.where(here[:, None], (row / pivot)[..., None, :], swept)
         swept = jnp.where(here & here[:, None], (-1 / pivot)[..., None], swept)
-        return jnp.where(chosen[..., None], swept, full), log + jnp.where(chosen, jnp.log(pivot), 0.0)[..., 0]
+        return jnp.where(chosen[..., None], swept, full), log + jnp.where(chosen, jnp.log(pivot),
+                                                                          0.0)[..., 0]
 
     return lax.fori_loop(0, d, sweep, (full, jnp.zeros(full.shape[:-2], full.dtype)))
 
 
 def log_density(loc, covariance, x, seen, df=None):
-    """log density of the seen coordinates under a multivariate normal, or Student t with df degrees of freedom; any batch axes.
+    """log density of the seen coordinates under a multivariate normal, or Student t with df degrees
+    of freedom; any batch axes.
 
     Args:
         loc, x, seen: (..., d); covariance: (..., d, d) (the t's scale matrix).
@@ -235,10 +259,11 @@ def log_density(loc, covariance, x, seen, df=None):
 
 
 def fill(value, covariance, x, seen):
-    """x with its unseen coordinates moved along with the seen ones: value + Σ_us Σ_ss⁻¹ (x − value)_s.
+    """x with its unseen coordinates moved along with the seen ones: value + Σ_us Σ_ss⁻¹ (x −
+    value)_s.
 
-    With value = loc it is the conditional mean; with a draw of the whole vector, a conditional draw (Matheron's rule; Hoffman &
-    Ribak 1991). A row of which nothing is seen keeps `value`.
+    With value = loc it is the conditional mean; with a draw of the whole vector, a conditional draw
+    (Matheron's rule; Hoffman & Ribak 1991). A row of which nothing is seen keeps `value`.
     """
     swept, _ = _conditioned(covariance, seen)
     away = jnp.where(seen, x - value, 0.0)

@@ -43,13 +43,16 @@ LIKELIHOODS = (
 )
 FORMS = {
     form.name: form
-    for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(), inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())
+    for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(),
+                 inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())
 }
-PRIORS = (*gaussian.PRIORS, *inverse_gamma.PRIORS, *inverse_wishart.PRIORS, beta.PRIOR, dirichlet.PRIOR)
+PRIORS = (*gaussian.PRIORS, *inverse_gamma.PRIORS, *inverse_wishart.PRIORS, beta.PRIOR,
+          dirichlet.PRIOR)
 
 
 def likelihood(distribution: Any):
-    """The kernel of a base distribution, or None: then NumPyro's own log_prob is used, row by row."""
+    """The kernel of a base distribution, or None: then NumPyro's own log_prob is used, row by
+    row."""
     return next((family for family in LIKELIHOODS if type(distribution) in family.types), None)
 
 
@@ -59,6 +62,8 @@ def prior(kind: str):
 
 
 def zero(family: Any, natural: dict) -> dict:
-    """Natural parameters of 0, at which a density is its base measure; `held` leaves are none, but numbers that the base needs."""
+    """Natural parameters of 0, at which a density is its base measure; `held` leaves are none, but
+    numbers that the base needs."""
     held = getattr(family, "held", ())
-    return {name: leaf if name in held else jax.tree.map(jnp.zeros_like, leaf) for name, leaf in natural.items()}
+    return {name: leaf if name in held else jax.tree.map(jnp.zeros_like, leaf)
+            for name, leaf in natural.items()}

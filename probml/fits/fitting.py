@@ -1,5 +1,5 @@
-"""Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where the user names none, sizes side by side, parts
-put together."""
+"""Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where the user
+names none, sizes side by side, parts put together."""
 
 import functools
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.trace import trace
 
-LADDER = (Exact(), EM(), MAP(), NUTS(target_accept=0.9))  # nobody asked for it by name: it takes the more careful steps
+# nobody asked for it by name: it takes the more careful steps
+LADDER = (Exact(), EM(), MAP(), NUTS(target_accept=0.9))
 
 
 class Seen(NamedTuple):
@@ -50,17 +51,22 @@ class Found(NamedTuple):
     double: bool  # whether float32 had too few digits
 
 
-def infer(model: Bound, data: Any, engine: Any, weights: Any, seed: int, start: Mapping[str, Any] | None) -> Found:
+def infer(model: Bound, data: Any, engine: Any, weights: Any, seed: int,
+          start: Mapping[str, Any] | None) -> Found:
     """See Model.fit."""
-    if engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run")) or isinstance(engine, type):
-        raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), probml.Exact() or probml.NUTS(), or None")
+    if (engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run"))
+        or isinstance(engine, type)):
+        raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), "
+                         f"probml.Exact() or probml.NUTS(), or None")
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
-    return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given), run.states, run.kept, note is not None)
+    return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
+                 run.states, run.kept, note is not None)
 
 
 def choose(data: dataset.Data, plan: Plan) -> tuple[Any, dict[str, str]]:
-    """The first engine of the ladder that does not refuse, and the reasons of those that did (or would)."""
+    """The first engine of the ladder that does not refuse, and the reasons of those that did (or
+    would)."""
     chosen, reasons = None, {}
     for engine in LADDER:
         try:
@@ -80,13 +86,17 @@ def _inferred(
     """The data as they were read, what an engine found, and why in double."""
     held = read.read(model, data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
-    if not held.table.columns and not (held.structure.losses and held.table.inputs):  # a loss may look at inputs alone
+    # a loss may look at inputs alone
+    if not held.table.columns and not (held.structure.losses and held.table.inputs):
         outside = next(iter(held.table.values), None)
         if outside is None:
-            raise errors.DataError(f"model '{model.name}': every cell of the data is unseen (missing), so there is nothing to learn from")
+            raise errors.DataError(f"model '{model.name}': every cell of the data is unseen "
+                                   f"(missing), so there is nothing to learn from")
         size = np.shape(held.table.values[outside])[:1]
-        advice = tables.outside(outside, held.structure.sites[outside].plates, size[0] if size else None)
-        raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and '{outside}' is no site of rows: {advice}")
+        advice = tables.outside(outside, held.structure.sites[outside].plates,
+                                size[0] if size else None)
+        raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
+                               f"'{outside}' is no site of rows: {advice}")
     plan = held.plan()
     if engine is None:
         engine, _ = choose(held, plan)
@@ -94,7 +104,9 @@ def _inferred(
     else:
         engine.refuse(held, plan)
         ladder = (engine,)
-    start = {name: value for name, value in (start or {}).items() if name not in held.structure.derived}  # computed anew
+    # computed anew
+    start = {name: value for name, value in (start or {}).items()
+             if name not in held.structure.derived}
     given_start(plan, start)  # refused before anything is shipped or compiled
     if getattr(ladder[0], "prior", True):
         stated.warn(held, plan)
@@ -102,9 +114,11 @@ def _inferred(
 
     def attempt() -> _Run:
         same = jax.config.jax_enable_x64 == double
-        return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder, weight, seed, start)
+        return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
+                    weight, seed, start)
 
-    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True), digits.lost(held))
+    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True),
+                          digits.lost(held))
 
 
 class _Run(NamedTuple):
@@ -115,14 +129,19 @@ class _Run(NamedTuple):
     kept: Kept | None
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any]) -> _Run:
-    """What the first engine finds that does not refuse; in float32 the first must not: it is asked again in double."""
+def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
+         start: Mapping[str, Any]) -> _Run:
+    """What the first engine finds that does not refuse; in float32 the first must not: it is asked
+    again in double."""
     plan, engine = held.plan(), ladder[0]
-    rows, known = load.load(held, plan, weight, load.order(held, plan), _copies(engine, held, plan, start), params=start)
+    rows, known = load.load(held, plan, weight, load.order(held, plan),
+                            _copies(engine, held, plan, start), params=start)
     rows = reduced(engine, plan, known, rows)
     for engine in ladder:
         try:
-            outcome = judged(plan, (engine if plan.free else Exact()).run(held, plan, rows, known, weight, seed, start), known)
+            outcome = judged(plan, (engine if plan.free else Exact()).run(
+                held, plan, rows, known, weight, seed, start
+            ), known)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -133,7 +152,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
     """An outcome that says, if it was found in float32, whether that has digits for it."""
-    if jax.config.jax_enable_x64 or not (plan.free and known.centre) or outcome.status is Status.COLLAPSED:
+    if (jax.config.jax_enable_x64 or not (plan.free and known.centre)
+        or outcome.status is Status.COLLAPSED):
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
     return outcome._replace(short=bool(_short(plan, params, known)))
@@ -146,23 +166,28 @@ def _copies(engine: Any, data: dataset.Data, plan: Plan, start: Mapping[str, Any
 
 def reduced(engine: Any, plan: Plan, known, rows):
     """The rows, or their statistics where an engine needs no more of them."""
-    picks = getattr(engine, "batch_rows", None) or getattr(engine, "held_out", 0)  # some rows and not others
+    # some rows and not others
+    picks = getattr(engine, "batch_rows", None) or getattr(engine, "held_out", 0)
     return _summarise(plan, known, rows) if plan.additive and plan.free and not picks else rows
 
 
 def states(plan: Plan, outcome, known, rows):
-    """log p(discrete sites outside rows | data): at the point that was found, or the mean over draws."""
+    """log p(discrete sites outside rows | data): at the point that was found, or the mean over
+    draws."""
     if not plan.globals:
         return None
     tables = getattr(outcome.belief, "tables", None)
     if tables is not None:
         flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
         return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
-    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows)
+    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()},
+                             known, rows)
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any, seed: int) -> dict[int, Found]:
-    """One model with several numbers of states of a hidden site, all restarts of all sizes in one program: see fit.grid."""
+def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
+                seed: int) -> dict[int, Found]:
+    """One model with several numbers of states of a hidden site, all restarts of all sizes in one
+    program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
     held = read.read(models[sizes[-1]], data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
@@ -172,16 +197,22 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         same = jax.config.jax_enable_x64 == double
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
-        rows, known = load.load(at, plan, weight, load.order(at, plan), len(sizes) * engine.starts(at, plan, {}, len(sizes)))
-        return [judged(plan, outcome, known) for outcome in engine.grid(at, plan, rows, known, weight, seed, site, sizes)], known
+        rows, known = load.load(at, plan, weight, load.order(at, plan),
+                                len(sizes) * engine.starts(at, plan, {}, len(sizes)))
+        return [judged(plan, outcome, known)
+                for outcome in engine.grid(at, plan, rows, known, weight, seed, site, sizes)], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior, digits.lost(held))
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior,
+                                   digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         structure = trace(models[size], held.shapes)
-        parts = {name: tuple(slice(n) for n in structure.sites[name].shape) for name in outcome.params}
-        outcome = outcome._replace(params={name: value[parts[name]] for name, value in outcome.params.items()})
-        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given), None, None, note is not None)
+        parts = {name: tuple(slice(n) for n in structure.sites[name].shape)
+                 for name in outcome.params}
+        outcome = outcome._replace(params={name: value[parts[name]]
+                                           for name, value in outcome.params.items()})
+        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given), None,
+                          None, note is not None)
     return out
 
 
@@ -199,14 +230,17 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     keeps(fit)
     held = read.read(fit.model, data, fit.names, None, fit.shapes)
-    held = held._replace(table=replace(held.table, values={**fit.given, **held.table.values})).trimmed()
+    held = held._replace(table=replace(held.table,
+                                       values={**fit.given, **held.table.values})).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
     plan = held.plan()
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or not pooled; fit all rows at once")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
+                      f"not pooled; fit all rows at once")
     rows, known = load.load(held, plan, weight)
-    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))), held.pattern))
+    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))),
+                        held.pattern))
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
@@ -216,7 +250,8 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept, fit.double)
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept,
+                 fit.double)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

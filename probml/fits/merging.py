@@ -1,4 +1,5 @@
-"""What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics about one centre."""
+"""What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics
+about one centre."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,44 +32,57 @@ def alike(a: "Fit", b: "Fit") -> None:
     """
     keeps(a)
     keeps(b)
-    named = {"models": (a.model, b.model), "engines": (a.kept.engine, b.kept.engine), "labels": (a.names, b.names)}
+    named = {"models": (a.model, b.model), "engines": (a.kept.engine, b.kept.engine),
+             "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: the parts have different {what}: {one!r} and {other!r}; fit both alike")
-    if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k]) for k in a.given):
-        raise ModelError(f"merge: the parts have different values of {list({**a.given, **b.given})}, which lie outside rows()")
+            raise ModelError(f"merge: the parts have different {what}: {one!r} and {other!r}; fit "
+                             f"both alike")
+    if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
+                                               for k in a.given):
+        raise ModelError(f"merge: the parts have different values of "
+                         f"{list({**a.given, **b.given})}, which lie outside rows()")
 
 
 def keeps(fit: "Fit") -> None:
     """Refuse a fit without statistics.
 
     Raises:
-        Refusal: something was summed or integrated out, or evaluated row by row, or the fit came from a file.
+        Refusal: something was summed or integrated out, or evaluated row by row, or the fit came
+            from a file.
     """
     if fit.kept is None:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that add up: something was summed out, "
-            "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows together"
+            f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that "
+            f"add up: something was summed out, "
+            "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
+            "together"
         )
 
 
-def together(structure: Structure, one: tuple[Kept, Mapping], other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
-    """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the centre are the first one's."""
+def together(structure: Structure, one: tuple[Kept, Mapping],
+             other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
+    """Two parts of the data, each what is kept of it and its pattern, as one; the engine and the
+    centre are the first one's."""
     (a, first), (b, second) = one, other
-    pattern = {name: first[name] if first.get(name) == second.get(name) else "part" for name in {**first, **second}}
+    pattern = {name: first[name] if first.get(name) == second.get(name) else "part"
+               for name in {**first, **second}}
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     centre = {**known[1].centre, **known[0].centre}
     moved = [
         {
-            name: sites[name].family.recentre(leaf, own.centre[name] - centre[name]) if name in own.centre else leaf
+            name: sites[name].family.recentre(leaf, own.centre[name] - centre[name])
+            if name in own.centre else leaf
             for name, leaf in part.statistics.items()
         }
         for part, own in zip(parts, known, strict=True)
     ]
     shared = moved[0].keys() & moved[1].keys()
-    statistics = {**moved[0], **moved[1], **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
+    statistics = {**moved[0], **moved[1],
+                  **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
     total = parts[0].weights + parts[1].weights
-    spread = {name: _spread(name, known, [part.weights / total for part in parts]) for name in centre}
+    spread = {name: _spread(name, known, [part.weights / total for part in parts])
+              for name in centre}
     summary = Summary(jax.device_get(statistics), parts[0].base + parts[1].base, total)
     return Kept(a.engine, summary, Known(a.known.given, centre, spread)), pattern
 

@@ -1,4 +1,5 @@
-"""The plan in words: how each site is treated, what is summed out at what cost, which update each parameter gets, who refuses."""
+"""The plan in words: how each site is treated, what is summed out at what cost, which update each
+parameter gets, who refuses."""
 
 import math
 from collections.abc import Mapping
@@ -52,7 +53,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        tables = (self.sites, self.indices, self.elimination, self.updates, self.penalties, self.engines)
+        tables = (self.sites, self.indices, self.elimination, self.updates, self.penalties,
+                  self.engines)
         frames = [pd.DataFrame(r).to_html(index=False) for r in tables if r]
         return f"<p>model {self.model}</p>" + "".join(frames)
 
@@ -81,7 +83,8 @@ def explain(model: Bound, data: Any = None) -> Explanation:
     for engine in LADDER:
         name = type(engine).__name__
         state = "possible, on request" if isinstance(engine, NUTS) and plan.free else "possible"
-        engines.append({"engine": name, "": "chosen" if engine == chosen else f"refuses: {reasons[name]}" if name in reasons else state})
+        engines.append({"engine": name, "": "chosen" if engine == chosen
+                        else f"refuses: {reasons[name]}" if name in reasons else state})
         if name == "MAP" and name not in reasons and plan.rowwise and plan.free:
             engines[-1][""] += f", {engine.climb(held, plan)}"
     for engine in POSTERIORS:
@@ -92,19 +95,22 @@ def explain(model: Bound, data: Any = None) -> Explanation:
             why = f"refuses: {refusal}"
         engines.append({"engine": type(engine).__name__, "": why})
     penalties = _penalties(plan, held.table.values)
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan), penalties, tuple(engines), _indices(held))
+    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan),
+                       penalties, tuple(engines), _indices(held))
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
     """Which inputs pick entries of which parameters."""
     out, sites = [], held.structure.sites
     for index in held.structure.indexed.values():
-        axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)" for name, axis in index.parameters]
+        axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)"
+                for name, axis in index.parameters]
         bounds = ["…" if bound is None else str(bound) for bound in (index.low, index.high)]
         codes = "any" if index.low is None and index.high is None else " … ".join(bounds)
         labels = held.labels.get(index.input, ())
         shown = ", ".join(map(str, labels[:6])) + ", …" * (len(labels) > 6)
-        out.append({"input": index.name, "index of": ", ".join(axes) or "a setting", "codes": codes, "labels": shown})
+        out.append({"input": index.name, "index of": ", ".join(axes) or "a setting", "codes": codes,
+                    "labels": shown})
     return tuple(out)
 
 
@@ -113,7 +119,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     for site in held.structure.sites.values():
         state = held.pattern.get(site.name)
         if site.factor:
-            role = "loss, no likelihood: weighs a row by exp(factor)" if site.rows else "penalty, added to the log prior"
+            role = ("loss, no likelihood: weighs a row by exp(factor)"
+                    if site.rows else "penalty, added to the log prior")
         elif site.name in held.table.values:
             role = "seen"
         elif not site.rows:
@@ -121,7 +128,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
         elif plan is not None and site.name in plan.variables:
-            role = {"part": "part-seen, summed out where unseen", "likelihood": "likelihood evidence, summed out"}.get(
+            role = {"part": "part-seen, summed out where unseen",
+                    "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"
             )
         elif state == "torn":
@@ -131,7 +139,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
         elif state == "seen":
             role = "seen"
         elif (below := _dependents(held, site.name)) is not None:
-            role = f"unseen, to be summed out: '{below}' depends on it" if site.finite else f"unseen, and '{below}' depends on it"
+            role = (f"unseen, to be summed out: '{below}' depends on it"
+                    if site.finite else f"unseen, and '{below}' depends on it")
         else:
             role = "unseen, nothing seen depends on it"
         how = (
@@ -145,22 +154,26 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             {
                 "site": site.name,
                 "distribution": site.kind,
-                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar",
+                "shape": "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps")))
+                or "scalar",
                 "parents": ", ".join((*site.parents, *site.inputs)),
                 "role": role,
                 "evaluated": how,
             }
         )
     for site in held.structure.deterministics.values():
-        shape = "×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps"))) or "scalar"
+        shape = ("×".join(map(str, (("rows",) if site.rows else ()) + site.along("steps")))
+                 or "scalar")
         above = ", ".join((*site.parents, *site.inputs))
         out.append(
-            {"site": site.name, "distribution": "", "shape": shape, "parents": above, "role": "deterministic", "evaluated": "when asked"}
+            {"site": site.name, "distribution": "", "shape": shape, "parents": above,
+             "role": "deterministic", "evaluated": "when asked"}
         )
     return tuple(out)
 
 
-TIES = {"spread": "its spread is unseen", "product": "its spread is a factor", "incidental": "few rows for each member"}
+TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
+        "incidental": "few rows for each member"}
 
 
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
@@ -175,7 +188,8 @@ def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
 
 
 def _dependents(held: dataset.Data, name: str) -> str | None:
-    """A site that is seen, or a factor, and looks at this one: directly, or through others that are unseen."""
+    """A site that is seen, or a factor, and looks at this one: directly, or through others that are
+    unseen."""
     pattern, structure, stack = held.pattern, held.structure, [name]
     for above in stack:
         for child in structure.children[above]:
@@ -190,11 +204,14 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
     if not plan.variables:
         return ()
     itemsize = jnp.dtype(jnp.result_type(float)).itemsize
-    rows, along = plan.chunk_rows(), (f"{' and '.join(plan.chains)} along time",) if plan.chains else ()
+    rows, along = (plan.chunk_rows(),
+                   (f"{' and '.join(plan.chains)} along time",) if plan.chains else ())
     order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
     each = "step" if along else "row"
-    table = f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} bytes a {each}"
-    chunk = {} if along else {"rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}  # of sequences: by their length
+    table = (f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} "
+             f"bytes a {each}")
+    # of sequences: by their length
+    chunk = {} if along else {"rows a chunk": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}
     return ({"order": order, "largest table": table, **chunk},)
 
 
@@ -204,28 +221,34 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
         for block in stage:
             size = sum(math.prod(plan.structure.sites[n].shape) for n in block.names)
             note = block.describe(plan, True) + _coordinate(plan, block)
-            out.append({"parameter": ", ".join(block.names), "entries": str(size), "update (EM, MAP-EM)": note})
+            out.append({"parameter": ", ".join(block.names), "entries": str(size),
+                        "update (EM, MAP-EM)": note})
     return tuple(out)
 
 
 def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
-    """What the priors of coefficients, parameters in the argument of a site inside rows or of a loss, add to −log likelihood."""
+    """What the priors of coefficients, parameters in the argument of a site inside rows or of a
+    loss, add to −log likelihood."""
     sites, out = plan.structure.sites, []
     users: dict[str, list[Any]] = {}
     for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
-        for name in {n for argument, uses in site.uses.items() if site.factor or argument in COEFFICIENTS for n in uses}:
+        for name in {n for argument, uses in site.uses.items() if site.factor
+                     or argument in COEFFICIENTS for n in uses}:
             users.setdefault(name, []).append(site)
     for name in (n for n in plan.free if n in users):
         site = sites[name]
         said = PENALTIES.get(site.kind)
         if said is None or not set(site.parents) <= set(given):
             continue
-        prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent]) for parent in site.parents})
-        scale, locs = (None if said[0] is None else np.asarray(getattr(prior, argument)) for argument in (said[0], "loc"))
+        prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent])
+                                                   for parent in site.parents})
+        scale, locs = (None if said[0] is None else np.asarray(getattr(prior, argument))
+                       for argument in (said[0], "loc"))
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
         peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)
-        out.append({"parameter": name, "prior": said[1].format(s=s), "equals": said[2](centre, s) + peers})
+        out.append({"parameter": name, "prior": said[1].format(s=s),
+                    "equals": said[2](centre, s) + peers})
     return tuple(out)
 
 
@@ -250,14 +273,16 @@ def _peers(plan: Plan, users: list[Any], scale: Any) -> str:
     if all(site.factor or site.discrete for site in users):
         return f"; C = {variance:.4g}"
     noise = [plan.structure.constant(site.name, "scale") for site in users]
-    if len(noise) == 1 and users[0].kind == "Normal" and noise[0] is not None and noise[0].size == 1:
+    if (len(noise) == 1 and users[0].kind == "Normal" and noise[0] is not None
+        and noise[0].size == 1):
         return f"; alpha = {float(noise[0].reshape(-1)[0]) ** 2 / variance:.4g}"
     return ""
 
 
 PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
     "Normal": ("scale", "Normal, sd {s}", _ridge),
-    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; kinks: climb the lasso model instead"),
+    "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; "
+                f"kinks: climb the lasso model instead"),
     "ImproperUniform": (None, "flat", lambda name, s: "no penalty"),
 }
 
@@ -270,7 +295,8 @@ COORDINATES = {  # kind → its concentrations, and where it is maximised if one
 
 
 def _coordinate(plan: Plan, block) -> str:
-    """Says where a prior with a concentration below 1 is maximised in another coordinate; concentrations that are constants are read."""
+    """Says where a prior with a concentration below 1 is maximised in another coordinate;
+    concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]
     if site.kind not in COORDINATES or site.parents:
         return ""

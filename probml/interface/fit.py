@@ -1,4 +1,5 @@
-"""What a user holds after fitting: one type for every engine; questions about rows, posteriors, simulation, saving."""
+"""What a user holds after fitting: one type for every engine; questions about rows, posteriors,
+simulation, saving."""
 
 import functools
 import math
@@ -37,25 +38,30 @@ class Fit(Record):
 
     Attributes:
         model: the Model.
-        point: the value of every free parameter, name → array: the posterior mean for Exact, NUTS and SVI, the maximum for EM, MAP
-            and Laplace.
-        params: `point`, and what the model computes outside rows (numpyro.deterministic, reparametrised sites): its value at the point
-            for EM and MAP; where there is a posterior (Laplace too) its mean over the draws, of a closed form or a normal over 1000.
-        history: the objective (log posterior, or log likelihood with prior=False), its start included; for NUTS the climb to where it
-            began, then the log density of each iteration, the mean of all chains; for SVI the evidence lower bound.
-        held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every entry of history; else None.
+        point: the value of every free parameter, name → array: the posterior mean for Exact, NUTS
+            and SVI, the maximum for EM, MAP and Laplace.
+        params: `point`, and what the model computes outside rows (numpyro.deterministic,
+            reparametrised sites): its value at the point for EM and MAP; where there is a posterior
+            (Laplace too) its mean over the draws, of a closed form or a normal over 1000.
+        history: the objective (log posterior, or log likelihood with prior=False), its start
+            included; for NUTS the climb to where it began, then the log density of each iteration,
+            the mean of all chains; for SVI the evidence lower bound.
+        held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
+            entry of history; else None.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
     """
 
     def summary(self):
-        """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of draws the 5% and 95% quantiles,
-        the effective numbers of draws and R-hat (which is missing where there is one chain)."""
+        """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
+        draws the 5% and 95% quantiles, the effective numbers of draws and R-hat (which is missing
+        where there is one chain)."""
         return reports.summary(self)
 
     def to_arviz(self, data: Any = None):
-        """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row, posterior_predictive, observed_data, with the
-        names of plates and the labels of states as dimensions and coordinates.
+        """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
+        posterior_predictive, observed_data, with the names of plates and the labels of states as
+        dimensions and coordinates.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -66,17 +72,21 @@ class Fit(Record):
         return reports.to_arviz(self, data)
 
     def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
-        """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,), nats.
+        """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
+        nats.
 
         Args:
-            plug_in: at the point `params`; by default averaged over the posterior, where the engine has one.
-            unknown: what becomes of a row whose label of an index input the fit does not know: "refuse" it, or take it for a "new"
-                member of the plate, whose effect is drawn from its prior given each draw of the other parameters; with a point it is
-                the prior's mean.
+            plug_in: at the point `params`; by default averaged over the posterior, where the engine
+                has one.
+            unknown: what becomes of a row whose label of an index input the fit does not know:
+                "refuse" it, or take it for a "new" member of the plate, whose effect is drawn from
+                its prior given each draw of the other parameters; with a point it is the prior's
+                mean.
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
-        return members.answer(self, held, plug_in, lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob."""
@@ -90,43 +100,57 @@ class Fit(Record):
         given: str = queries.ALL,
         unknown: str = REFUSE,
     ) -> Any:
-        """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is one-hot.
+        """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is
+        one-hot.
 
         Args:
             site: by default the one discrete site that is not seen; several names give a dict.
-            given: what of the row an answer about a step of a chain looks at: "all" of it (smoothing), "filtered" (the steps up to
-                that step) or "predicted" (the steps before it).
+            given: what of the row an answer about a step of a chain looks at: "all" of it
+                (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps before
+                it).
             unknown: as in log_prob.
         """
         held = self._read(data, unknown=unknown)
-        wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(site)
+        wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(
+            site
+        )
         for name in wanted:
-            lossy = [child for child in self.structure.children.get(name, ()) if child in self.structure.losses]
-            if any(set(self.structure.sites[child].parents) & set(self.structure.parameters) for child in lossy):
+            lossy = [child for child in self.structure.children.get(name, ())
+                     if child in self.structure.losses]
+            if any(set(self.structure.sites[child].parents) & set(self.structure.parameters)
+                   for child in lossy):
                 self.structure.need_likelihood(f"predict_proba of '{name}'")
         site = wanted if site is not None and not isinstance(site, str) else wanted[0]
-        return members.answer(self, held, plug_in, lambda fit, held: fit._probabilities(held, site, plug_in, given))
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
     def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
-        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair marginals.
+        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
+        marginals.
 
         Raises:
-            ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint states of all chains.
+            ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint
+                states of all chains.
         """
         found = self.structure.chains
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model '{self.model.name}' has {list(found)}")
+            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
+                             f"'{self.model.name}' has {list(found)}")
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
-    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
-        """The steps that follow each row: site along time → the most probable states, or means, (n, steps, ...), given the row.
+    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
+                 **inputs: Any) -> dict[str, np.ndarray]:
+        """The steps that follow each row: site along time → the most probable states, or means, (n,
+        steps, ...), given the row.
 
-        For their distribution pad the data with NaN: predict_proba for probabilities, simulate(given=...) for joint draws.
+        For their distribution pad the data with NaN: predict_proba for probabilities,
+        simulate(given=...) for joint draws.
 
         Args:
-            steps: h, how many. They follow the last step that was given, seen or not; in a list of sequences, the end of each.
+            steps: h, how many. They follow the last step that was given, seen or not; in a list of
+                sequences, the end of each.
             **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
 
         Raises:
@@ -138,10 +162,12 @@ class Fit(Record):
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
             timed = list(structure.timed)
-            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model '{self.model.name}' has {timed}")
+            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model "
+                             f"'{self.model.name}' has {timed}")
         if not structure.chains or structure.declared:
             raise ModelError(
-                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a stated length; "
+                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
+                f"stated length; "
                 f"it has the chains {list(structure.chains)}, steps={structure.declared}"
             )
         last = np.full(held.table.rows, held.steps) if held.given is None else held.given
@@ -149,25 +175,30 @@ class Fit(Record):
         filled = self._imputed(longer, plug_in)
         at = last[:, None] + np.arange(steps)
         out = {}
-        for site in (s for s in structure.named.values() if s.time is not None and s.name in filled):
+        for site in (s for s in structure.named.values() if s.time is not None
+                     and s.name in filled):
             value = np.moveaxis(filled[site.name], 1 + site.time, 1)
             out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
         return out
 
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
-        """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the sites, in their order).
+        """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
+        sites, in their order).
 
         Raises:
-            ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has several cells.
+            ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has
+                several cells.
         """
         sites = (sites,) if isinstance(sites, str) else tuple(sites)
         if not sites or len(set(sites)) < len(sites):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:
             if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask predict_proba for each cell's own")
+                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask "
+                                 f"predict_proba for each cell's own")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of them run along time, others belong to the row; ask of one kind at once")
+            raise ModelError(f"joint(sites={sites}): some of them run along time, others belong to "
+                             f"the row; ask of one kind at once")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     def predict(
@@ -179,41 +210,54 @@ class Fit(Record):
         interval: float | None = None,
         unknown: str = REFUSE,
     ) -> Any:
-        """The most probable state of a discrete site (as a label), or the mean of a continuous one, or of what the model computes in
-        rows (numpyro.deterministic), for every row: (n, *cells).
+        """The most probable state of a discrete site (as a label), or the mean of a continuous one,
+        or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
 
         Args:
-            given: as in predict_proba; "predicted" is the forecast of each step from those before it.
-            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the bounds of which leave half of the
-                rest on either side of a new value of a continuous site or a count, its parameters unknown as they are.
+            given: as in predict_proba; "predicted" is the forecast of each step from those before
+                it.
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of which leave half of the rest on either side of a new value of a continuous
+                site or a count, its parameters unknown as they are.
             unknown: as in log_prob.
 
         Raises:
-            ModelError: the site is unknown or not said; an interval of a site with states (ask predict_proba).
+            ModelError: the site is unknown or not said; an interval of a site with states (ask
+                predict_proba).
         """
         held = self._read(data, unknown=unknown)
         name = site or self._unseen(held, continuous=True)
-        return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(held, name, plug_in, given, interval))
+        return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(
+            held, name, plug_in, given, interval
+        ))
 
     def decide(
-        self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None, plug_in: bool = False
+        self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None,
+        plug_in: bool = False
     ) -> np.ndarray:
-        """The action of least expected loss for every row, (n, *cells): see probml.decide. Where the site's states have labels, or the
-        loss names its actions, the answer bears names, and None where no action is taken; else numbers, and −1."""
+        """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
+        the site's states have labels, or the loss names its actions, the answer bears names, and
+        None where no action is taken; else numbers, and −1."""
         held = self._read(data)
         name = self._inside(site or self._unseen(held))
-        return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject, self.names.get(name))
+        return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
+                                self.names.get(name))
 
     def calibration(
-        self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10, strategy: str = "uniform"
+        self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10,
+        strategy: str = "uniform"
     ) -> Calibration:
-        """How far p(site | all else of the row) keeps its promise on rows that show `site`: see probml.calibration."""
+        """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
+        probml.calibration."""
         return judge(self, data, site, plug_in, bins, strategy)
 
-    def decode(self, data: Any, sites: Sequence[str] | None = None, plug_in: bool = False) -> dict[str, np.ndarray]:
-        """The jointly most probable values of all unseen discrete cells, or of `sites` with all else summed out; seen cells stay."""
+    def decode(self, data: Any, sites: Sequence[str] | None = None,
+               plug_in: bool = False) -> dict[str, np.ndarray]:
+        """The jointly most probable values of all unseen discrete cells, or of `sites` with all
+        else summed out; seen cells stay."""
         held = self._read(data)
-        every = [s.name for s in self.structure.sites.values() if s.rows and s.finite and held.pattern.get(s.name) != "seen"]
+        every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
+                 and held.pattern.get(s.name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
@@ -223,15 +267,18 @@ class Fit(Record):
         plan, back = question.plan, question.back
         if sites is not None:
             self._one_path(plan, wanted)
-        variables = tuple(v for v in plan.variables if v in wanted or sites is None and self.structure.sites[v].rows)
+        variables = tuple(v for v in plan.variables if v in wanted or sites is None
+                          and self.structure.sites[v].rows)
         leaves = tuple(
             name
             for name in wanted
             if name not in variables
             and held.pattern.get(name) != "seen"
-            and all(parent in variables for parent in self.structure.sites[name].parents if parent in plan.variables)
+            and all(parent in variables for parent in self.structure.sites[name].parents
+                    if parent in plan.variables)
         )
-        log, states = queries.decode(plan, variables, leaves, question.belief, question.known, question.rows)
+        log, states = queries.decode(plan, variables, leaves, question.belief, question.known,
+                                     question.rows)
         asking.warn(self, back(log))
         out = {}
         for name in wanted:
@@ -244,62 +291,77 @@ class Fit(Record):
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:
-                codes = asking.answer(self, held, [("probability", name)], True)[1]["probability", name].argmax(-1)
+                codes = asking.answer(self, held, [("probability", name)],
+                                      True)[1]["probability", name].argmax(-1)
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
-    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str, np.ndarray]:
-        """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the most probable state, continuous
-        by the conditional mean given the row's seen cells; and what the model computes there, as predict has it. `unknown` as in
-        log_prob."""
-        return members.answer(self, self._read(data, unknown=unknown), plug_in, lambda fit, held: fit._imputed(held, plug_in))
+    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
+                                                                                      np.ndarray]:
+        """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
+        most probable state, continuous by the conditional mean given the row's seen cells; and what
+        the model computes there, as predict has it. `unknown` as in log_prob."""
+        return members.answer(self, self._read(data, unknown=unknown), plug_in,
+                              lambda fit, held: fit._imputed(held, plug_in))
 
     def log_joint(self, data: Any) -> float:
-        """log p(data, params), unseen discrete sites summed out, those outside rows over all rows together."""
+        """log p(data, params), unseen discrete sites summed out, those outside rows over all rows
+        together."""
         held = self._read(data)
-        held = held._replace(table=replace(held.table, values={**self.given, **held.table.values})).trimmed()
+        held = held._replace(table=replace(held.table,
+                                           values={**self.given, **held.table.values})).trimmed()
         plan = held.plan()
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:
             raise ModelError(
-                f"log p(data, params) of model '{self.model.name}' is that of all parameters, and '{missing}' is not among those of "
+                f"log p(data, params) of model '{self.model.name}' is that of all parameters, and "
+                f"'{missing}' is not among those of "
                 f"at(params), {list(self.point)}: questions about rows need no more, this one does"
             )
         rows, known = load.load(held, plan, params=self.point)
-        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, known, rows))
+        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, known,
+                                rows))
 
     def do(self, values: Mapping[str, Any]) -> "Fit":
-        """What was learnt, after an intervention: the named sites are set in every row and no longer depend on their parents
-        (Pearl 2009, graph surgery), so that nothing is learnt from them about what causes them.
+        """What was learnt, after an intervention: the named sites are set in every row and no
+        longer depend on their parents (Pearl 2009, graph surgery), so that nothing is learnt from
+        them about what causes them.
 
         Args:
             values: site inside rows() → its state as a label, or its value, the same in every row.
 
         Raises:
-            ModelError: a site is unknown or lies outside rows(); a label or value that it cannot have.
+            ModelError: a site is unknown or lies outside rows(); a label or value that it cannot
+                have.
         """
         codes = {}
         for name, value in values.items():
             labels = self.names.get(name)
             if labels is not None and value not in labels:
-                raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, {list(labels)}")
+                raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
+                                 f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
-        return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model, kept=None)
+        return replace(self, model=self.model.do(codes), learnt=self.learnt or self.model,
+                       kept=None)
 
     def table(self, site: str):
-        """The conditional probability table of a discrete site as a pandas table: parents in rows, states in columns; of a
-        MarkovChain its transition, the state before in rows too."""
+        """The conditional probability table of a discrete site as a pandas table: parents in rows,
+        states in columns; of a MarkovChain its transition, the state before in rows too."""
         import pandas as pd
 
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
-            raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask predict_proba(data, '{site}')")
-        sites, parents = self.structure.sites, [p for p in found.parents if self.structure.sites[p].discrete]
+            raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask "
+                             f"predict_proba(data, '{site}')")
+        sites, parents = self.structure.sites, [p for p in found.parents
+                                                if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on continuous sites, or have several cells")
-        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, self._known(), site)
+            raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on "
+                             f"continuous sites, or have several cells")
+        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.point.items()},
+                                   self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
         values = np.asarray(p).reshape(-1, found.states)
@@ -308,7 +370,8 @@ class Fit(Record):
         if not above:
             return pd.DataFrame(values, columns=columns)
         index = pd.MultiIndex.from_product(above.values(), names=list(above))
-        return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0), columns=columns)
+        return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0),
+                            columns=columns)
 
     def simulate(
         self,
@@ -320,13 +383,15 @@ class Fit(Record):
         unknown: str = REFUSE,
         **inputs: Any,
     ) -> dict[str, np.ndarray]:
-        """New rows from what was fitted, name → (rows, ...), each row with its own draw of the parameters where there is a posterior.
+        """New rows from what was fitted, name → (rows, ...), each row with its own draw of the
+        parameters where there is a posterior.
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
             given: data; its seen cells stay, its unseen cells are drawn jointly given them.
             steps: the length of chains, where neither the model nor the data tell it.
-            unknown: as in log_prob; rows of one new member have its effect in common where they have the draw of the parameters so.
+            unknown: as in log_prob; rows of one new member have its effect in common where they
+                have the draw of the parameters so.
         """
         steps = whole_steps(steps, "simulate")
         if given is None:
@@ -335,17 +400,21 @@ class Fit(Record):
         else:
             held = self._read(given, unknown=unknown)
         key = jax.random.key(seed)
-        return members.answer(self, held, plug_in, lambda fit, held: fit._simulated(held, key, seed, plug_in))
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: fit._simulated(held, key, seed, plug_in))
 
     # Keeping
 
     def merge(self, other: "Fit") -> "Fit":
-        """The Fit of both parts of the data together, by adding their sufficient statistics; no row is read again.
+        """The Fit of both parts of the data together, by adding their sufficient statistics; no row
+        is read again.
 
-        Where nothing is unseen inside rows but cells that drop out, parts and chunks equal one batch. Row weights count.
+        Where nothing is unseen inside rows but cells that drop out, parts and chunks equal one
+        batch. Row weights count.
 
         Raises:
-            Refusal: something is summed out or enters row by row, so that statistics depend on the parameters.
+            Refusal: something is summed out or enters row by row, so that statistics depend on the
+                parameters.
             ModelError: another model, engine, labels or given values.
 
         Cost: that of a fit to one row.
@@ -353,14 +422,16 @@ class Fit(Record):
         return type(self).of(self.model, fitting.merged(self, other))
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
-        """The Fit of further rows together with those already fitted: merge with their statistics, without fitting them alone.
+        """The Fit of further rows together with those already fitted: merge with their statistics,
+        without fitting them alone.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
         return type(self).of(self.model, fitting.updated(self, data, weights))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file whole."""
+        """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file
+        whole."""
         saving.save(self, path)
 
 

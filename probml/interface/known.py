@@ -1,4 +1,5 @@
-"""Fits at given parameters: nothing is fitted, all is held against the structure; of a model with inputs each question's data tell it."""
+"""Fits at given parameters: nothing is fitted, all is held against the structure; of a model with
+inputs each question's data tell it."""
 
 import functools
 import inspect
@@ -25,7 +26,8 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
     for name, given in names.items():
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
         if twice is not None:
-            raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in {list(given)}; each state or entry has one of its own")
+            raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
+                             f"{list(given)}; each state or entry has one of its own")
     point = {name: np.asarray(value, float) for name, value in params.items()}
     if model.inputs:
         return _Deferred(model, point, {}, names=names)
@@ -34,7 +36,8 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
 
 def _told(structure: Structure, fit: Fit) -> Fit:
     """A Fit at given parameters, held against the structure."""
-    point = {name: value for name, value in fit.point.items() if name not in structure.derived}  # computed anew: see Fit.params
+    # computed anew: see Fit.params
+    point = {name: value for name, value in fit.point.items() if name not in structure.derived}
     names = {**structure.labels, **fit.names}
     _check_params(structure, point)
     _check_labels(structure, names)
@@ -44,7 +47,8 @@ def _told(structure: Structure, fit: Fit) -> Fit:
 
 @dataclass(frozen=True, eq=False)
 class _Deferred(Fit):
-    """A Fit at known parameters of a model with inputs: the data of each question tell their shapes, and so which Fit answers it."""
+    """A Fit at known parameters of a model with inputs: the data of each question tell their
+    shapes, and so which Fit answers it."""
 
     @property
     def params(self) -> dict[str, Any]:
@@ -55,7 +59,8 @@ class _Deferred(Fit):
         """As far as it can be told without data."""
         return trace(self.model)
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None, unknown: str = REFUSE) -> dataset.Data:
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
+              unknown: str = REFUSE) -> dataset.Data:
         return read.read(self.model, data, self.names, rows, None, steps, unknown)
 
     def _of(self, held: dataset.Data) -> Fit:
@@ -73,7 +78,8 @@ def _resolved(verb: str):
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:
             inputs = bound.get("inputs", {})
-            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1], bound.get("steps"), unknown)
+            held = self._read(inputs, input_rows(self.model, inputs, bound.get("rows"))[1],
+                              bound.get("steps"), unknown)
         else:
             held = self._read(data, unknown=unknown)
         return getattr(self._of(held), verb)(*args, **kwargs)
@@ -81,7 +87,8 @@ def _resolved(verb: str):
     return ask
 
 
-OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide", "calibration", "decode", "impute")
+OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide",
+           "calibration", "decode", "impute")
 for _verb in (*OF_ROWS, "log_joint", "simulate"):
     setattr(_Deferred, _verb, _resolved(_verb))
 as_tree(_Deferred)
@@ -90,18 +97,22 @@ as_tree(_Deferred)
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
     missing = next((name for name in structure.reaching if name not in params), None)
     if missing is not None:
-        raise ModelError(f"at(params) lacks '{missing}'; the parameters are {list(structure.parameters)}")
+        raise ModelError(f"at(params) lacks '{missing}'; the parameters are "
+                         f"{list(structure.parameters)}")
     for name in (name for name in structure.parameters if name in params):
         if params[name].shape != structure.sites[name].shape:
-            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected {structure.sites[name].shape}")
+            raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
+                             f"{structure.sites[name].shape}")
         if structure.sites[name].domain == "simplex":
             _check_rows(name, params[name])
         if not np.isfinite(params[name]).all() or not inside(structure.sites[name], params[name]):
             domain = structure.sites[name].domain.replace("_", " ")
-            raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not finite: got {params[name].tolist()}")
+            raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not "
+                             f"finite: got {params[name].tolist()}")
     for name in params:
         if name not in structure.parameters:
-            raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters are {list(structure.parameters)}")
+            raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters "
+                             f"are {list(structure.parameters)}")
 
 
 def _check_rows(name: str, table: np.ndarray) -> None:
@@ -110,7 +121,8 @@ def _check_rows(name: str, table: np.ndarray) -> None:
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
-            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is no distribution: {table[where].tolist()} sums to "
+            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is no "
+            f"distribution: {table[where].tolist()} sums to "
             f"{table[where].sum():.6g}; expected probabilities >= 0 that sum to 1"
         )
 
@@ -122,13 +134,18 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
             low, high = bounds([index])
             if len(set(given)) < len(given) or high is not None and len(given) > high - low + 1:
                 raise ModelError(
-                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; expected different labels, at most one an "
+                    f"at(labels): '{name}' indexes {index.words} of {index.length} entries; "
+                    f"expected different labels, at most one an "
                     f"entry, got {list(given)}"
                 )
             continue
         site = structure.sites.get(name)
         if site is None or not site.states:
-            finite = [s.name for s in structure.sites.values() if s.states] + list(structure.indexed)
-            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states, nor an index; those are {finite}")
+            finite = [s.name for s in structure.sites.values() if s.states] + list(
+                structure.indexed
+            )
+            raise ModelError(f"at(labels): '{name}' is no site with a finite list of states, nor "
+                             f"an index; those are {finite}")
         if len(given) != site.states or len(set(given)) < len(given):
-            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many different labels, got {list(given)}")
+            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many "
+                             f"different labels, got {list(given)}")

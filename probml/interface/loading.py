@@ -1,4 +1,5 @@
-"""Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is believed."""
+"""Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is
+believed."""
 
 import json
 import os
@@ -26,14 +27,19 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays["meta"].tobytes().decode())
         if meta["format"] != 1:
-            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by another version of probml")
+            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
+                             f"another version of probml")
         if meta["identity"] != model.identity:
-            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the model it was fitted with")
+            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
+                             f"the model it was fitted with")
         shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
         fit = Fit(
-            model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"), Status(meta["outcome"]), meta["iterations"],
-            meta["log_evidence"], tuple(meta["notes"]), {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"), held_out=arrays.get("held_out"),
+            model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
+            Status(meta["outcome"]), meta["iterations"],
+            meta["log_evidence"], tuple(meta["notes"]),
+            {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
+            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
+            held_out=arrays.get("held_out"),
             double=bool(meta.get("double", False)),
         )  # fmt: skip
     except ModelError:
@@ -41,11 +47,14 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise ModelError(f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})") from None
+        raise ModelError(
+            f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})"
+        ) from None
     wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
     if {name: value.shape for name, value in fit.point.items()} != wanted:
         got = {name: value.shape for name, value in fit.point.items()}
-        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes {got}, the model has {wanted}")
+        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
+                         f"{got}, the model has {wanted}")
     if meta.get("drawn") is not None:
         fit = replace(fit, drawn=drawn_part(meta["drawn"], part(arrays, "drawn/"), wanted, path))
     if meta["closed"] is None:
@@ -54,7 +63,9 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
     missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
     if missing or meta["closed"] != len(jax.tree.leaves(template)):
         raise ModelError(
-            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of which {len(missing)} are missing"
+            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of "
+            f"which {len(missing)} are missing"
         )
-    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"]) for i in range(meta["closed"])]
+    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"])
+              for i in range(meta["closed"])]
     return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))

@@ -1,7 +1,8 @@
-"""`@model` turns a generative function into bound, hashable Models: what a user calls, each verb one call into the room that does it.
+"""`@model` turns a generative function into bound, hashable Models: what a user calls, each verb
+one call into the room that does it.
 
-A Model lives beside its decorator (not in a `model.py` at the top): `probml.model` is the decorator, and a module of that name would
-shadow it.
+A Model lives beside its decorator (not in a `model.py` at the top): `probml.model` is the
+decorator, and a module of that name would shadow it.
 """
 
 import inspect
@@ -30,13 +31,15 @@ def model(function: Callable) -> "Generative":
     left unbound are inputs (covariates), taken from the data by name.
 
     Args:
-        function: samples every site with `numpyro.sample`, the exchangeable ones inside `with probml.rows()`.
+        function: samples every site with `numpyro.sample`, the exchangeable ones inside `with
+            probml.rows()`.
 
     Returns:
         Generative: call it with settings to get a Model.
 
     Raises:
-        ModelError: the function has *args or **kwargs, whose names are unknown, or an argument without default that is named rows.
+        ModelError: the function has *args or **kwargs, whose names are unknown, or an argument
+            without default that is named rows.
     """
     return Generative(function)
 
@@ -48,12 +51,14 @@ class Generative:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise ModelError(
-                    f"model '{function.__name__}' takes *{parameter.name}: give every setting and input a name, "
+                    f"model '{function.__name__}' takes *{parameter.name}: give every setting and "
+                    f"input a name, "
                     f"def {function.__name__}(k, d, x): ..."
                 )
             if parameter.name == "rows" and parameter.default is parameter.empty:
                 raise ModelError(
-                    f"model '{function.__name__}' has an argument 'rows', which is the number of rows wherever the model is called, "
+                    f"model '{function.__name__}' has an argument 'rows', which is the number of "
+                    f"rows wherever the model is called, "
                     "model(rows=n, ...): give the input, or the setting, another name"
                 )
         self.function = function
@@ -65,9 +70,12 @@ class Generative:
         try:
             bound = self.signature.bind_partial(*args, **settings)
         except TypeError as error:
-            raise ModelError(f"model '{self.__name__}': {error}; its arguments are {self.signature}") from None
+            raise ModelError(
+                f"model '{self.__name__}': {error}; its arguments are {self.signature}"
+            ) from None
         bound.apply_defaults()
-        return Model(self, tuple((name, freeze(value, name)) for name, value in bound.arguments.items()))
+        return Model(self,
+                     tuple((name, freeze(value, name)) for name, value in bound.arguments.items()))
 
     def __reduce__(self):
         return self.__qualname__
@@ -77,23 +85,27 @@ class Generative:
 
 
 class Model(Bound):
-    """A generative function with its settings bound: immutable, hashable, picklable, callable in NumPyro's handlers.
+    """A generative function with its settings bound: immutable, hashable, picklable, callable in
+    NumPyro's handlers.
 
-    Two models are equal when their function and their settings are equal, so that building a model twice
-    re-traces and re-compiles nothing.
+    Two models are equal when their function and their settings are equal, so that building a model
+    twice re-traces and re-compiles nothing.
     """
 
-    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0, start: Mapping[str, Any] | None = None):
+    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,
+            start: Mapping[str, Any] | None = None):
         """Infer everything that `data` does not show.
 
         Args:
-            data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and absent sites are unseen. An input
-                that the function uses as an index, as in `alpha[group]`, may hold labels; its codes are checked against the axis.
-            engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the first three that does not refuse.
+            data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and
+                absent sites are unseen. An input that the function uses as an index, as in
+                `alpha[group]`, may hold labels; its codes are checked against the axis.
+            engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the
+                first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
             seed: seeds every random choice.
-            start: starting values of some parameters, in their own coordinates, such as another fit's `params`; what the model
-                computes (numpyro.deterministic) is left out.
+            start: starting values of some parameters, in their own coordinates, such as another
+                fit's `params`; what the model computes (numpyro.deterministic) is left out.
 
         Returns:
             Fit.
@@ -108,26 +120,31 @@ class Model(Bound):
         """A Fit at known parameter values; nothing is fitted.
 
         Args:
-            params: every parameter site on which rows depend, name -> value in its own coordinate; those that stand in priors of others
-                alone are needed by log_joint only; what the model computes (numpyro.deterministic) may be among them and is computed
-                anew.
-            labels: site -> labels of its states, in code order; or input that is an index -> labels of its entries.
+            params: every parameter site on which rows depend, name -> value in its own coordinate;
+                those that stand in priors of others alone are needed by log_joint only; what the
+                model computes (numpyro.deterministic) may be among them and is computed anew.
+            labels: site -> labels of its states, in code order; or input that is an index -> labels
+                of its entries.
         """
         return known(self, params, labels or {})
 
-    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
-        """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside rows(), and of what is computed
-        there."""
+    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
+                 **inputs: Any) -> dict[str, np.ndarray]:
+        """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
+        rows(), and of what is computed there."""
         return simulate_prior(self, rows, steps, seed, inputs)
 
     def do(self, values: Mapping[str, Any]) -> "Model":
-        """The model after an intervention (Pearl 2009): the named sites no longer depend on anything, they are these values in every row.
+        """The model after an intervention (Pearl 2009): the named sites no longer depend on
+        anything, they are these values in every row.
 
         Args:
-            values: site inside rows() → its value in a row, as an array of its shape; states as codes 0, 1, … (`Fit.do`: as labels).
+            values: site inside rows() → its value in a row, as an array of its shape; states as
+                codes 0, 1, … (`Fit.do`: as labels).
 
         Raises:
-            ModelError: a site is unknown or lies outside rows(), a value has another shape or lies outside the site's support.
+            ModelError: a site is unknown or lies outside rows(), a value has another shape or lies
+                outside the site's support.
         """
         return Model(self.generative, self.settings, intervened(self, values))
 
@@ -147,47 +164,60 @@ class Model(Bound):
         simulator: "Model | None" = None,
         progress: bool = False,
     ):
-        """A certificate: parameters are drawn from the prior, rows from the model, and the engine must find the parameters again.
+        """A certificate: parameters are drawn from the prior, rows from the model, and the engine
+        must find the parameters again.
 
-        Simulation-based calibration (Talts et al. 2018): over simulations, the rank of each true value among draws of its posterior
-        is uniform if model, data pattern and engine are right; a chi-square test says whether it is. Ranked are all elements of the
-        parameters (of exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et al. 2023).
+        Simulation-based calibration (Talts et al. 2018): over simulations, the rank of each true
+        value among draws of its posterior is uniform if model, data pattern and engine are right; a
+        chi-square test says whether it is. Ranked are all elements of the parameters (of
+        exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et
+        al. 2023).
 
         Args:
-            data: rows, of which the inputs and the pattern of what is seen are used, and the values to compare the prior with; or the
-                inputs alone, or a number of rows: then all is seen but discrete sites on which others in rows depend.
-            engine: Exact() if it does not refuse, else NUTS(); NUTS runs one chain of at most 300 + 300 iterations a simulation.
+            data: rows, of which the inputs and the pattern of what is seen are used, and the values
+                to compare the prior with; or the inputs alone, or a number of rows: then all is
+                seen but discrete sites on which others in rows depend.
+            engine: Exact() if it does not refuse, else NUTS(); NUTS runs one chain of at most 300 +
+                300 iterations a simulation.
             simulations: at least 20.
             rows, steps: of the simulated data, where `data` do not tell.
-            simulator: another Model that makes rows and true values, to see what this one makes of them.
+            simulator: another Model that makes rows and true values, to see what this one makes of
+                them.
             progress: show a progress bar.
 
         Returns:
-            Certificate: `passed`, `table`, `levels`, `prior_predictive`; printed it names every quantity.
+            Certificate: `passed`, `table`, `levels`, `prior_predictive`; printed it names every
+                quantity.
 
         Raises:
-            Refusal: an improper prior, a site that cannot be drawn from, an engine that finds a point or cannot treat the model.
+            Refusal: an improper prior, a site that cannot be drawn from, an engine that finds a
+                point or cannot treat the model.
             ModelError: settings out of range; a simulator with other sites.
 
         Cost: `simulations` fits; Exact's are one program.
         """
-        from probml.assessment import certificate  # a lazy door: few runs ask, and `import probml` is everybody's
+        # a lazy door: few runs ask, and `import probml` is everybody's
+        from probml.assessment import certificate
 
-        return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps, simulator=simulator, progress=progress)
+        return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps,
+                                 simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None):
-        """How each site is treated with these data: roles, elimination order and cost, the update of each parameter."""
+        """How each site is treated with these data: roles, elimination order and cost, the update
+        of each parameter."""
         from probml.interface.explain import explain  # a lazy door
 
         return explain(self, data)
 
     @property
     def structure(self) -> "networkx.DiGraph":
-        """All sites, parameters included, as a networkx DAG (attributes: rows, family, shape, plates)."""
+        """All sites, parameters included, as a networkx DAG (attributes: rows, family, shape,
+        plates)."""
         return trace(self).graph()
 
     @property
     def graph(self) -> "networkx.DiGraph":
         """The sites inside rows() as a networkx DAG."""
         whole = self.structure
-        return whole.subgraph([name for name, data in whole.nodes(data=True) if data["rows"]]).copy()
+        return whole.subgraph([name for name, data in whole.nodes(data=True)
+                               if data["rows"]]).copy()

@@ -1,4 +1,5 @@
-"""What was found, as data: the fields of a fit, what follows from them alone, and the answers that several questions share."""
+"""What was found, as data: the fields of a fit, what follows from them alone, and the answers that
+several questions share."""
 
 import functools
 import warnings
@@ -55,31 +56,42 @@ class Record:
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
     closed: Posterior | None = field(default=None, repr=False)
-    states: Any = field(default=None, repr=False)  # log posterior of the discrete sites outside rows, an axis each
-    learnt: Bound | None = field(default=None, repr=False)  # the model that was fitted, where do() has changed it since
-    kept: Kept | None = field(default=None, repr=False)  # the statistics of complete data, which merge() adds
-    drawn: Draws | Normal | None = field(default=None, repr=False)  # a posterior that is no closed form
-    data: dataset.Data | None = field(default=None, repr=False)  # what was seen, where there are draws to judge it by
+    # log posterior of the discrete sites outside rows, an axis each
+    states: Any = field(default=None, repr=False)
+    # the model that was fitted, where do() has changed it since
+    learnt: Bound | None = field(default=None, repr=False)
+    # the statistics of complete data, which merge() adds
+    kept: Kept | None = field(default=None, repr=False)
+    # a posterior that is no closed form
+    drawn: Draws | Normal | None = field(default=None, repr=False)
+    # what was seen, where there are draws to judge it by
+    data: dataset.Data | None = field(default=None, repr=False)
     held_out: Any = field(default=None, repr=False)
-    double: bool = field(default=False, repr=False)  # found in double, since float32 has too few digits for it, and asked in double
+    # found in double, since float32 has too few digits for it, and asked in double
+    double: bool = field(default=False, repr=False)
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found) -> "Record":
-        """The record of an engine's outcome; warns where it did not converge, raises where everything collapsed."""
+        """The record of an engine's outcome; warns where it did not converge, raises where
+        everything collapsed."""
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
-                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A component sits on a "
+                f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}. A "
+                f"component sits on a "
                 "single point, a column is constant or "
-                "collinear with others, or the data are impossible: use a prior that vanishes at zero scale "
+                "collinear with others, or the data are impossible: use a prior that vanishes at "
+                "zero scale "
                 "(LogNormal, InverseGamma, InverseWishart) with "
                 "prior=True, fewer components, or more restarts"
             )
         if outcome.status in (Status.MAX_ITERATIONS, Status.FELL, Status.STALLED, Status.WANDERED):
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}' {outcome.status.message}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}' "
+                          f"{outcome.status.message}", RuntimeWarning, stacklevel=3)
         if outcome.status in (Status.DOUBTFUL, Status.RUNAWAY):
             text = "; ".join((outcome.status.message, *outcome.notes))
-            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
+                          RuntimeWarning, stacklevel=3)
         return cls(
             model,
             {name: _fixed(value) for name, value in outcome.params.items()},
@@ -109,7 +121,8 @@ class Record:
 
     @property
     def converged(self) -> bool:
-        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED, Status.APPROXIMATED, Status.EARLY)
+        return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
+                                Status.APPROXIMATED, Status.EARLY)
 
     @property
     def status(self) -> str:
@@ -120,8 +133,8 @@ class Record:
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
-        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had none. Of an input that is an index,
-        those of the entries that it picks from."""
+        """The labels of a discrete site's states, in code order; 0 … states−1 where the data had
+        none. Of an input that is an index, those of the entries that it picks from."""
         if site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
@@ -132,8 +145,10 @@ class Record:
             return self.names[name]
         index = self.structure.indexed.get(name) if self.shapes else None
         if index is None or index.high is None or index.low is None:
-            indexed = [found.name for found in self.structure.indexed.values()] if self.shapes else []
-            raise ModelError(f"labels('{name}'): it is no index of known range; those of model '{self.model.name}' are {indexed}")
+            indexed = ([found.name for found in self.structure.indexed.values()]
+                       if self.shapes else [])
+            raise ModelError(f"labels('{name}'): it is no index of known range; those of model "
+                             f"'{self.model.name}' are {indexed}")
         return tuple(range(index.low, index.high + 1))
 
     @property
@@ -149,7 +164,8 @@ class Record:
         return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
 
     def posterior(self, site: str) -> dist.Distribution:
-        """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro distribution.
+        """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
+        distribution.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
@@ -159,40 +175,50 @@ class Record:
         if found.kind == deterministics.KIND:
             outside = f"fit.params['{site}']" if self._at_point else f"fit.draws(n)['{site}']"
             instead = f"fit.predict(data, '{site}')" if found.rows else outside
-            raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of it in closed form; take {instead}")
+            raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
+                          f"it in closed form; take {instead}")
         if found.rows:
-            raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, '{site}'), a posterior for every row")
+            raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, "
+                             f"'{site}'), a posterior for every row")
         if found.discrete and self.states is not None:
             plan = self._plan
             if site not in plan.variables:
-                raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its values have no end that could be listed")
+                raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its "
+                              f"values have no end that could be listed")
             axis = plan.globals.index(site)
             joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
-            cells = jax.nn.one_hot(plan.variables[site].values, found.finite)  # (joint states, *cells, states)
+            # (joint states, *cells, states)
+            cells = jax.nn.one_hot(plan.variables[site].values, found.finite)
             probs = jnp.tensordot(joint, cells, 1)
             probs = probs / probs.sum(-1, keepdims=True)
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         if self.closed is not None and site in self.closed.mean:
             return self._marginals.distribution(site)
-        found = self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None and site in self.point else None
+        found = (self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None
+                 and site in self.point else None)
         if found is None:
-            instead = f"fit.draws(n)['{site}']" if self.drawn is not None else f"fit.params['{site}']"
-            raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit with probml.Exact(), or take {instead}")
+            instead = (f"fit.draws(n)['{site}']" if self.drawn is not None
+                       else f"fit.params['{site}']")
+            raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
+                          f"with probml.Exact(), or take {instead}")
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Joint draws from the posterior of the parameters, name → (n, ...), and what the model computes from each outside rows.
+        """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
+        computes from each outside rows.
 
         Raises:
             Refusal: the engine found a point.
         """
         if self._at_point:
-            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() or probml.NUTS(), or take fit.params")
+            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
+                          f"or probml.NUTS(), or take fit.params")
         if n < 1:
             raise ModelError(f"draws(n={n}): expected at least 1")
         draws, sites = self._draws(n, seed), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
-        return found | {name: np.asarray(value) for name, value in deterministics.drawn(self, draws).items()}
+        return found | {name: np.asarray(value)
+                        for name, value in deterministics.drawn(self, draws).items()}
 
     @functools.cached_property
     def _shell(self) -> "Shell":
@@ -207,38 +233,47 @@ class Record:
         """Of the sites outside rows alone, discrete ones as codes."""
         if self.drawn is not None:
             return self.drawn.draw(self._plan, self._known(), n, seed)
-        return draw_params(self._plan, n, self.closed, self.states, self._known(), jax.random.key(seed))
+        return draw_params(self._plan, n, self.closed, self.states, self._known(),
+                           jax.random.key(seed))
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
         if name in dict(self.model.interventions):
-            raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to ask of it")
+            raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to "
+                             f"ask of it")
         if name not in sites:
-            raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are {list(sites)}")
+            raise ModelError(f"model '{self.model.name}' has no site '{name}'; its sites are "
+                             f"{list(sites)}")
         if discrete and sites[name].finite is None:
             raise ModelError(
-                f"site '{name}' ({sites[name].kind}) has no finite list of states: use impute(data) or simulate(..., given=data)"
+                f"site '{name}' ({sites[name].kind}) has no finite list of states: use "
+                f"impute(data) or simulate(..., given=data)"
             )
         return sites[name]
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None, unknown: str = REFUSE) -> dataset.Data:
+    def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
+              unknown: str = REFUSE) -> dataset.Data:
         return read.read(self.model, data, self.names, rows, self.shapes, steps, unknown)
 
-    def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool, given: str) -> Any:
+    def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
+                       given: str) -> Any:
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
-            out = asking.answer(self, held, [("probability", name) for name in site], plug_in, self._view(given))[1]
+            out = asking.answer(self, held, [("probability", name) for name in site], plug_in,
+                                self._view(given))[1]
             return {name: out["probability", name] for name in site}
         name = self._inside(site or self._unseen(held))
-        return asking.answer(self, held, [("probability", name)], plug_in, self._view(given))[1]["probability", name]
+        return asking.answer(self, held, [("probability", name)], plug_in,
+                             self._view(given))[1]["probability", name]
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
         if given not in views:
             raise ModelError(f"given={given!r}: expected one of {list(views)}")
         if given != queries.ALL and not self.structure.chains:
-            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along which time would run")
+            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along "
+                             f"which time would run")
         return given
 
     def _inside(self, name: str) -> str:
@@ -247,20 +282,25 @@ class Record:
         return name
 
     def _unseen(self, held: dataset.Data, continuous: bool = False) -> str:
-        sites = [s for s in self.structure.sites.values() if s.rows and held.pattern.get(s.name) != "seen" and not s.factor]
-        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous or s.finite]
+        sites = [s for s in self.structure.sites.values() if s.rows
+                 and held.pattern.get(s.name) != "seen" and not s.factor]
+        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous
+                                                             or s.finite]
         wholly = [name for name in candidates if name not in held.pattern]
         if not candidates and sites and not continuous:
             found = sites[0]
             raise ModelError(
-                f"no unseen site of model '{self.model.name}' has a finite list of values: '{found.name}' ({found.kind}) has none; ask "
+                f"no unseen site of model '{self.model.name}' has a finite list of values: "
+                f"'{found.name}' ({found.kind}) has none; ask "
                 f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
             )
         if len(wholly or candidates) != 1:
-            raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; pass site=")
+            raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; "
+                             f"pass site=")
         return (wholly or candidates)[0]
 
-    def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str, interval: float | None) -> Any:
+    def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
+                   interval: float | None) -> Any:
         if interval is not None:
             return reports.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
@@ -268,36 +308,45 @@ class Record:
             self._view(given)
             return self._computed(held, [name], plug_in, given)[name]
         if found.states is not None:
-            return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1), self.names.get(name))
+            return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
+                                    self.names.get(name))
         if not self.structure.has_mean(name):
             return reports.median(self, held, name, plug_in, given)
-        mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean", name]
+        mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
+                                                                                          name]
         return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
 
     def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
-        """Refuse a maximum along time over some of what is hidden there, the rest summed out: it has no recursion."""
+        """Refuse a maximum along time over some of what is hidden there, the rest summed out: it
+        has no recursion."""
         inner = [name for name in wanted if name in (*plan.chains, *plan.step_order)]
         needed = (*plan.chains, *plan.along) if inner and plan.chains else ()
-        lacking = [name for name in needed if name not in wanted and plan.pattern.get(name) != "seen"]
+        lacking = [name for name in needed if name not in wanted
+                   and plan.pattern.get(name) != "seen"]
         if lacking:
             raise Refusal(
-                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with '{lacking[0]}' summed out has no recursion "
-                f"along time; decode them together, sites={[*wanted, *lacking]}, or ask predict_proba for each step's own"
+                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with "
+                f"'{lacking[0]}' summed out has no recursion "
+                f"along time; decode them together, sites={[*wanted, *lacking]}, or ask "
+                f"predict_proba for each step's own"
             )
 
     def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
         out, ask, medians = {}, [], []
         for site in self.structure.sites.values():
-            if site.rows and held.pattern.get(site.name) != "seen" and not hasattr(site.family, "ancillary") and not site.factor:
+            if (site.rows and held.pattern.get(site.name) != "seen"
+                and not hasattr(site.family, "ancillary") and not site.factor):
                 if not site.states and not self.structure.has_mean(site.name):
                     medians.append(site.name)
                     continue
                 ask.append(("probability" if site.states else "mean", site.name))
         answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
-        endless = [name for (question, name), answer in answers.items() if question == "mean" and not np.isfinite(answer).all()]
+        endless = [name for (question, name), answer in answers.items() if question == "mean"
+                   and not np.isfinite(answer).all()]
         medians += [name for name in endless if not self.structure.sites[name].event]
         answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
-        answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL) for name in medians}
+        answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL)
+                    for name in medians}
         for site in self.structure.sites.values():
             if not site.rows:
                 continue
@@ -306,31 +355,41 @@ class Record:
             if filled is not None and site.states:
                 filled = filled.argmax(-1)
             if column is not None and column.likelihood is None:
-                filled = column.values if column.seen is None or filled is None else np.where(column.seen, column.values, filled)
+                filled = column.values if column.seen is None or filled is None else np.where(
+                    column.seen, column.values, filled
+                )
             if filled is not None:
                 out[site.name] = tables.to_labels(filled, self.names.get(site.name))
-        return out | self._computed(held, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in)
+        return out | self._computed(
+            held, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in
+        )
 
-    def _computed(self, held: dataset.Data, names: Sequence[str], plug_in: bool, given: str = queries.ALL) -> dict[str, np.ndarray]:
-        """The means of deterministics inside rows, over what is hidden and discrete in a row and over the posterior; where one takes
-        something else that is unseen, over simulated rows."""
+    def _computed(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
+                  given: str = queries.ALL) -> dict[str, np.ndarray]:
+        """The means of deterministics inside rows, over what is hidden and discrete in a row and
+        over the posterior; where one takes something else that is unseen, over simulated rows."""
         out = {}
         for name in names:
             if not self._site(name).rows:
-                raise ModelError(f"'{name}' is computed outside rows(), the same for every row: take fit.params['{name}']")
-            if any(not self._settled(held, parent) for parent in self.structure.deterministics[name].parents):
+                raise ModelError(f"'{name}' is computed outside rows(), the same for every row: "
+                                 f"take fit.params['{name}']")
+            if any(not self._settled(held, parent)
+                   for parent in self.structure.deterministics[name].parents):
                 out[name] = reports.simulated_mean(self, held, name, plug_in)
         rest = [("mean", name) for name in names if name not in out]
         found = asking.answer(self, held, rest, plug_in, given)[1] if rest else {}
         return {name: out[name] if name in out else found["mean", name] for name in names}
 
     def _settled(self, held: dataset.Data, name: str) -> bool:
-        """Whether a site lies outside rows, is seen in every row, or has states that can be summed out."""
+        """Whether a site lies outside rows, is seen in every row, or has states that can be summed
+        out."""
         site = self.structure.sites[name]
         return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
-    def _simulated(self, held: dataset.Data, key, seed: int, plug_in: bool) -> dict[str, np.ndarray]:
-        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the first again after asking.GROUPS."""
+    def _simulated(self, held: dataset.Data, key, seed: int, plug_in: bool) -> dict[str,
+                                                                                    np.ndarray]:
+        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
+        first again after asking.GROUPS."""
         held.structure.need_likelihood("simulate")
         plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
         n, sites = held.table.rows, self.structure.sites
@@ -341,14 +400,18 @@ class Record:
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):
             params = {k: v[np.arange(n) % len(v)] for k, v in belief.params.items()}
-            columns = {name: (c.values, c.seen) for name, c in held.table.columns.items() if name not in fixed and c.likelihood is None}
+            columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
+                       if name not in fixed and c.likelihood is None}
             given, last = self._known().given, jax.random.fold_in(key, 1)
-            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs, last, n, held.steps)
-        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name)) for name in named if name in values}
+            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
+                                   last, n, held.steps)
+        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))
+                  for name in named if name in values}
         for name, value in self.model.interventions:
             done, labels = np.asarray(thaw(value)), self.names.get(name)
             done = np.broadcast_to(done, (n, *done.shape))
-            values[name] = done if labels is None else tables.to_labels(done - self._low(name), labels)
+            values[name] = done if labels is None else tables.to_labels(done - self._low(name),
+                                                                        labels)
         return values
 
     def _low(self, name: str) -> int:
@@ -365,14 +428,16 @@ def _fixed(value: Any) -> np.ndarray:
 
 
 class Shell:
-    """A Fit without its arrays, as the static part of a pytree: equal to another of the same values.
+    """A Fit without its arrays, as the static part of a pytree: equal to another of the same
+    values.
 
-    What was seen (`data`) and its statistics (`kept`) stay behind: they belong to the Fit that an engine made, not to what a
-    transformation makes of its arrays.
+    What was seen (`data`) and its statistics (`kept`) stay behind: they belong to the Fit that an
+    engine made, not to what a transformation makes of its arrays.
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None, data=None)
+        self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None,
+                           data=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

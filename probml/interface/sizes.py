@@ -9,14 +9,18 @@ from probml.interface.fit import Fit
 from probml.language.language import Bound
 
 
-def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weights: Any = None, seed: int = 0) -> dict[int, Fit]:
-    """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in one program.
+def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM, *, weights: Any = None,
+         seed: int = 0) -> dict[int, Fit]:
+    """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in
+    one program.
 
-    A smaller model is the largest one whose states beyond its size are impossible, which holds where their weights then vanish:
-    under maximum likelihood, or a Dirichlet prior of concentration 1.
+    A smaller model is the largest one whose states beyond its size are impossible, which holds
+    where their weights then vanish: under maximum likelihood, or a Dirichlet prior of concentration
+    1.
 
     Args:
-        models: states of `site` → the model with so many; parameters lead with the axis of the states, or do not have it.
+        models: states of `site` → the model with so many; parameters lead with the axis of the
+            states, or do not have it.
 
     Returns:
         states → Fit, the best of the engine's restarts each.

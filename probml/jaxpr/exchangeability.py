@@ -1,10 +1,13 @@
-"""Do rows look at each other? The axis of rows is followed through a program traced with a number of rows that no other axis has.
+"""Do rows look at each other? The axis of rows is followed through a program traced with a number
+of rows that no other axis has.
 
-Of every array it is known where its axis of rows is: the slice of row i is then a function of row i of the data and of what all rows
-share, and of nothing else. An array without such an axis is the same for all rows. What a primitive does to the axis stands in
-row_axes.py; the walk is walk.py's, and a primitive that the table (primitives.py) does not hold mixes rows.
+Of every array it is known where its axis of rows is: the slice of row i is then a function of row i
+of the data and of what all rows share, and of nothing else. An array without such an axis is the
+same for all rows. What a primitive does to the axis stands in row_axes.py; the walk is walk.py's,
+and a primitive that the table (primitives.py) does not hold mixes rows.
 
-A row's own number is followed too: arange over rows, a random number for each, a constant with an axis of rows.
+A row's own number is followed too: arange over rows, a random number for each, a constant with an
+axis of rows.
 """
 
 import itertools
@@ -26,17 +29,20 @@ COUNT = "shape"  # stands for a dependence on how many rows there are
 
 
 def looks(
-    single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None], numbers: Collection[int] = ()
+    single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None],
+    numbers: Collection[int] = ()
 ) -> list[str]:
     """For each output of a function of rows, how one row comes to depend on others: see mixes.
 
     Args:
         single: the function traced for a single row.
         many: traces it for so many rows.
-        axes: for each input, which axis of it is that of the rows; None where it is the same for all.
+        axes: for each input, which axis of it is that of the rows; None where it is the same for
+            all.
         numbers: the inputs that are the numbers of the rows, 0 … rows - 1.
 
-    Cost: one more trace; two if the program for many rows holds a number that the one for a single row does not.
+    Cost: one more trace; two if the program for many rows holds a number that the one for a single
+        row does not.
     """
     rows, more = itertools.islice(_unlike(single), 2)
     closed = many(rows)
@@ -47,9 +53,11 @@ def looks(
 
 
 def mixes(
-    closed: core.ClosedJaxpr, axes: Sequence[int | None], rows: int, numbers: Collection[int] = (), counted: Collection[tuple] = ()
+    closed: core.ClosedJaxpr, axes: Sequence[int | None], rows: int, numbers: Collection[int] = (),
+    counted: Collection[tuple] = ()
 ) -> list[str]:
-    """For each output, the primitive through which one row comes to depend on another, NUMBER for its own number, COUNT, or ''.
+    """For each output, the primitive through which one row comes to depend on another, NUMBER for
+    its own number, COUNT, or ''.
 
     Args:
         closed: traced with `rows` rows.
@@ -58,25 +66,33 @@ def mixes(
     """
     walk = _Walk(rows, counted)
     number = Rows(0, number=True, known=np.arange(rows, dtype=float))
-    inputs = [number if i in numbers else SHARED if axis is None else Rows(axis, data=True) for i, axis in enumerate(axes)]
+    inputs = [number if i in numbers else SHARED if axis is None else Rows(axis, data=True)
+              for i, axis in enumerate(axes)]
     return [value.mixed or (NUMBER if value.number else "") for value in walk.run(closed, inputs)]
 
 
 def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
-    """Numbers of rows for a trace: primes of which no axis in the program of a single row is a multiple, and which it does not hold."""
+    """Numbers of rows for a trace: primes of which no axis in the program of a single row is a
+    multiple, and which it does not hold."""
     sizes = {size for value in single.consts for size in np.shape(value)}
     for eqn in equations(single):
-        sizes.update(size for atom in (*eqn.invars, *eqn.outvars) for size in getattr(atom.aval, "shape", ()))
+        sizes.update(size for atom in (*eqn.invars, *eqn.outvars)
+                     for size in getattr(atom.aval, "shape", ()))
         sizes.add(eqn.params.get("length", 0) or 0)
     sizes.update(size for aval in (*single.in_avals, *single.out_avals) for size in aval.shape)
     held = _held(single)
-    primes = (n for n in itertools.count(61, 2) if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
-    return (n for n in primes if _key(n) not in held and not any(size and size % n == 0 for size in sizes))
+    primes = (n for n in itertools.count(61, 2)
+              if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
+    return (n for n in primes if _key(n) not in held
+            and not any(size and size % n == 0 for size in sizes))
 
 
 def _held(closed: core.ClosedJaxpr) -> set[tuple]:
-    """The numbers that a program holds, in equations and as constants, also inside calls and loops."""
-    values = [atom.val for atom in closed.jaxpr.outvars if isinstance(atom, core.Literal)] + list(closed.consts)
+    """The numbers that a program holds, in equations and as constants, also inside calls and
+    loops."""
+    values = [atom.val for atom in closed.jaxpr.outvars if isinstance(atom, core.Literal)] + list(
+        closed.consts
+    )
     for eqn in equations(closed):
         values += [atom.val for atom in eqn.invars if isinstance(atom, core.Literal)]
         values += [value for body in bodies(eqn) for value in body.consts]
@@ -104,8 +120,10 @@ class _Walk:
         return interpret(closed, inputs, self.constant, self.rule)
 
     def constant(self, value: Any) -> Rows:
-        """An array that the program holds: it depends on the row's number if it has an axis of rows and differs along it."""
-        found = [axis for axis, size in enumerate(np.shape(value)) if size and size % self.rows == 0]
+        """An array that the program holds: it depends on the row's number if it has an axis of rows
+        and differs along it."""
+        found = [axis for axis, size in enumerate(np.shape(value)) if size
+                 and size % self.rows == 0]
         try:
             array = np.asarray(value)
         except TypeError:  # a random key, a tracer
@@ -114,7 +132,8 @@ class _Walk:
         if not found and self.counted and _key(array) in self.counted:
             return Rows(mixed=COUNT)
         whole = array.dtype.kind in "biu" and array.size <= LARGEST_READ
-        return _numbered(differs, array.shape, self.rows)._replace(known=array.astype(float) if whole else None)
+        return _numbered(differs, array.shape, self.rows)._replace(known=array.astype(float)
+                                                                   if whole else None)
 
     def rule(self, eqn: Any, values: list[Rows]) -> list[Rows]:
         """The results of an equation that is not a call."""
@@ -129,19 +148,25 @@ class _Walk:
         if entry is not None and entry.kind is Kind.COPY and len(values) == results:
             return values
         which = values[0].known if name_of(eqn) == "select_n" else None
-        if which is not None and which.size and (which == which.flat[0]).all():  # an index that is known counts from the end, or not
+        # an index that is known counts from the end, or not
+        if which is not None and which.size and (which == which.flat[0]).all():
             return [values[1 + int(which.flat[0])]]
         flags = Rows(data=any(v.data for v in values), number=any(v.number for v in values))
         if any(v.mixed for v in values):
-            worst, combines = _worst(values), entry is None or entry.kind not in (Kind.ELEMENTWISE, Kind.MOVE)
-            return [flags._replace(mixed=name_of(eqn) if worst == NUMBER and flags.data and combines else worst)] * results
-        if any(v.axis == EACH for v in values):  # one row at a time: whatever is done, is done to that row alone
+            worst, combines = _worst(values), entry is None or entry.kind not in (Kind.ELEMENTWISE,
+                                                                                  Kind.MOVE)
+            return [flags._replace(mixed=name_of(eqn) if worst == NUMBER and flags.data
+                                   and combines else worst)] * results
+        # one row at a time: whatever is done, is done to that row alone
+        if any(v.axis == EACH for v in values):
             alone = all(v.axis in (EACH, None) for v in values)
-            return [flags._replace(axis=EACH) if alone else flags._replace(mixed=name_of(eqn))] * results
+            return [flags._replace(axis=EACH)
+                    if alone else flags._replace(mixed=name_of(eqn))] * results
         try:
             out = placed(eqn, entry, values, self.rows)
         except Mixed:
-            return [flags._replace(mixed=name_of(eqn) if flags.data or not flags.number else NUMBER)] * results
+            return [flags._replace(mixed=name_of(eqn) if flags.data or not flags.number
+                                   else NUMBER)] * results
         return [out[0]._replace(known=self.whole(eqn, values, out[0]))] if results == 1 else out
 
     def whole(self, eqn: Any, values: list[Rows], result: Rows) -> np.ndarray | None:
@@ -162,37 +187,49 @@ class _Walk:
         return both._replace(axis=axis, inner=inner)
 
     def scan(self, eqn: Any, values: list[Rows]) -> list[Rows]:
-        """A loop over an axis that is not rows, which stand beside it; or over rows, one at a time."""
+        """A loop over an axis that is not rows, which stand beside it; or over rows, one at a
+        time."""
         scan = Scan.of(eqn)
         over = scan.length > 0 and scan.length % self.rows == 0
-        held, carry = [_plain(v) for v in values[: scan.constants]], [_plain(v) for v in values[scan.constants :][: scan.carries]]
-        xs = [_entering(value, over and scan.length == self.rows) for value in values[scan.constants + scan.carries :]]
-        if over:  # a carry goes from row to row: at each it depends on the row's number at least, unless it is only handed on
-            carry = [value if scan.kept(i) else value._replace(mixed=value.mixed or NUMBER) for i, value in enumerate(carry)]
+        held, carry = ([_plain(v) for v in values[: scan.constants]],
+                       [_plain(v) for v in values[scan.constants :][: scan.carries]])
+        xs = [_entering(value, over and scan.length == self.rows)
+              for value in values[scan.constants + scan.carries :]]
+        # a carry goes from row to row: at each it depends on the row's number at least, unless it
+        # is only handed on
+        if over:
+            carry = [value if scan.kept(i) else value._replace(mixed=value.mixed or NUMBER)
+                     for i, value in enumerate(carry)]
 
         def step(carry: list[Rows]) -> list[Rows]:
             after = self.run(scan.body, [*held, *carry, *xs])[: scan.carries]
-            across = [over and v.data and not scan.kept(i) and v.mixed in ("", NUMBER) for i, v in enumerate(after)]
-            return [v._replace(mixed="scan") if mixes else v for v, mixes in zip(after, across, strict=True)]
+            across = [over and v.data and not scan.kept(i) and v.mixed in ("", NUMBER)
+                      for i, v in enumerate(after)]
+            return [v._replace(mixed="scan") if mixes else v
+                    for v, mixes in zip(after, across, strict=True)]
 
         carry = settled(step, carry, lambda one, other: self.join(one, other, "scan"), _alike)
-        return carry + [_leaving(value) for value in self.run(scan.body, [*held, *carry, *xs])[scan.carries :]]
+        return carry + [_leaving(value)
+                        for value in self.run(scan.body, [*held, *carry, *xs])[scan.carries :]]
 
     def loop(self, eqn: Any, values: list[Rows]) -> list[Rows]:
-        """A `while`: where the condition has an axis of rows, as under vmap, each row stops by its own and is then left as it is."""
+        """A `while`: where the condition has an axis of rows, as under vmap, each row stops by its
+        own and is then left as it is."""
         loop = While.of(eqn)
         asked, held = values[: loop.asked], values[loop.asked :][: loop.constants]
 
         def step(carry: list[Rows]) -> list[Rows]:
             (going,) = self.run(loop.condition, [*asked, *carry])
             after = self.run(loop.body, [*held, *carry])
-            return [value if loop.kept(i) else self.join(value, going, "while") for i, value in enumerate(after)]
+            return [value if loop.kept(i) else self.join(value, going, "while")
+                    for i, value in enumerate(after)]
 
         start = [_plain(value) for value in values[loop.asked + loop.constants :]]
         return settled(step, start, lambda one, other: self.join(one, other, "while"), _alike)
 
     def branch(self, eqn: Any, values: list[Rows]) -> list[Rows]:
-        """One of many programs: the choice is for all rows (under vmap a choice for each is a select), or one row's alone."""
+        """One of many programs: the choice is for all rows (under vmap a choice for each is a
+        select), or one row's alone."""
         ways = [self.run(body, values[1:]) for body in eqn.params["branches"]]
         results = []
         for way in zip(*ways, strict=True):
@@ -233,7 +270,9 @@ def _entering(value: Rows, over: bool) -> Rows:
     if value.mixed or value.axis in (None, EACH):
         return value
     if value.axis == 0:
-        return value._replace(axis=EACH) if over and value.inner == 1 else value._replace(axis=None, mixed="scan")
+        return value._replace(axis=EACH) if over and value.inner == 1 else value._replace(
+            axis=None, mixed="scan"
+        )
     return value._replace(axis=value.axis - 1)
 
 

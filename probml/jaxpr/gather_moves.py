@@ -30,7 +30,8 @@ COPIES = named(Kind.COPY)
 
 
 class Reading(NamedTuple):
-    """One index of one gather, slice or scatter: the number, the largest index allowed, and what is read."""
+    """One index of one gather, slice or scatter: the number, the largest index allowed, and what is
+    read."""
 
     number: tuple[float, ...]
     last: int
@@ -41,8 +42,10 @@ class Reading(NamedTuple):
 
 
 def blank(operand: Value) -> Value:
-    """An array that is written to: whatever stands there now, its entries have no names of their own."""
-    return operand._replace(axes=tuple(labels or frozenset([(TABLE, 0, 0)]) for labels in operand.axes))
+    """An array that is written to: whatever stands there now, its entries have no names of their
+    own."""
+    return operand._replace(axes=tuple(labels or frozenset([(TABLE, 0, 0)])
+                                       for labels in operand.axes))
 
 
 def default(fill: Any, dtype: Any) -> bool:
@@ -58,7 +61,8 @@ def default(fill: Any, dtype: Any) -> bool:
 def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
     """Results that depend on all operands in a way that is not followed."""
     loose = frozenset().union(*(value.every for value in values))
-    return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose) for var in eqn.outvars]
+    return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose)
+            for var in eqn.outvars]
 
 
 # Gathers of indices
@@ -71,7 +75,8 @@ def stacked(parts: list[np.ndarray]) -> np.ndarray | None:
     return np.stack(parts, -1)
 
 
-def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple, shape: tuple, nodes: list) -> np.ndarray | None:
+def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple, shape: tuple,
+             nodes: list) -> np.ndarray | None:
     """The numbers that a gather finds in an array of numbers."""
     if operand is None or indices is None or indices.shape[1] > 1 or math.prod(shape) > LARGEST:
         return None
@@ -79,15 +84,20 @@ def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple
     components = tuple(numbers.start_index_map) if numbers is not None else tuple(range(len(dims)))
     varying = [k for k in range(len(components)) if not (flat[SOURCE, ..., k] == KNOWN).all()]
     if not varying:
-        return operand.reshape(6, operand.shape[1], -1)[:, :, _positions(flat[OFFSET], components, numbers, dims, sizes, shape)]
-    if (operand[SOURCE] == KNOWN).all():  # a table of constants: some number of those, by the cell of the index
+        return operand.reshape(6, operand.shape[1], -1)[
+            :, :, _positions(flat[OFFSET], components, numbers, dims, sizes, shape)
+        ]
+    # a table of constants: some number of those, by the cell of the index
+    if (operand[SOURCE] == KNOWN).all():
         source = opaque([flat[..., k] for k in varying])[SOURCE]
         single = np.unique(source)
-        found = numbers_of(np.full(shape, single[0] if len(single) == 1 else UNKNOWN), np.nan, np.nan)
+        found = numbers_of(np.full(shape, single[0] if len(single) == 1 else UNKNOWN), np.nan,
+                           np.nan)
         found[LOW], found[HIGH] = operand[OFFSET].min(), operand[OFFSET].max()
         if len(dims) == 1 and sizes == (1,) and operand.shape[1] == 1:
             starts = np.broadcast_to(flat[..., 0].reshape(6, -1), (6, math.prod(shape)))[:, None]
-            write(nodes, found, [starts.reshape(6, 1, *shape)], "table", True, operand[OFFSET].ravel())
+            write(nodes, found, [starts.reshape(6, 1, *shape)], "table", True,
+                  operand[OFFSET].ravel())
         return found
     count = math.prod(dims[components[k]] - sizes[components[k]] + 1 for k in varying)
     if count * operand.shape[1] > ALTERNATIVES:
@@ -97,17 +107,22 @@ def gathered(operand: Any, indices: Any, numbers: Any, dims: tuple, sizes: tuple
         starts = flat[OFFSET].copy()
         for k, start in zip(varying, at, strict=True):
             starts[..., k] = start
-        out.append(operand.reshape(6, operand.shape[1], -1)[:, :, _positions(starts, components, numbers, dims, sizes, shape)])
+        out.append(operand.reshape(6, operand.shape[1], -1)[
+            :, :, _positions(starts, components, numbers, dims, sizes, shape)
+        ])
     return np.concatenate(out, 1)
 
 
-def _positions(starts: np.ndarray, components: tuple, numbers: Any, dims: tuple, sizes: tuple, shape: tuple) -> np.ndarray:
+def _positions(starts: np.ndarray, components: tuple, numbers: Any, dims: tuple, sizes: tuple,
+               shape: tuple) -> np.ndarray:
     """Where in the flattened operand each element of the result stands."""
     grid = np.arange(math.prod(dims)).reshape(dims)
     if numbers is None:
-        where = tuple(slice(b, b + s) for b, s in zip(_inside(starts, dims, sizes, components), sizes, strict=True))
+        where = tuple(slice(b, b + s) for b, s in zip(_inside(starts, dims, sizes, components),
+                                                      sizes, strict=True))
         return grid[where]
-    paired = dict(zip(getattr(numbers, "operand_batching_dims", ()), getattr(numbers, "start_indices_batching_dims", ()), strict=True))
+    paired = dict(zip(getattr(numbers, "operand_batching_dims", ()),
+                      getattr(numbers, "start_indices_batching_dims", ()), strict=True))
     away = (*numbers.collapsed_slice_dims, *paired)
     window = [axis for axis in range(len(dims)) if axis not in away]
     batch = starts.shape[:-1]
@@ -135,10 +150,12 @@ def _inside(starts: np.ndarray, dims: tuple, sizes: tuple, components: tuple) ->
 # Moves: numbers and labels go with the elements
 
 
-def _moved(value: Value, change: Any, axes: Sequence[frozenset[Label]], lost: Iterable[frozenset[Label]] = ()) -> Value:
+def _moved(value: Value, change: Any, axes: Sequence[frozenset[Label]],
+           lost: Iterable[frozenset[Label]] = ()) -> Value:
     loose = value.loose | {label[:2] for labels in lost for label in labels}
     small = value.numbers is not None
-    return Value(change(value.numbers) if small else None, tuple(axes), loose, None if value.negative is None else change(value.negative))
+    return Value(change(value.numbers) if small else None, tuple(axes), loose,
+                 None if value.negative is None else change(value.negative))
 
 
 def _broadcast(eqn: Any, values: list[Value]) -> list[Value]:
@@ -165,7 +182,8 @@ def _reshape(eqn: Any, values: list[Value]) -> list[Value]:
     before, after, value = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, values[0]
     axes, lost = [frozenset()] * len(after), []
     i = j = 0
-    while i < len(before) or j < len(after):  # groups of axes with the same product; of one axis each, but for ones, labels stay
+    # groups of axes with the same product; of one axis each, but for ones, labels stay
+    while i < len(before) or j < len(after):
         group, other = [i] if i < len(before) else [], [j] if j < len(after) else []
         i, j = i + len(group), j + len(other)
         while math.prod(before[k] for k in group) != math.prod(after[k] for k in other):
@@ -190,7 +208,8 @@ def _squeeze(eqn: Any, values: list[Value]) -> list[Value]:
     gone = [axis % len(values[0].axes) for axis in eqn.params["dimensions"]]
     axes = [labels for axis, labels in enumerate(values[0].axes) if axis not in gone]
     lost = [values[0].axes[axis] for axis in gone]
-    return [_moved(values[0], lambda a: a.reshape(*a.shape[:2], *eqn.outvars[0].aval.shape), axes, lost)]
+    return [_moved(values[0], lambda a: a.reshape(*a.shape[:2], *eqn.outvars[0].aval.shape), axes,
+                   lost)]
 
 
 def _transpose(eqn: Any, values: list[Value]) -> list[Value]:
@@ -200,11 +219,13 @@ def _transpose(eqn: Any, values: list[Value]) -> list[Value]:
 
 
 def _cut(eqn: Any, values: list[Value]) -> list[Value]:
-    begins, ends, steps = eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"] or (1,) * len(values[0].axes)
+    begins, ends, steps = (eqn.params["start_indices"], eqn.params["limit_indices"],
+                           eqn.params["strides"] or (1,) * len(values[0].axes))
     where = tuple(slice(b, e, s) for b, e, s in zip(begins, ends, steps, strict=True))
     axes, lost = [], []
     for labels, begin, step, size, left in zip(
-        values[0].axes, begins, steps, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape, strict=True
+        values[0].axes, begins, steps, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape,
+        strict=True
     ):
         if step == 1 and (left > 1 or size == 1):
             axes.append(frozenset((p, axis, shift - begin) for p, axis, shift in labels))
@@ -228,7 +249,8 @@ def _split(eqn: Any, values: list[Value]) -> list[Value]:
 def _unstack(eqn: Any, values: list[Value]) -> list[Value]:
     axis = eqn.params["axis"]
     axes = [labels for i, labels in enumerate(values[0].axes) if i != axis]
-    return [_moved(values[0], lambda a, i=i: np.take(a, i, 2 + axis), axes, [values[0].axes[axis]]) for i in range(len(eqn.outvars))]
+    return [_moved(values[0], lambda a, i=i: np.take(a, i, 2 + axis), axes, [values[0].axes[axis]])
+            for i in range(len(eqn.outvars))]
 
 
 def _reverse(eqn: Any, values: list[Value]) -> list[Value]:
@@ -246,15 +268,18 @@ def _concatenate(eqn: Any, values: list[Value]) -> list[Value]:
         begin += var.aval.shape[axis]
     parts = [value.numbers for value in values]
     loose = frozenset().union(*(value.loose for value in values))
-    return [Value(_together(parts, lambda parts: np.concatenate(parts, 2 + axis)), tuple(axes), loose)]
+    return [Value(_together(parts, lambda parts: np.concatenate(parts, 2 + axis)), tuple(axes),
+                  loose)]
 
 
 def _stack(eqn: Any, values: list[Value]) -> list[Value]:
     axis = eqn.params["axis"]
-    axes = [frozenset().union(*each) for each in zip(*(value.axes for value in values), strict=True)]
+    axes = [frozenset().union(*each) for each in zip(*(value.axes for value in values),
+                                                     strict=True)]
     axes.insert(axis, frozenset())
     loose = frozenset().union(*(value.loose for value in values))
-    return [Value(_together([v.numbers for v in values], lambda parts: np.stack(parts, 2 + axis)), tuple(axes), loose)]
+    return [Value(_together([v.numbers for v in values], lambda parts: np.stack(parts, 2 + axis)),
+                  tuple(axes), loose)]
 
 
 def _together(parts: list, join: Any) -> np.ndarray | None:
@@ -267,7 +292,8 @@ def _together(parts: list, join: Any) -> np.ndarray | None:
 
 def _tile(eqn: Any, values: list[Value]) -> list[Value]:
     reps = eqn.params["reps"]
-    axes = [frozenset() if rep != 1 else labels for rep, labels in zip(reps, values[0].axes, strict=True)]
+    axes = [frozenset() if rep != 1 else labels
+            for rep, labels in zip(reps, values[0].axes, strict=True)]
     lost = [labels for rep, labels in zip(reps, values[0].axes, strict=True) if rep != 1]
     return [_moved(values[0], lambda a: np.tile(a, (1, 1, *reps)), axes, lost)]
 
@@ -275,14 +301,18 @@ def _tile(eqn: Any, values: list[Value]) -> list[Value]:
 def _iota(eqn: Any, values: list[Value]) -> list[Value]:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if math.prod(shape) > LARGEST:
-        return [Value(None, tuple(frozenset([(TABLE, 0, 0)]) if i == axis else frozenset() for i in range(len(shape))))]
-    return [constant(np.broadcast_to(np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape))]
+        return [Value(None, tuple(frozenset([(TABLE, 0, 0)]) if i == axis else frozenset()
+                                  for i in range(len(shape))))]
+    return [constant(np.broadcast_to(
+        np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))]), shape
+    ))]
 
 
 def _reduce(eqn: Any, values: list[Value]) -> list[Value]:
     gone = eqn.params["axes"]
     axes = [labels for axis, labels in enumerate(values[0].axes) if axis not in gone]
-    return [Value(None, tuple(axes), values[0].loose | {label[:2] for axis in gone for label in values[0].axes[axis]})]
+    return [Value(None, tuple(axes),
+                  values[0].loose | {label[:2] for axis in gone for label in values[0].axes[axis]})]
 
 
 def _dot(eqn: Any, values: list[Value]) -> list[Value]:
@@ -297,7 +327,10 @@ def _dot(eqn: Any, values: list[Value]) -> list[Value]:
 
 
 MOVES = {
-    "broadcast_in_dim": _broadcast, "reshape": _reshape, "squeeze": _squeeze, "transpose": _transpose, "slice": _cut, "split": _split,
-    "unstack": _unstack, "rev": _reverse, "concatenate": _concatenate, "stack": _stack, "tile": _tile, "iota": _iota,
-    "reduce_sum": _reduce, "reduce_max": _reduce, "reduce_min": _reduce, "reduce_prod": _reduce, "dot_general": _dot,
+    "broadcast_in_dim": _broadcast, "reshape": _reshape, "squeeze": _squeeze,
+    "transpose": _transpose, "slice": _cut, "split": _split,
+    "unstack": _unstack, "rev": _reverse, "concatenate": _concatenate, "stack": _stack,
+    "tile": _tile, "iota": _iota,
+    "reduce_sum": _reduce, "reduce_max": _reduce, "reduce_min": _reduce, "reduce_prod": _reduce,
+    "dot_general": _dot,
 }  # fmt: skip

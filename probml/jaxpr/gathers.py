@@ -1,6 +1,7 @@
 """Gathers, slices and scatters in a traced program: which numbers are indices into which arrays.
 
-A program is read equation by equation (walk.py walks into calls); numbers and the labels of axes (symbols.py) go with the elements.
+A program is read equation by equation (walk.py walks into calls); numbers and the labels of axes
+(symbols.py) go with the elements.
 """
 
 from collections.abc import Sequence
@@ -8,13 +9,36 @@ from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.gather_moves import COPIES, MOVES, Reading, blank, default, gathered, stacked, unknown
-from probml.jaxpr.symbols import ELEMENTWISE, HIGH, LOW, NODE, SOURCE, UNROLLED, Label, Node, Value, constant, elementwise, sources_of
+from probml.jaxpr.gather_moves import (
+    COPIES,
+    MOVES,
+    Reading,
+    blank,
+    default,
+    gathered,
+    stacked,
+    unknown,
+)
+from probml.jaxpr.symbols import (
+    ELEMENTWISE,
+    HIGH,
+    LOW,
+    NODE,
+    SOURCE,
+    UNROLLED,
+    Label,
+    Node,
+    Value,
+    constant,
+    elementwise,
+    sources_of,
+)
 from probml.jaxpr.walk import interpret
 
 
 class Reader:
-    """Reads programs, and keeps what it finds: cell → its readings, and indices that are formulas."""
+    """Reads programs, and keeps what it finds: cell → its readings, and indices that are
+    formulas."""
 
     def __init__(self):
         self.found: dict[int, list[Reading]] = {}
@@ -43,7 +67,8 @@ class Reader:
         move = MOVES.get(name)
         return unknown(eqn, values) if move is None else move(eqn, values)
 
-    def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int, free: Any = False) -> None:
+    def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
+              free: Any = False) -> None:
         """An index array reads along an axis of an array."""
         if numbers is None or length == 0:
             return
@@ -60,14 +85,19 @@ class Reader:
                 self.formulas.append((own, last, operand.axes[axis]))
 
     def _gather(self, eqn: Any, operand: Value, indices: Value) -> Value:
-        numbers, dims, sizes = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
+        numbers, dims, sizes = (eqn.params["dimension_numbers"], eqn.invars[0].aval.shape,
+                                eqn.params["slice_sizes"])
         mode, fill = eqn.params["mode"].name, eqn.params["fill_value"]
-        stated = mode == "FILL_OR_DROP" and fill is not None and not default(fill, eqn.invars[0].aval.dtype)
+        stated = mode == "FILL_OR_DROP" and fill is not None and not default(
+            fill, eqn.invars[0].aval.dtype
+        )
         for k, axis in enumerate(numbers.start_index_map):
             own = None if indices.numbers is None else indices.numbers[..., k]
-            # vmap makes a slice into a gather that clips, whose axis is not collapsed; of one that is, somebody has asked for it
+            # vmap makes a slice into a gather that clips, whose axis is not collapsed; of one that
+            # is, somebody has asked for it
             clips = mode == "CLIP" and axis in numbers.collapsed_slice_dims
-            self._note(own, dims[axis] - sizes[axis], dims[axis], operand, axis, free=stated or clips)
+            self._note(own, dims[axis] - sizes[axis], dims[axis], operand, axis,
+                       free=stated or clips)
         away = (*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ()))
         window = [axis for axis in range(len(dims)) if axis not in away]
         axes = [frozenset()] * len(eqn.outvars[0].aval.shape)
@@ -78,9 +108,11 @@ class Reader:
         for axis in range(len(dims)):
             k = numbers.start_index_map.index(axis) if axis in numbers.start_index_map else None
             full = axis in window and sizes[axis] == dims[axis]
-            if not full and not (k is not None and indices.numbers is not None and (indices.numbers[SOURCE, ..., k] >= 0).all()):
+            if not full and not (k is not None and indices.numbers is not None
+                                 and (indices.numbers[SOURCE, ..., k] >= 0).all()):
                 loose |= {label[:2] for label in operand.axes[axis]}
-        found = gathered(operand.numbers, indices.numbers, numbers, dims, sizes, eqn.outvars[0].aval.shape, self.nodes)
+        found = gathered(operand.numbers, indices.numbers, numbers, dims, sizes,
+                         eqn.outvars[0].aval.shape, self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _slice(self, eqn: Any, operand: Value, starts: Sequence[Value]) -> Value:
@@ -94,29 +126,36 @@ class Reader:
             axes.append(frozenset())
             if start.numbers is None or not (start.numbers[SOURCE] >= 0).all():
                 loose |= {label[:2] for label in operand.axes[axis]}
-        indices = None if any(s.numbers is None for s in starts) else stacked([s.numbers for s in starts])
-        found = gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape, self.nodes)
+        indices = None if any(s.numbers is None for s in starts) else stacked(
+            [s.numbers for s in starts]
+        )
+        found = gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape,
+                         self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
 
     def _scatter(self, eqn: Any, operand: Value, indices: Value, updates: Value) -> None:
         numbers, dims = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
         away = (*numbers.inserted_window_dims, *getattr(numbers, "operand_batching_dims", ()))
-        window = dict(zip((a for a in range(len(dims)) if a not in away), numbers.update_window_dims, strict=True))
+        window = dict(zip((a for a in range(len(dims)) if a not in away),
+                          numbers.update_window_dims, strict=True))
         for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
             size = eqn.invars[2].aval.shape[window[axis]] if axis in window else 1
             free = eqn.params["mode"].name == "CLIP"
             if indices.numbers is not None:
-                self._note(indices.numbers[..., k], dims[axis] - size, dims[axis], blank(operand), axis, free=free)
+                self._note(indices.numbers[..., k], dims[axis] - size, dims[axis], blank(operand),
+                           axis, free=free)
 
     def _scan(self, eqn: Any, values: list[Value]) -> list[Value]:
         """A loop of known length, step by step."""
-        constants, carries, length = eqn.params["num_consts"], eqn.params["num_carry"], eqn.params["length"]
+        constants, carries, length = (eqn.params["num_consts"], eqn.params["num_carry"],
+                                      eqn.params["length"])
         body, held = eqn.params["jaxpr"], values[:constants]
         carry, along = values[constants : constants + carries], values[constants + carries :]
         steps: list[list[Value]] = []
         for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
             each = [
-                Value(None if v.numbers is None else v.numbers[:, :, i], v.axes[1:], v.loose | {label[:2] for label in v.axes[0]})
+                Value(None if v.numbers is None else v.numbers[:, :, i], v.axes[1:],
+                      v.loose | {label[:2] for label in v.axes[0]})
                 for v in along
             ]
             results = interpret(body, [*held, *carry, *each], constant, self.rule)
@@ -127,7 +166,10 @@ class Reader:
         steps = steps[::-1] if eqn.params["reverse"] else steps
         out = []
         for parts in zip(*steps, strict=True):
-            numbers = None if any(p.numbers is None or p.numbers.shape[1] > 1 for p in parts) else np.stack([p.numbers for p in parts], 2)
-            axes = tuple(frozenset().union(*each) for each in zip(*(p.axes for p in parts), strict=True))
-            out.append(Value(numbers, (frozenset(), *axes), frozenset().union(*(p.loose for p in parts))))
+            numbers = (None if any(p.numbers is None or p.numbers.shape[1] > 1 for p in parts)
+                       else np.stack([p.numbers for p in parts], 2))
+            axes = tuple(frozenset().union(*each)
+                         for each in zip(*(p.axes for p in parts), strict=True))
+            out.append(Value(numbers, (frozenset(), *axes),
+                             frozenset().union(*(p.loose for p in parts))))
         return [*carry, *out]

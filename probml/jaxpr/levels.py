@@ -1,14 +1,17 @@
-"""How outputs of a jaxpr depend on parameters: constant < moved < affine < general, found by abstract interpretation.
+"""How outputs of a jaxpr depend on parameters: constant < moved < affine < general, found by
+abstract interpretation.
 
-The jaxpr is "parameters and other values -> distribution arguments"; the level of an argument in a parameter says which
-closed-form M-step can apply. `mean[z]` is moved; `sqrt(variance[z])` is moved in another coordinate; `x @ beta[z] + b` is
-affine in `beta` and `b`; `softmax(logits)` is general. A level is a promise: everything below GENERAL is proved from the
-equations (walk.py), and every equation not known here is GENERAL in all it depends on.
+The jaxpr is "parameters and other values -> distribution arguments"; the level of an argument in a
+parameter says which closed-form M-step can apply. `mean[z]` is moved; `sqrt(variance[z])` is moved
+in another coordinate; `x @ beta[z] + b` is affine in `beta` and `b`; `softmax(logits)` is general.
+A level is a promise: everything below GENERAL is proved from the equations (walk.py), and every
+equation not known here is GENERAL in all it depends on.
 
 Three things the levels do not see, for those who rely on them:
   - powers are read on the positive half line: `sqrt(x**2)` is `x`;
   - a constant factor that is not one known number may be zero somewhere, as in `mean * mask`;
-  - an index out of bounds may read NaN (`jnp.take`) or drop a write; only an explicit fill value counts as a constant.
+  - an index out of bounds may read NaN (`jnp.take`) or drop a write; only an explicit fill value
+    counts as a constant.
 """
 
 import enum
@@ -29,7 +32,8 @@ class Level(enum.IntEnum):
     """How an output depends on a parameter, the rest held fixed."""
 
     CONSTANT = 0  # not at all
-    MOVED = 1  # every element of the output is one element of one parameter, perhaps in another coordinate
+    # every element of the output is one element of one parameter, perhaps in another coordinate
+    MOVED = 1
     AFFINE = 2  # affine, jointly with every other parameter of level MOVED or AFFINE
     GENERAL = 3  # in a way that is not known
 
@@ -37,10 +41,11 @@ class Level(enum.IntEnum):
 class Use(NamedTuple):
     """How one output uses one parameter.
 
-    `coordinate` is for MOVED only: the one-to-one elementwise maps from parameter element to output element, in order of
-    application; empty for a pure copy. Steps: ("power", p); ("complement", 1.0), which is 1 - x; ("exp", 1.0); ("log", 1.0);
-    ("logistic", 1.0); ("times", 1.0), a product with constants, which may differ per element. A "times" that ends the
-    coordinate next to a power is left out: `c * sqrt(x)` and `sqrt(x / c)` are both (("power", 0.5),).
+    `coordinate` is for MOVED only: the one-to-one elementwise maps from parameter element to output
+    element, in order of application; empty for a pure copy. Steps: ("power", p); ("complement",
+    1.0), which is 1 - x; ("exp", 1.0); ("log", 1.0); ("logistic", 1.0); ("times", 1.0), a product
+    with constants, which may differ per element. A "times" that ends the coordinate next to a power
+    is left out: `c * sqrt(x)` and `sqrt(x / c)` are both (("power", 0.5),).
     """
 
     level: Level
@@ -48,7 +53,8 @@ class Use(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One map of a coordinate, then a constant factor: 1 for none, NaN where it is not one known number."""
+    """One map of a coordinate, then a constant factor: 1 for none, NaN where it is not one known
+    number."""
 
     name: str
     number: float = 1.0
@@ -63,14 +69,16 @@ class _Value(NamedTuple):
 
     levels: Mapping[str, Level]
     chain: tuple[_Step, ...] | None = None
-    """The coordinate, begun by a copy; not None exactly when there are parameters and all are MOVED."""
+    """The coordinate, begun by a copy; not None exactly when there are parameters and all are
+    MOVED."""
     uniform: float | None = None
     """The value of all elements, where no parameter enters and it is one known number."""
 
 
 _CONSTANT = _Value({})
 _INVERSE = {"exp": "log", "log": "exp", "complement": "complement"}
-_MAPS = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5), "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
+_MAPS = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5), "square": ("power", 2.0),
+         "cbrt": ("power", 1 / 3)}
 _MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
 _MOVES = named(Kind.MOVE)
 _COPIES = named(Kind.COPY)
@@ -82,7 +90,8 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
 
     Args:
         closed_jaxpr: a function of parameters and other values (data, discrete values).
-        tracked: index of an input -> name of the parameter it is. Inputs that are not named count as known constants.
+        tracked: index of an input -> name of the parameter it is. Inputs that are not named count
+            as known constants.
 
     Returns:
         One dict per output; a parameter of level CONSTANT is absent.
@@ -90,13 +99,16 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
     Cost: one pass over the equations, no array computation.
     """
     jaxpr = closed_jaxpr.jaxpr
-    inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT for i in range(len(jaxpr.invars))]
+    inputs = [_Value({tracked[i]: Level.MOVED}, _COPY) if i in tracked else _CONSTANT
+              for i in range(len(jaxpr.invars))]
     outputs = interpret(closed_jaxpr, inputs, _constant, _propagate)
-    return [{name: _use(level, value.chain) for name, level in value.levels.items()} for value in outputs]
+    return [{name: _use(level, value.chain) for name, level in value.levels.items()}
+            for value in outputs]
 
 
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
-    """For each output, the indices of all inputs it depends on: exact through calls and loops, all inputs for what is not known."""
+    """For each output, the indices of all inputs it depends on: exact through calls and loops, all
+    inputs for what is not known."""
 
     def union(*values: frozenset[int]) -> frozenset[int]:
         return frozenset().union(*values)
@@ -110,32 +122,39 @@ def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
                 return values
             case "scan":
                 scan = Scan.of(eqn)
-                held, carry = values[: scan.constants], values[scan.constants : scan.constants + scan.carries]
+                held, carry = (values[: scan.constants],
+                               values[scan.constants : scan.constants + scan.carries])
                 xs = values[scan.constants + scan.carries :]
-                carry = settled(lambda carry: run(scan.body, [*held, *carry, *xs])[: scan.carries], carry, union, operator.eq)
+                carry = settled(lambda carry: run(scan.body, [*held, *carry, *xs])[: scan.carries],
+                                carry, union, operator.eq)
                 return carry + run(scan.body, [*held, *carry, *xs])[scan.carries :]
             case "while":
                 loop = While.of(eqn)
                 asked, held = values[: loop.asked], values[loop.asked : loop.asked + loop.constants]
 
                 def step(carry: list[frozenset[int]]) -> list[frozenset[int]]:
-                    turns, after = union(*run(loop.condition, [*asked, *carry])), run(loop.body, [*held, *carry])
-                    return [value if loop.kept(i) else value | turns for i, value in enumerate(after)]
+                    turns, after = (union(*run(loop.condition, [*asked, *carry])),
+                                    run(loop.body, [*held, *carry]))
+                    return [value if loop.kept(i) else value | turns
+                            for i, value in enumerate(after)]
 
                 return settled(step, values[loop.asked + loop.constants :], union, operator.eq)
             case "cond":
-                return [union(values[0], *ways) for ways in zip(*(run(body, values[1:]) for body in eqn.params["branches"]), strict=True)]
+                return [union(values[0], *ways) for ways in zip(
+                    *(run(body, values[1:]) for body in eqn.params["branches"]), strict=True
+                )]
             case _:
                 return [union(*values)] * len(eqn.outvars)
 
     return run(closed_jaxpr, [frozenset([i]) for i in range(len(closed_jaxpr.jaxpr.invars))])
 
 
-def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr, tuple[int, ...]]:
+def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJaxpr,
+                                                                         tuple[int, ...]]:
     """A jaxpr of only these outputs, in this order, and the indices of the inputs it still takes.
 
-    Equations, constants and inputs that the outputs do not need are gone; a call or a loop is kept or dropped as a whole, and what
-    goes in for the sake of its other results is zero.
+    Equations, constants and inputs that the outputs do not need are gone; a call or a loop is kept
+    or dropped as a whole, and what goes in for the sake of its other results is zero.
     """
     jaxpr = closed_jaxpr.jaxpr
     outvars = [jaxpr.outvars[i] for i in outputs]
@@ -146,7 +165,8 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
             eqns.append(eqn)
             needed.update(atom for atom in eqn.invars if not isinstance(atom, Literal))
     kept = tuple(i for i, var in enumerate(jaxpr.invars) if var in needed)
-    constants = [(var, value) for var, value in zip(jaxpr.constvars, closed_jaxpr.consts, strict=True) if var in needed]
+    constants = [(var, value) for var, value in zip(jaxpr.constvars, closed_jaxpr.consts,
+                                                    strict=True) if var in needed]
     smaller = jaxpr.replace(
         constvars=[var for var, _ in constants],
         invars=[jaxpr.invars[i] for i in kept],
@@ -156,8 +176,10 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
     )
     smaller = ClosedJaxpr(smaller, [value for _, value in constants])
     needed = set().union(*dependencies(smaller))
-    idle = [i for i, aval in enumerate(smaller.in_avals) if i not in needed and isinstance(aval.dtype, np.dtype)]
-    return (_zeroed(smaller, idle), tuple(i for k, i in enumerate(kept) if k not in idle)) if idle else (smaller, kept)
+    idle = [i for i, aval in enumerate(smaller.in_avals) if i not in needed
+            and isinstance(aval.dtype, np.dtype)]
+    return ((_zeroed(smaller, idle), tuple(i for k, i in enumerate(kept) if k not in idle))
+            if idle else (smaller, kept))
 
 
 def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
@@ -166,7 +188,8 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
     constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in idle)]
     invars = [var for i, var in enumerate(jaxpr.invars) if i not in idle]
     zeros = [np.zeros(jaxpr.invars[i].aval.shape, jaxpr.invars[i].aval.dtype) for i in idle]
-    return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars), [*closed_jaxpr.consts, *zeros])
+    return ClosedJaxpr(jaxpr.replace(constvars=constvars, invars=invars),
+                       [*closed_jaxpr.consts, *zeros])
 
 
 def _constant(value: Any) -> _Value:
@@ -182,7 +205,8 @@ def _constant(value: Any) -> _Value:
 
 
 def _use(level: Level, chain: tuple[_Step, ...] | None) -> Use:
-    """The public form: factors are constants, and constants next to a last power are multiplied away."""
+    """The public form: factors are constants, and constants next to a last power are multiplied
+    away."""
     if chain is None:
         return Use(level)
     steps = []
@@ -213,18 +237,22 @@ def _mixed(values: Sequence[_Value]) -> _Value:
     chain = values[0].chain
     for value in values[1:]:
         chain = None if chain is None or value.chain is None else _merged(chain, value.chain)
-    return _affine(values) if chain is None else _Value({name: Level.MOVED for value in values for name in value.levels}, chain)
+    return _affine(values) if chain is None else _Value(
+        {name: Level.MOVED for value in values for name in value.levels}, chain
+    )
 
 
 def _merged(one: tuple[_Step, ...], other: tuple[_Step, ...]) -> tuple[_Step, ...] | None:
     """The coordinate that is both, up to factors that differ; None if they differ in more."""
     if [step[:2] for step in one] != [step[:2] for step in other]:
         return None
-    return tuple(left if left == right else left._replace(factor=math.nan) for left, right in zip(one, other, strict=True))
+    return tuple(left if left == right else left._replace(factor=math.nan)
+                 for left, right in zip(one, other, strict=True))
 
 
 def _extended(chain: tuple[_Step, ...], name: str, number: float) -> tuple[_Step, ...]:
-    """The coordinate followed by one more map, in normal form: no two powers in a row, no factor before a power."""
+    """The coordinate followed by one more map, in normal form: no two powers in a row, no factor
+    before a power."""
     *before, last = chain
     if name == "times":
         return (*before, last._replace(factor=last.factor * number))
@@ -235,7 +263,9 @@ def _extended(chain: tuple[_Step, ...], name: str, number: float) -> tuple[_Step
         if last.name != "power":
             before, last = [*before, last._replace(factor=1.0)], _Step("power")
         total = last.number * number
-        return (*before, _Step("power", total, factor)) if total != 1.0 else _extended(tuple(before), "times", factor)
+        return (*before, _Step("power", total, factor)) if total != 1.0 else _extended(
+            tuple(before), "times", factor
+        )
     return tuple(before) if last == _Step(_INVERSE.get(name, "")) else (*chain, _Step(name))
 
 
@@ -249,7 +279,9 @@ def _step(value: _Value, name: str, number: float = 1.0) -> _Value:
 def _times(value: _Value, factor: float | None) -> _Value:
     """The value times a constant; None where it is not one known number."""
     known = factor is not None and math.isfinite(factor)
-    return _affine([value]) if factor == 0.0 else _step(value, "times", factor if known else math.nan)  # 0 is not one-to-one
+    # 0 is not one-to-one
+    return _affine([value]) if factor == 0.0 else _step(value, "times",
+                                                        factor if known else math.nan)
 
 
 def _propagate(eqn: Any, values: list[_Value]) -> list[_Value]:
@@ -258,10 +290,13 @@ def _propagate(eqn: Any, values: list[_Value]) -> list[_Value]:
     if name in _COPIES and len(values) == len(eqn.outvars):
         return values
     if not any(value.levels for value in values):
-        kept = name == "convert_element_type" and _is_float(eqn.outvars[0]) or name in _MOVES - {"gather"}
+        kept = name == "convert_element_type" and _is_float(eqn.outvars[0]) or name in _MOVES - {
+            "gather"
+        }
         return [values[0] if kept else _CONSTANT] * len(eqn.outvars)
     value = _result(name, eqn, values)
-    return [value if value.chain == _COPY or _is_float(var) else _general([value]) for var in eqn.outvars]
+    return [value if value.chain == _COPY or _is_float(var) else _general([value])
+            for var in eqn.outvars]
 
 
 def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
@@ -269,14 +304,17 @@ def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
     first, rest = values[0], values[1:]
     tracked = [value for value in values if value.levels]
     alone = tracked[0] if len(tracked) == 1 else None
-    constant = next((value.uniform for value in values if not value.levels), None)  # of the other operand, for two
+    # of the other operand, for two
+    constant = next((value.uniform for value in values if not value.levels), None)
     match name:
         case _ if name in _MOVES:
             fill = eqn.params.get("fill_value")
             moved = first if fill is None or np.isnan(fill) else _mixed([first, _CONSTANT])
             return moved if first is alone else _general(values)
         case "convert_element_type":
-            return first if _is_float(eqn.invars[0]) and _is_float(eqn.outvars[0]) else _general(values)
+            return first if _is_float(eqn.invars[0]) and _is_float(eqn.outvars[0]) else _general(
+                values
+            )
         case "concatenate" | "stack":
             return _mixed(values)
         case "select_n":
@@ -288,10 +326,13 @@ def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
             combined = _mixed if name == "scatter" else _affine
             return _general(values) if values[1].levels else combined([first, values[2]])
         case "dynamic_update_slice":
-            updated = values[1] if eqn.invars[0].aval.shape == eqn.invars[1].aval.shape else _mixed(values[:2])
+            updated = values[1] if eqn.invars[0].aval.shape == eqn.invars[1].aval.shape else _mixed(
+                values[:2]
+            )
             return _general(values) if any(value.levels for value in values[2:]) else updated
         case "reduce_sum" | "cumsum":
-            return first if name == "reduce_sum" and eqn.invars[0].aval.size == eqn.outvars[0].aval.size else _affine(values)
+            return (first if name == "reduce_sum"
+                    and eqn.invars[0].aval.size == eqn.outvars[0].aval.size else _affine(values))
         case "add" | "add_any" | "sub" if alone is None:
             return _affine(values)
         case "mul" if len(values) == 2 and eqn.invars[0] is eqn.invars[1]:
@@ -305,7 +346,8 @@ def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
         case "sub" if alone is first:
             return alone if constant == 0.0 else _affine(values)
         case "sub":
-            return _step(alone, "complement") if constant == 1.0 else _plus(_times(alone, -1.0), constant)
+            return _step(alone, "complement") if constant == 1.0 else _plus(_times(alone, -1.0),
+                                                                            constant)
         case "neg":
             return _times(alone, -1.0)
         case "mul":
@@ -323,7 +365,8 @@ def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
             return _step(alone, *_MAPS[name])
         case "pow" if alone is first and constant and math.isfinite(constant):
             return _step(alone, "power", constant)
-        case "pow" if alone is not first and constant and 0 < constant < math.inf and constant != 1.0:
+        case "pow" if (alone is not first and constant and 0 < constant < math.inf
+                       and constant != 1.0):
             return _step(_times(alone, math.log(constant)), "exp")
         case "exp2":
             return _step(_times(alone, math.log(2.0)), "exp")

@@ -1,6 +1,8 @@
-"""What is known of JAX's primitives: one table, name → what it does to axes. What is not in it is not known, and its readers refuse it.
+"""What is known of JAX's primitives: one table, name → what it does to axes. What is not in it is
+not known, and its readers refuse it.
 
-Read by the dependence levels (levels.py) and by the proof that rows do not look at each other (exchangeability.py).
+Read by the dependence levels (levels.py) and by the proof that rows do not look at each other
+(exchangeability.py).
 """
 
 import enum
@@ -11,17 +13,22 @@ from typing import Any, NamedTuple
 class Kind(enum.Enum):
     """What a primitive does to the axes of its operands."""
 
-    ELEMENTWISE = enum.auto()  # an element of a result is a function of the elements of the operands at the same place
+    # an element of a result is a function of the elements of the operands at the same place
+    ELEMENTWISE = enum.auto()
     COPY = enum.auto()  # the k-th result is a copy of the k-th operand
-    MOVE = enum.auto()  # every element of the result is an element of the first operand; the other operands are indices
+    # every element of the result is an element of the first operand; the other operands are indices
+    MOVE = enum.auto()
     WRITE = enum.auto()  # the first operand with elements of another written, or added, at indices
     JOIN = enum.auto()  # operands side by side along an axis
     REDUCE = enum.auto()  # combines elements along the axes of a parameter, which are gone
     ALONG = enum.auto()  # combines elements along the one axis of a parameter, which stays
     WINDOW = enum.auto()  # combines neighbours within a window
     CONTRACT = enum.auto()  # sums of products along paired axes
-    OPAQUE = enum.auto()  # anything at all of its own trailing axes; leading axes are a batch, shared by all operands
-    LEADING = enum.auto()  # anything at all, appended behind or taken from the end: the leading axes are those of the operands
+    # anything at all of its own trailing axes; leading axes are a batch, shared by all operands
+    OPAQUE = enum.auto()
+    # anything at all, appended behind or taken from the end: the leading axes are those of the
+    # operands
+    LEADING = enum.auto()
     CREATE = enum.auto()  # an array out of nothing
     CALL = enum.auto()  # runs its jaxpr once on its operands
     LOOP = enum.auto()  # runs its jaxprs many times, or one of many
@@ -32,31 +39,41 @@ class Known(NamedTuple):
 
     kind: Kind
     own: tuple[int, ...] = ()
-    """For OPAQUE: how many trailing axes of each operand are its own; the last number holds for further operands."""
+    """For OPAQUE: how many trailing axes of each operand are its own; the last number holds for
+    further operands."""
     axes: str = ""
     """For REDUCE and ALONG: the parameter that holds the axes, or the axis."""
 
 
 _NAMES = {
-    Kind.ELEMENTWISE: """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
-        clamp clz complex conj convert_element_type cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
-        igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul mulhi ne neg nextafter
-        not or polygamma population_count pow real regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
-        shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh threefry2x32 xor zeros_like zeta""",
-    Kind.COPY: "copy copy_p device_put layout_constraint name optimization_barrier pvary reshard sharding_constraint",
-    Kind.MOVE: """broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision reshape rev slice split squeeze tile
-        transpose unstack""",
-    Kind.WRITE: "dynamic_update_slice scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub",
+    Kind.ELEMENTWISE: """
+        abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
+        bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type cos cosh digamma
+        div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag
+        integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul mulhi ne neg
+        nextafter not or polygamma population_count pow real regularized_incomplete_beta rem round
+        rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt
+        square stop_gradient sub tan tanh threefry2x32 xor zeros_like zeta""",
+    Kind.COPY: "copy copy_p device_put layout_constraint name optimization_barrier pvary reshard "
+    "sharding_constraint",
+    Kind.MOVE: """
+        broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision reshape rev
+        slice split squeeze tile transpose unstack""",
+    Kind.WRITE: "dynamic_update_slice scatter scatter_add scatter_max scatter_min scatter_mul "
+    "scatter_sub",
     Kind.JOIN: "concatenate pad stack",
     Kind.WINDOW: "reduce_window reduce_window_max reduce_window_min reduce_window_sum",
     Kind.CONTRACT: "conv_general_dilated dot_general",
-    Kind.LEADING: "random_bits random_clone random_fold_in random_seed random_split random_unwrap random_wrap",
+    Kind.LEADING: "random_bits random_clone random_fold_in random_seed random_split random_unwrap "
+    "random_wrap",
     Kind.CREATE: "empty iota",
-    Kind.CALL: """call checkpoint closed_call composite core_call custom_jvp_call custom_linear_solve custom_vjp_call
-        custom_vjp_call_jaxpr custom_vmap_call jit pjit remat remat2""",
+    Kind.CALL: """
+        call checkpoint closed_call composite core_call custom_jvp_call custom_linear_solve
+        custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call jit pjit remat remat2""",
     Kind.LOOP: "cond scan while",
 }
-_REDUCED = "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor".split()
+_REDUCED = ("argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum "
+            "reduce_xor".split())
 _RUNNING = "cumlogsumexp cummax cummin cumprod cumsum".split()
 _OWN = {
     "cholesky": (2,),
@@ -79,10 +96,14 @@ _OWN = {
     "tridiagonal_solve": (1, 1, 1, 2),
     "fft": (),  # as many as it has lengths
 }
-TABLE: dict[str, Known] = {name: Known(kind) for kind, names in _NAMES.items() for name in names.split()}
-TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {"reduce": Known(Kind.REDUCE, axes="dimensions")}
+TABLE: dict[str, Known] = {name: Known(kind) for kind, names in _NAMES.items()
+                           for name in names.split()}
+TABLE |= {name: Known(Kind.REDUCE, axes="axes") for name in _REDUCED} | {
+    "reduce": Known(Kind.REDUCE, axes="dimensions")
+}
 TABLE |= {name: Known(Kind.ALONG, axes="axis") for name in (*_RUNNING, "top_k")}
-TABLE |= {"sort": Known(Kind.ALONG, axes="dimension"), "approx_top_k": Known(Kind.ALONG, axes="reduction_dimension")}
+TABLE |= {"sort": Known(Kind.ALONG, axes="dimension"),
+          "approx_top_k": Known(Kind.ALONG, axes="reduction_dimension")}
 TABLE |= {name: Known(Kind.OPAQUE, own) for name, own in _OWN.items()}
 
 

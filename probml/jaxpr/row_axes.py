@@ -1,4 +1,5 @@
-"""Where the axis of rows goes: what each primitive of the table does to it. See exchangeability.py for the walk and its meaning."""
+"""Where the axis of rows goes: what each primitive of the table does to it. See exchangeability.py
+for the walk and its meaning."""
 
 import math
 import operator
@@ -8,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from probml.jaxpr.primitives import Kind, Known, known, name_of
-from probml.jaxpr.row_places import SHARED, Mixed, Place, Rows, number_of, one, same, unknown, without
+from probml.jaxpr.row_places import (
+    SHARED,
+    Mixed,
+    Place,
+    Rows,
+    number_of,
+    one,
+    same,
+    unknown,
+    without,
+)
 
 
 def placed(eqn: Any, entry: Known | None, values: Sequence[Rows], rows: int) -> list[Rows]:
@@ -25,20 +36,25 @@ def placed(eqn: Any, entry: Known | None, values: Sequence[Rows], rows: int) -> 
         raise Mixed
     name = name_of(eqn)
     if entry.kind not in (Kind.ELEMENTWISE, Kind.MOVE):
-        values = [_supposed(value, atom.aval.shape, rows) for value, atom in zip(values, eqn.invars, strict=True)]
+        values = [_supposed(value, atom.aval.shape, rows)
+                  for value, atom in zip(values, eqn.invars, strict=True)]
     if name in ("gather", *_SCATTERS) and _numbered_alone(eqn, values, rows):
         flags = flags._replace(number=any(value.number for i, value in enumerate(values) if i != 1))
     axis, inner = _RULES.get(name, _KINDS.get(entry.kind, unknown))(eqn, values, rows)
     for shape in shapes:
         if not axis < len(shape) or shape[axis] % (rows * inner) or not shape[axis]:
             raise Mixed
-    if not flags.data and not flags.number and inner == 1 and all(shape[axis] == rows for shape in shapes):
+    if not flags.data and not flags.number and inner == 1 and all(
+        shape[axis] == rows for shape in shapes
+    ):
         return [SHARED] * len(shapes)
     return [flags._replace(axis=axis, inner=inner)] * len(shapes)
 
 
-def _created(eqn: Any, entry: Known | None, values: Sequence[Rows], shape: tuple[int, ...], rows: int) -> Rows:
-    """The result of an equation on arrays that are the same for all rows: so is it, or it depends on rows' numbers or on how many."""
+def _created(eqn: Any, entry: Known | None, values: Sequence[Rows], shape: tuple[int, ...],
+             rows: int) -> Rows:
+    """The result of an equation on arrays that are the same for all rows: so is it, or it depends
+    on rows' numbers or on how many."""
     new, name = _row_sized(shape, rows), name_of(eqn)
     if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
         raise Mixed  # a reference: another equation may have put data there
@@ -47,9 +63,13 @@ def _created(eqn: Any, entry: Known | None, values: Sequence[Rows], shape: tuple
         return _reshaped_constant(eqn, taken[0], rows)
     if entry is not None and (entry.kind in (Kind.ELEMENTWISE, Kind.COPY) or name in _SPREADING):
         return SHARED
-    if any(taken):  # as if their axes of rows were of data: whatever does not combine those leaves constant what is constant
-        supposed = [_supposed(value, atom.aval.shape, rows) for value, atom in zip(values, eqn.invars, strict=True)]
-        result = placed(eqn, entry, [v._replace(data=v.axis is not None) for v in supposed], rows)[0]
+    # as if their axes of rows were of data: whatever does not combine those leaves constant what is
+    # constant
+    if any(taken):
+        supposed = [_supposed(value, atom.aval.shape, rows)
+                    for value, atom in zip(values, eqn.invars, strict=True)]
+        result = placed(eqn, entry, [v._replace(data=v.axis is not None) for v in supposed],
+                        rows)[0]
         return SHARED if new == [result.axis] else number_of(shape, new, rows)
     if name == "tile":
         new = [axis for axis in new if eqn.invars[0].aval.shape[axis] != 1]
@@ -63,7 +83,8 @@ def _row_sized(shape: tuple[int, ...], rows: int) -> list[int]:
 
 
 def _supposed(value: Rows, shape: tuple[int, ...], rows: int) -> Rows:
-    """The same, told where its axis of rows is, along which it may be constant: combining it, say in a sum, would count the rows."""
+    """The same, told where its axis of rows is, along which it may be constant: combining it, say
+    in a sum, would count the rows."""
     axes = [axis for axis in _row_sized(shape, rows) if axis != value.axis]
     if not axes:
         return value
@@ -73,15 +94,17 @@ def _supposed(value: Rows, shape: tuple[int, ...], rows: int) -> Rows:
 
 
 def _reshaped_constant(eqn: Any, axes: list[int], rows: int) -> Rows:
-    """An axis along which all rows are the same, merged with others: its place must be kept, lest others be taken for it."""
+    """An axis along which all rows are the same, merged with others: its place must be kept, lest
+    others be taken for it."""
     if len(axes) > 1:
         raise Mixed
     axis, inner = _reshape(eqn, [Rows(axes[0])], rows)
     return SHARED if inner == 1 and eqn.outvars[0].aval.shape[axis] == rows else Rows(axis, inner)
 
 
-_SPREADING = """broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision rev slice split squeeze
-    transpose unstack""".split()
+_SPREADING = """
+        broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision rev slice split
+        squeeze transpose unstack""".split()
 """Moves that leave constant along rows what is constant along rows, wherever they read."""
 
 
@@ -96,7 +119,9 @@ def _along(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 def _opaque(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     own = known(eqn).own or (len(eqn.params["fft_lengths"]),)
     for i, (value, atom) in enumerate(zip(values, eqn.invars, strict=True)):
-        if value.axis is not None and value.axis >= len(atom.aval.shape) - own[min(i, len(own) - 1)]:
+        if value.axis is not None and value.axis >= len(atom.aval.shape) - own[
+            min(i, len(own) - 1)
+        ]:
             raise Mixed
     return same(eqn, values, rows)
 
@@ -134,7 +159,8 @@ def _transpose(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _reshape(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    """The factor `rows` of the old shape is found again in the new one: neighbours along it are as far apart, in one axis."""
+    """The factor `rows` of the old shape is found again in the new one: neighbours along it are as
+    far apart, in one axis."""
     axis, inner = same(eqn, values[:1], rows)
     old, new = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     order = eqn.params.get("dimensions")
@@ -149,7 +175,8 @@ def _reshape(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def _untouched(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    """slice, dynamic_slice, dynamic_update_slice: the axis of rows is taken, or written, as a whole."""
+    """slice, dynamic_slice, dynamic_update_slice: the axis of rows is taken, or written, as a
+    whole."""
     arrays = 2 if name_of(eqn) == "dynamic_update_slice" else 1
     if any(value.axis is not None for value in values[arrays:]):
         raise Mixed
@@ -171,7 +198,8 @@ def _pad(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 def _window(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     axis, inner = same(eqn, values, rows)
     params = eqn.params
-    trivial = all(params[key][axis] == 1 for key in ("window_dimensions", "window_strides", "window_dilation", "base_dilation"))
+    trivial = all(params[key][axis] == 1 for key in ("window_dimensions", "window_strides",
+                                                     "window_dilation", "base_dilation"))
     if not trivial or tuple(params["padding"][axis]) != (0, 0):
         raise Mixed
     return axis, inner
@@ -181,20 +209,24 @@ def _dot_general(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     summed, batch = eqn.params["dimension_numbers"]
     found, free = [], len(batch[0])
     for side, value in enumerate(values[:2]):
-        kept = [a for a in range(len(eqn.invars[side].aval.shape)) if a not in summed[side] and a not in batch[side]]
+        kept = [a for a in range(len(eqn.invars[side].aval.shape)) if a not in summed[side]
+                and a not in batch[side]]
         if value.axis is not None:
             if value.axis in summed[side]:
                 raise Mixed
             paired = value.axis in batch[side]
-            found.append((list(batch[side]).index(value.axis) if paired else free + kept.index(value.axis), value.inner))
+            found.append((list(batch[side]).index(value.axis)
+                          if paired else free + kept.index(value.axis), value.inner))
         free += len(kept)
     return one(found)
 
 
 def _convolution(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    """Rows may be the batch, or stand in the channels, each in groups of its own: both are what vmap makes."""
+    """Rows may be the batch, or stand in the channels, each in groups of its own: both are what
+    vmap makes."""
     numbers, groups, found = eqn.params["dimension_numbers"], eqn.params["feature_group_count"], []
-    (batch, channel, *_), (filters, *_), (out_batch, out_channel, *_) = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
+    (batch, channel, *_), (filters, *_), (out_batch, out_channel,
+                                          *_) = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
     left, right = values
     if eqn.params["batch_group_count"] != 1:
         raise Mixed
@@ -204,7 +236,8 @@ def _convolution(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         each = eqn.invars[0].aval.shape[channel] // groups
         if left.inner % each:
             raise Mixed
-        found.append((out_channel, left.inner // each * (eqn.invars[1].aval.shape[filters] // groups)))
+        found.append((out_channel,
+                      left.inner // each * (eqn.invars[1].aval.shape[filters] // groups)))
     elif left.axis is not None:
         raise Mixed
     if right.axis == filters:
@@ -216,7 +249,8 @@ def _convolution(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 def _axis_of_own_number(indices: Rows, column: int, rows: int) -> int | None:
     """The axis of the indices along which this column is the row's own number."""
-    if indices.known is None or indices.axis is None or indices.inner != 1 or indices.axis == indices.known.ndim - 1:
+    if (indices.known is None or indices.axis is None or indices.inner != 1
+        or indices.axis == indices.known.ndim - 1):
         return None
     axis, along = indices.axis, indices.known[..., column]
     number = np.arange(rows).reshape([-1 if a == axis else 1 for a in range(along.ndim)])
@@ -235,15 +269,18 @@ def _numbered_alone(eqn: Any, values: Sequence[Rows], rows: int) -> bool:
     for column in range(len(columns)):
         along = indices.known[..., column]
         if _axis_of_own_number(indices, column, rows) is None:
-            if not np.array_equal(along, np.broadcast_to(np.take(along, [0], indices.axis), along.shape), equal_nan=True):
+            if not np.array_equal(along, np.broadcast_to(np.take(along, [0], indices.axis),
+                                                         along.shape), equal_nan=True):
                 return False
     return True
 
 
 def _gather(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    dims, sizes, (operand, indices) = eqn.params["dimension_numbers"], eqn.params["slice_sizes"], values[:2]
+    dims, sizes, (operand, indices) = (eqn.params["dimension_numbers"], eqn.params["slice_sizes"],
+                                       values[:2])
     shape, index_shape = (atom.aval.shape for atom in eqn.invars[:2])
-    beside = [a for a in range(len(eqn.outvars[0].aval.shape)) if a not in dims.offset_dims]  # the axes of the indices, but the last
+    # the axes of the indices, but the last
+    beside = [a for a in range(len(eqn.outvars[0].aval.shape)) if a not in dims.offset_dims]
     found = []
     if indices.axis is not None:
         if indices.axis == len(index_shape) - 1:
@@ -259,8 +296,10 @@ def _gather(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         elif axis in window and sizes[axis] == shape[axis]:
             found.append((dims.offset_dims[window.index(axis)], inner))
         else:
-            column = list(dims.start_index_map).index(axis) if axis in dims.start_index_map else None
-            there = None if column is None or sizes[axis] != 1 or inner != 1 else _axis_of_own_number(indices, column, rows)
+            column = (list(dims.start_index_map).index(axis) if axis in dims.start_index_map
+                      else None)
+            there = (None if column is None or sizes[axis] != 1
+                     or inner != 1 else _axis_of_own_number(indices, column, rows))
             if there is None or shape[axis] != rows:
                 raise Mixed
             found.append((beside[there], 1))
@@ -273,14 +312,16 @@ def _scatter(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     gone = (*dims.inserted_window_dims, *dims.operand_batching_dims)
     window = [a for a in range(len(shape)) if a not in gone]
     beside = [a for a in range(len(update_shape)) if a not in dims.update_window_dims]
-    whole = {a: u for a, u in zip(window, dims.update_window_dims, strict=True) if update_shape[u] == shape[a]}
+    whole = {a: u for a, u in zip(window, dims.update_window_dims, strict=True)
+             if update_shape[u] == shape[a]}
 
     def through_indices(axis: int) -> int:
         """The axis of the operand that this axis of the indices runs along."""
         if axis in dims.scatter_indices_batching_dims:
             return dims.operand_batching_dims[list(dims.scatter_indices_batching_dims).index(axis)]
         for column, there in enumerate(dims.scatter_dims_to_operand_dims):
-            if there in dims.inserted_window_dims and shape[there] == rows and _axis_of_own_number(indices, column, rows) == axis:
+            if (there in dims.inserted_window_dims and shape[there] == rows
+                and _axis_of_own_number(indices, column, rows) == axis):
                 return there
         raise Mixed
 
@@ -307,7 +348,8 @@ def _scatter(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 _SCATTERS = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
 _RULES: dict[str, Callable[[Any, Sequence[Rows], int], Place]] = {
-    "broadcast": lambda eqn, values, rows: (values[0].axis + len(eqn.params["sizes"]), values[0].inner),
+    "broadcast": lambda eqn, values, rows: (values[0].axis + len(eqn.params["sizes"]),
+                                            values[0].inner),
     "broadcast_in_dim": _broadcast_in_dim,
     "concatenate": without(operator.itemgetter("dimension")),
     "conv_general_dilated": _convolution,

@@ -1,4 +1,5 @@
-"""Where the axis of rows lies in an array of a traced program: the values that the rules of primitives read and give."""
+"""Where the axis of rows lies in an array of a traced program: the values that the rules of
+primitives read and give."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,16 +10,19 @@ import numpy as np
 class Rows(NamedTuple):
     """What is known of one array about rows.
 
-    The axis of rows may be merged with others by a reshape: its size is then outer x rows x inner, row i standing at every place p
-    with (p // inner) % rows == i.
+    The axis of rows may be merged with others by a reshape: its size is then outer x rows x inner,
+    row i standing at every place p with (p // inner) % rows == i.
     """
 
-    axis: int | None = None  # None: the same for all rows, and along every axis of their number; EACH: one row's own, in a loop over rows
+    # None: the same for all rows, and along every axis of their number; EACH: one row's own, in a
+    # loop over rows
+    axis: int | None = None
     inner: int = 1
     data: bool = False  # depends on data of its row
     number: bool = False  # depends on its row's number
     mixed: str = ""  # the primitive through which a row came to depend on others
-    known: np.ndarray | None = None  # whole numbers that depend on no data; NaN stands for one that does. Last: not compared
+    # whole numbers that depend on no data; NaN stands for one that does. Last: not compared
+    known: np.ndarray | None = None
 
 
 EACH = -1
@@ -54,7 +58,8 @@ def same(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
 
 def without(touched: Callable[[dict], Any], gone: bool = False) -> Callable:
-    """The rule of a primitive that works along the axes `touched(params)`, which are gone afterwards or stay."""
+    """The rule of a primitive that works along the axes `touched(params)`, which are gone
+    afterwards or stay."""
 
     def rule(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
         axis, inner = same(eqn, values, rows)

@@ -1,8 +1,10 @@
-"""Switches: comparisons of a row with the state of a discrete site, `year < tau`, where they are all that a program has of the state.
+"""Switches: comparisons of a row with the state of a discrete site, `year < tau`, where they are
+all that a program has of the state.
 
-A change point has a state a year, but a row's arguments take two values: those before it and those after. So a row's log density is
-evaluated for every setting of the switches (2 to the power of their number) and looked up for every state; what is left for each
-row and state is a comparison. A program that uses the state itself (`tau * slope`, `table[tau]`) has no switches.
+A change point has a state a year, but a row's arguments take two values: those before it and those
+after. So a row's log density is evaluated for every setting of the switches (2 to the power of
+their number) and looked up for every state; what is left for each row and state is a comparison. A
+program that uses the state itself (`tau * slope`, `table[tau]`) has no switches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +18,8 @@ from jax.extend import core
 
 from probml.jaxpr.walk import called
 
-SETTING = object()  # the key under which a site's environment holds its program with the switches set
+# the key under which a site's environment holds its program with the switches set
+SETTING = object()
 INLINED = ("jit", "pjit", "closed_call")  # calls that are nothing but their equations
 MOST = 4  # switches: 16 settings
 SMALL = 64  # entries of a constant that is compared by value
@@ -31,8 +34,10 @@ class Step:
     operands: tuple["Node", ...]
 
     def __call__(self, program: core.Jaxpr, values: Sequence[jax.Array]) -> list[jax.Array]:
-        variables = {var: v for var, v in zip(self.eqn.invars, values, strict=True) if not isinstance(var, core.Literal)}
-        alone = program.replace(constvars=[], invars=list(variables), outvars=self.eqn.outvars, eqns=[self.eqn])
+        variables = {var: v for var, v in zip(self.eqn.invars, values, strict=True)
+                     if not isinstance(var, core.Literal)}
+        alone = program.replace(constvars=[], invars=list(variables), outvars=self.eqn.outvars,
+                                eqns=[self.eqn])
         return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*variables.values())
 
 
@@ -50,7 +55,8 @@ class Node:
 
 
 class Order(NamedTuple):
-    """A switch that compares a number of the row's with one of the state's: with the rows in order, it is on for the first or the last."""
+    """A switch that compares a number of the row's with one of the state's: with the rows in order,
+    it is on for the first or the last."""
 
     row: Node
     state: Node
@@ -58,7 +64,8 @@ class Order(NamedTuple):
     side: str  # of a state's number among the rows' where they are equal, as searchsorted has it
 
 
-SIDES = {"lt": (True, "left"), "le": (True, "right"), "gt": (False, "right"), "ge": (False, "left")}  # row, comparison, state
+# row, comparison, state
+SIDES = {"lt": (True, "left"), "le": (True, "right"), "gt": (False, "right"), "ge": (False, "left")}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -66,7 +73,8 @@ TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 class Switches:
     """The switches of a site's program.
 
-    `parents` are the discrete parents that are seen through the switches alone; `looks[j]` those, and others, that switch j compares.
+    `parents` are the discrete parents that are seen through the switches alone; `looks[j]` those,
+    and others, that switch j compares.
     """
 
     parents: tuple[str, ...]
@@ -86,35 +94,46 @@ class Switches:
         return self._run([node], env, {})[0].reshape(())
 
     def outputs(self, env: Mapping[str, jax.Array], on: Iterable[jax.Array]) -> list[jax.Array]:
-        """What the program gives where the switches are on or off, whatever the states of `parents`."""
-        pairs = ((node, value) for nodes, value in zip(self._switches, on, strict=True) for node in nodes)
+        """What the program gives where the switches are on or off, whatever the states of
+        `parents`."""
+        pairs = ((node, value) for nodes, value in zip(self._switches, on, strict=True)
+                 for node in nodes)
         held = {id(node): jnp.broadcast_to(value, node.aval.shape) for node, value in pairs}
         return self._run(self._outputs, env, held)
 
-    def _run(self, wanted: Sequence[Node], env: Mapping[str, jax.Array], held: Mapping[int, jax.Array]) -> list[jax.Array]:
+    def _run(self, wanted: Sequence[Node], env: Mapping[str, jax.Array],
+             held: Mapping[int, jax.Array]) -> list[jax.Array]:
         values, results, stack = dict(held), {}, list(reversed(wanted))
         while stack:  # depth first, without Python's limit of depth
             node = stack[-1]
             if id(node) in values:
                 stack.pop()
             elif node.step is None:
-                values[id(node)] = node.constant if node.input is None else jnp.asarray(env[node.input], node.aval.dtype)
+                values[id(node)] = node.constant if node.input is None else jnp.asarray(
+                    env[node.input], node.aval.dtype
+                )
             elif id(node.step) in results:
                 values[id(node)] = results[id(node.step)][node.place]
-            elif missing := [operand for operand in node.step.operands if id(operand) not in values]:
+            elif missing := [operand for operand in node.step.operands
+                             if id(operand) not in values]:
                 stack += missing
             else:
-                results[id(node.step)] = node.step(self._program, [values[id(operand)] for operand in node.step.operands])
+                results[id(node.step)] = node.step(
+                    self._program, [values[id(operand)] for operand in node.step.operands]
+                )
         return [values[id(node)] for node in wanted]
 
 
-def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int], shared: Iterable[str]) -> Switches | None:
-    """The switches of a program, or None where there are none, or too many of them to gain anything.
+def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
+         shared: Iterable[str]) -> Switches | None:
+    """The switches of a program, or None where there are none, or too many of them to gain
+    anything.
 
     Args:
         takes: the names of its inputs.
         parents: discrete inputs whose states are enumerated → how many states.
-        shared: inputs that all rows share (parameters): a comparison with these is no switch, its value is not known beforehand.
+        shared: inputs that all rows share (parameters): a comparison with these is no switch, its
+            value is not known beforehand.
     """
     outputs = _nodes(closed, takes)
     moving = frozenset(shared)
@@ -127,17 +146,21 @@ def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, i
     groups: dict[int, dict[int, Node]] = {}
     for node in found:
         groups.setdefault(node.number, {})[id(node)] = node
-    for number, same in list(groups.items()):  # what follows from other switches is none: an index from a comparison, below 0 or not
+    # what follows from other switches is none: an index from a comparison, below 0 or not
+    for number, same in list(groups.items()):
         node = next(iter(same.values()))
-        below = [_cut(node.step.operands, parent, moving) for parent in through if parent in node.needs]
-        if all(nodes and all(other.number != number and other.number in groups for other in nodes) for nodes in below):
+        below = [_cut(node.step.operands, parent, moving) for parent in through
+                 if parent in node.needs]
+        if all(nodes and all(other.number != number and other.number in groups for other in nodes)
+               for nodes in below):
             del groups[number]
     many = int(np.prod([parents[p] for p in through], dtype=float)) if through else 0
     if not groups or len(groups) > MOST or GAIN * 2 ** len(groups) > many:
         return None
     switches = tuple(tuple(group.values()) for group in groups.values())
     looks = tuple(tuple(p for p in parents if p in group[0].needs) for group in switches)
-    order = _order(switches[0][0], parents) if len(switches) == 1 and looks[0] == tuple(parents) == tuple(through) else None
+    order = (_order(switches[0][0], parents) if len(switches) == 1
+             and looks[0] == tuple(parents) == tuple(through) else None)
     return Switches(tuple(through), looks, order, closed.jaxpr, switches, tuple(outputs))
 
 
@@ -170,8 +193,11 @@ def _nodes(closed: core.ClosedJaxpr, takes: Sequence[str]) -> list[Node]:
         return Node(aval, constant=value, number=number(array.dtype.str, array.shape, same))
 
     def walk(body: core.ClosedJaxpr, operands: list[Node]) -> list[Node]:
-        constants = (constant(var.aval, value) for var, value in zip(body.jaxpr.constvars, body.consts, strict=True))
-        nodes = dict(zip(body.jaxpr.constvars, constants, strict=True)) | dict(zip(body.jaxpr.invars, operands, strict=True))
+        constants = (constant(var.aval, value)
+                     for var, value in zip(body.jaxpr.constvars, body.consts, strict=True))
+        nodes = dict(zip(body.jaxpr.constvars, constants, strict=True)) | dict(
+            zip(body.jaxpr.invars, operands, strict=True)
+        )
 
         def read(atom: Any) -> Node:
             return constant(atom.aval, atom.val) if isinstance(atom, core.Literal) else nodes[atom]
@@ -183,17 +209,21 @@ def _nodes(closed: core.ClosedJaxpr, takes: Sequence[str]) -> list[Node]:
                 nodes.update(zip(eqn.outvars, walk(inside, [own[i] for i in taken]), strict=True))
                 continue
             step, needs = Step(eqn, tuple(own)), frozenset().union(*(node.needs for node in own))
-            same = number(eqn.primitive.name, tuple(sorted(eqn.params.items())), *(node.number for node in own))
+            same = number(eqn.primitive.name, tuple(sorted(eqn.params.items())),
+                          *(node.number for node in own))
             for i, var in enumerate(eqn.outvars):
-                nodes[var] = Node(var.aval, step=step, place=i, needs=needs, number=number("result", same, i))
+                nodes[var] = Node(var.aval, step=step, place=i, needs=needs,
+                                  number=number("result", same, i))
         return [read(atom) for atom in body.jaxpr.outvars]
 
     inputs = zip(takes, closed.in_avals, strict=True)
-    return walk(closed, [Node(aval, input=name, needs=frozenset([name]), number=number("input", name)) for name, aval in inputs])
+    return walk(closed, [Node(aval, input=name, needs=frozenset([name]),
+                              number=number("input", name)) for name, aval in inputs])
 
 
 def _cut(outputs: Iterable[Node], parent: str, moving: frozenset[str]) -> list[Node]:
-    """The comparisons nearest to the outputs through which all that depends on a parent goes; none where something goes past them."""
+    """The comparisons nearest to the outputs through which all that depends on a parent goes; none
+    where something goes past them."""
     found, seen, stack = [], set(), list(outputs)
     while stack:
         node = stack.pop()

@@ -1,5 +1,5 @@
-"""The numbers of a traced program as functions of the cells of inputs: affine and clipped, or a formula; and which axes of parameters
-stand along the axes of an array.
+"""The numbers of a traced program as functions of the cells of inputs: affine and clipped, or a
+formula; and which axes of parameters stand along the axes of an array.
 
 Nothing is computed: what a number is follows from the equations, element by element, in NumPy.
 """
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)  # of a number: clip(scale · code + offset, low, high), the code of which cell
+# of a number: clip(scale · code + offset, low, high), the code of which cell
+SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
 KNOWN, UNKNOWN = -1, -2  # in the place of a cell: the number is its offset; nothing is known
 LARGEST = 2**16  # elements of an array that are read one by one
 WRITTEN = 256  # elements of an array whose formulas are kept
@@ -19,15 +20,16 @@ ALTERNATIVES = 256  # elements one of which a number may be
 UNROLLED = 256  # steps of a scan
 TABLE = ""  # stands for a constant array in the place of a parameter
 
-Label = tuple[str, int, int]  # a parameter, an axis of it, and how far its entries are shifted along the axis of an array
+# a parameter, an axis of it, and how far its entries are shifted along the axis of an array
+Label = tuple[str, int, int]
 
 
 class Value(NamedTuple):
     """What is known of one array.
 
     Attributes:
-        numbers: (6, alternatives, *shape), what each element is; None: nothing is known. Where the scale is NaN, the node is the
-            number of its formula, from 1 on; 0: it has none.
+        numbers: (6, alternatives, *shape), what each element is; None: nothing is known. Where the
+            scale is NaN, the node is the number of its formula, from 1 on; 0: it has none.
         axes: for each axis, the axes of parameters whose entries stand along it.
         loose: axes of parameters on which elements depend in another way.
         negative: of a predicate `x < 0`, the numbers x.
@@ -45,7 +47,8 @@ class Value(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An operation on numbers, each of them six fields as above; `whole` where its result is a whole number."""
+    """An operation on numbers, each of them six fields as above; `whole` where its result is a
+    whole number."""
 
     name: str
     numbers: tuple[tuple[float, ...], ...]
@@ -53,40 +56,54 @@ class Node(NamedTuple):
     more: Any  # the power of integer_pow, the entries of a table
 
 
-def numbers_of(source: Any, scale: Any, offset: Any, low: Any = -np.inf, high: Any = np.inf) -> np.ndarray:
+def numbers_of(source: Any, scale: Any, offset: Any, low: Any = -np.inf,
+               high: Any = np.inf) -> np.ndarray:
     """One alternative."""
-    return np.stack(np.broadcast_arrays(*(np.asarray(v, float) for v in (source, scale, offset, low, high, 0.0))))[:, None]
+    return np.stack(np.broadcast_arrays(
+        *(np.asarray(v, float) for v in (source, scale, offset, low, high, 0.0))
+    ))[:, None]
 
 
 def constant(value: Any) -> Value:
-    """A literal or a constant of the program. One whose elements differ gives each entry along its axes its own value."""
+    """A literal or a constant of the program. One whose elements differ gives each entry along its
+    axes its own value."""
     shape = tuple(np.shape(value))
     plain = (frozenset(),) * len(shape)
     if getattr(value, "size", 1) > LARGEST or not _numeric(value):
-        return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset() for size in shape))
+        return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset()
+                                 for size in shape))
     array = np.asarray(value, float)
     differ = array.size > 1 and not np.all(array == array.flat[0])
-    axes = tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset() for size in shape) if differ else plain
+    axes = (tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset() for size in shape)
+            if differ else plain)
     return Value(numbers_of(KNOWN, 0.0, array), axes)
 
 
 def _numeric(value: Any) -> bool:
     dtype = getattr(value, "dtype", np.asarray(value).dtype if np.isscalar(value) else None)
-    return dtype is not None and any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+    return dtype is not None and any(jnp.issubdtype(dtype, kind)
+                                     for kind in (jnp.floating, jnp.integer, jnp.bool_))
 
 
 ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp convert_element_type cos cosh digamma div eq erf erf_inv "
-    "erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg nextafter "
-    "not or polygamma pow real reduce_precision regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic "
+    "abs acos acosh add add_any and asin asinh atan atan2 atanh cbrt ceil clamp "
+    "convert_element_type cos cosh digamma div eq erf erf_inv "
+    "erfc exp exp2 expm1 floor ge gt igamma igammac integer_pow is_finite le lgamma log log1p "
+    "logistic lt max min mul ne neg nextafter "
+    "not or polygamma pow real reduce_precision regularized_incomplete_beta rem round rsqrt "
+    "select_n shift_left shift_right_arithmetic "
     "shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta".split()
 )
-FOLDED = {"div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less, "gt": np.greater}
-FOLDED |= {"le": np.less_equal, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or}
+FOLDED = {"div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less,
+          "gt": np.greater}
+FOLDED |= {"le": np.less_equal, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+           "and": np.logical_and, "or": np.logical_or}
 
 
-OPERATIONS = {**FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum, "min": np.minimum}
-OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round, "convert_element_type": np.asarray, "integer_pow": None, "table": None}
+OPERATIONS = {**FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
+              "max": np.maximum, "min": np.minimum}
+OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round,
+               "convert_element_type": np.asarray, "integer_pow": None, "table": None}
 OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, low, high)}
 OPERATIONS |= {"select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no)}
 
@@ -120,14 +137,17 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
             at, bound = parts if (parts[1][SOURCE] == KNOWN).all() else parts[::-1]
             numbers = _clipped(at, getattr(np, f"{name}imum"), bound[OFFSET])
         case "clamp" if (parts[0][SOURCE] == KNOWN).all() and (parts[2][SOURCE] == KNOWN).all():
-            numbers = _clipped(_clipped(parts[1], np.maximum, parts[0][OFFSET]), np.minimum, parts[2][OFFSET])
+            numbers = _clipped(_clipped(parts[1], np.maximum, parts[0][OFFSET]), np.minimum,
+                               parts[2][OFFSET])
         case "convert_element_type" if jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
             numbers = parts[0]
-        case "convert_element_type" | "floor" | "ceil" | "round" | "reduce_precision" | "stop_gradient" | "real":
+        case ("convert_element_type" | "floor" | "ceil" | "round" | "reduce_precision"
+              | "stop_gradient" | "real"):
             broken = (parts[0][[SCALE, OFFSET]] % 1 != 0).any(0)
             numbers = np.where(broken, opaque(parts), parts[0])
             if name == "convert_element_type":
-                numbers = np.where(broken & (parts[0][SOURCE] == KNOWN), _known(np.trunc(parts[0][OFFSET])), numbers)
+                numbers = np.where(broken & (parts[0][SOURCE] == KNOWN),
+                                   _known(np.trunc(parts[0][OFFSET])), numbers)
         case "lt" if (parts[1][SOURCE] == KNOWN).all() and not parts[1][OFFSET].any():
             numbers, negative = opaque(parts), parts[0]
         case "select_n" if len(parts) == 3:
@@ -139,11 +159,13 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
             numbers = _known(np.trunc(folded) if whole else folded)
         case _:
             numbers = opaque(parts)
-    write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating), eqn.params.get("y"))
+    write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating),
+          eqn.params.get("y"))
     return Value(numbers, axes, loose, negative)
 
 
-def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool, more: Any) -> None:
+def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
+          more: Any) -> None:
     """Keep the formulas of numbers that are no affine function."""
     flat = numbers.reshape(6, -1)
     at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
@@ -152,7 +174,8 @@ def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name:
     operands = [part.reshape(6, -1) for part in parts]
     for i in at:
         own = tuple(tuple(part[:, i].tolist()) for part in operands)
-        if all(number[SOURCE] == KNOWN or math.isfinite(number[SCALE]) or number[NODE] for number in own):
+        if all(number[SOURCE] == KNOWN or math.isfinite(number[SCALE]) or number[NODE]
+               for number in own):
             nodes.append(Node(name, own, whole, more))
             numbers[(NODE, *np.unravel_index(i, numbers.shape[1:]))] = len(nodes)
 
@@ -172,12 +195,14 @@ def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
     return sorted(out)
 
 
-def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray], known: dict[int, Any]) -> Any:
+def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray],
+              known: dict[int, Any]) -> Any:
     """A number's value for given codes."""
     if not number[NODE]:
         if number[SOURCE] == KNOWN:
             return number[OFFSET]
-        return np.clip(number[SCALE] * codes[int(number[SOURCE])] + number[OFFSET], number[LOW], number[HIGH])
+        return np.clip(number[SCALE] * codes[int(number[SOURCE])] + number[OFFSET], number[LOW],
+                       number[HIGH])
     place = int(number[NODE])
     if place not in known:
         node = nodes[place - 1]
@@ -193,7 +218,8 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
 
 
 def _alike(parts: list[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray] | None:
-    """Operands with the same shape and the same alternatives: of two that have several, all pairs."""
+    """Operands with the same shape and the same alternatives: of two that have several, all
+    pairs."""
     many = [i for i, part in enumerate(parts) if part.shape[1] > 1]
     total = math.prod(parts[i].shape[1] for i in many)
     if total > ALTERNATIVES:
@@ -216,7 +242,8 @@ def opaque(parts: Sequence[np.ndarray]) -> np.ndarray:
     source = np.full(parts[0].shape[1:], float(KNOWN))
     for part in parts:
         own = part[SOURCE]
-        source = np.where((own == KNOWN) | (own == source), source, np.where(source == KNOWN, own, UNKNOWN))
+        source = np.where((own == KNOWN) | (own == source), source,
+                          np.where(source == KNOWN, own, UNKNOWN))
     source = np.where(source == KNOWN, UNKNOWN, source)
     return np.stack(np.broadcast_arrays(source, np.nan, np.nan, -np.inf, np.inf, 0.0))
 
@@ -225,12 +252,14 @@ def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     held = [(p[SOURCE] == KNOWN) for p in (a, b)]
     free = [np.isinf(p[LOW]) & np.isinf(p[HIGH]) for p in (a, b)]
     with np.errstate(invalid="ignore"):
-        both = np.stack([np.where(held[0], b[SOURCE], a[SOURCE]), *(a[[SCALE, OFFSET]] + b[[SCALE, OFFSET]])])
+        both = np.stack([np.where(held[0], b[SOURCE], a[SOURCE]),
+                         *(a[[SCALE, OFFSET]] + b[[SCALE, OFFSET]])])
         low = np.where(held[0], b[LOW] + a[OFFSET], a[LOW] + b[OFFSET])
         high = np.where(held[0], b[HIGH] + a[OFFSET], a[HIGH] + b[OFFSET])
     same = held[0] | held[1] | (a[SOURCE] == b[SOURCE]) & (a[SOURCE] >= 0) & free[0] & free[1]
     one = held[0] ^ held[1]
-    found = np.stack([*both, np.where(one, low, -np.inf), np.where(one, high, np.inf), np.zeros_like(low)])
+    found = np.stack([*both, np.where(one, low, -np.inf), np.where(one, high, np.inf),
+                      np.zeros_like(low)])
     found = np.where(same, found, opaque([a, b]))
     gone = (found[SOURCE] >= 0) & (found[SCALE] == 0)
     return np.where(gone, _known(found[OFFSET]), found)
@@ -240,25 +269,31 @@ def _scaled(a: np.ndarray, factor: Any) -> np.ndarray:
     factor = np.broadcast_to(factor, a.shape[1:])
     with np.errstate(invalid="ignore"):
         ends = np.sort(a[[LOW, HIGH]] * factor, 0)
-        out = np.stack([a[SOURCE], a[SCALE] * factor, a[OFFSET] * factor, *ends, np.zeros_like(factor)])
+        out = np.stack([a[SOURCE], a[SCALE] * factor, a[OFFSET] * factor, *ends,
+                        np.zeros_like(factor)])
     zero = (factor == 0) | (a[SOURCE] == KNOWN)
     return np.where(zero, _known(np.where(factor == 0, 0.0, a[OFFSET] * factor)), out)
 
 
 def _clipped(a: np.ndarray, bound: Any, value: np.ndarray) -> np.ndarray:
     """max(a, value) or min(a, value)."""
-    out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value), np.zeros_like(value)])
+    out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
+                    np.zeros_like(value)])
     return np.where(a[SOURCE] == KNOWN, _known(bound(a[OFFSET], value)), out)
 
 
 def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | None:
-    """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no such thing."""
+    """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no
+    such thing."""
     no, yes, tested = index.numbers, shifted.numbers, predicate.negative
-    if tested is None or not (tested.shape == no.shape == yes.shape and np.array_equal(tested, no, True)):
+    if tested is None or not (tested.shape == no.shape == yes.shape
+                              and np.array_equal(tested, no, True)):
         return None
     with np.errstate(invalid="ignore"):
         shift = yes[OFFSET] - no[OFFSET]
-    same = (yes[SOURCE] == no[SOURCE]) & ((yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE]))
+    same = (yes[SOURCE] == no[SOURCE]) & (
+        (yes[SCALE] == no[SCALE]) | np.isnan(yes[SCALE]) & np.isnan(no[SCALE])
+    )
     if not same.all() or not ((shift > 0) | np.isnan(shift)).all():
         return None
     return no

@@ -1,7 +1,9 @@
-"""The one walk through a traced program: equation by equation, into calls, and into the bodies of loops and branches.
+"""The one walk through a traced program: equation by equation, into calls, and into the bodies of
+loops and branches.
 
-What is found out about an array is up to the reader, who says what a constant is, what an equation does, and, for loops, what is true
-of an array that may be either of two. Everything that reads jaxprs goes this way (levels.py, exchangeability.py).
+What is found out about an array is up to the reader, who says what a constant is, what an equation
+does, and, for loops, what is true of an array that may be either of two. Everything that reads
+jaxprs goes this way (levels.py, exchangeability.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,19 +19,23 @@ Reading = Callable[[ClosedJaxpr, Sequence[_T]], list[_T]]
 
 
 def interpret(
-    closed: ClosedJaxpr, inputs: Iterable[_T], constant: Callable[[Any], _T], rule: Callable[[Any, list[_T]], list[_T]]
+    closed: ClosedJaxpr, inputs: Iterable[_T], constant: Callable[[Any], _T],
+    rule: Callable[[Any, list[_T]], list[_T]]
 ) -> list[_T]:
     """What is found out about each output of a program.
 
     Args:
         closed: the program.
         inputs: the same about its inputs.
-        constant: reads an array that the program holds: a literal or a constant, also one inside a call.
-        rule: (equation, values of its operands) -> values of its results. Calls are walked into and do not come here; loops and
-            branches do (scan, repeat, branch below).
+        constant: reads an array that the program holds: a literal or a constant, also one inside a
+            call.
+        rule: (equation, values of its operands) -> values of its results. Calls are walked into and
+            do not come here; loops and branches do (scan, repeat, branch below).
     """
     jaxpr = closed.jaxpr
-    values = dict(zip(jaxpr.constvars, map(constant, closed.consts), strict=True)) | dict(zip(jaxpr.invars, inputs, strict=True))
+    values = dict(zip(jaxpr.constvars, map(constant, closed.consts), strict=True)) | dict(
+        zip(jaxpr.invars, inputs, strict=True)
+    )
 
     def read(atom: Any) -> _T:
         return constant(atom.val) if isinstance(atom, Literal) else values[atom]
@@ -37,7 +43,9 @@ def interpret(
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
         body, taken = called(eqn)
-        results = rule(eqn, operands) if body is None else interpret(body, [operands[i] for i in taken], constant, rule)
+        results = rule(eqn, operands) if body is None else interpret(
+            body, [operands[i] for i in taken], constant, rule
+        )
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -48,18 +56,24 @@ def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
 
 
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
-    """The jaxpr that this equation runs once, if it does just that, and on which of its operands."""
+    """The jaxpr that this equation runs once, if it does just that, and on which of its
+    operands."""
     entry, everything = known(eqn), range(len(eqn.invars))
     if entry is None or entry.kind is not Kind.CALL:
         return None, everything
-    if eqn.primitive.name == "custom_linear_solve":  # takes what matvec, vecmat, solve and transpose_solve hold, then b
-        before, own, after = (sum(eqn.params["const_lengths"][i]) for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
+    # takes what matvec, vecmat, solve and transpose_solve hold, then b
+    if eqn.primitive.name == "custom_linear_solve":
+        before, own, after = (sum(eqn.params["const_lengths"][i])
+                              for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
         taken = [*everything[before : before + own], *everything[before + own + after :]]
         candidates = [eqn.params["jaxprs"].solve]
     else:
-        taken, candidates = everything, [eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
+        taken, candidates = everything, [eqn.params[
+            key
+        ] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in eqn.params]
     sizes = len(taken), len(eqn.outvars)
-    fitting = (body for body in map(_closed, candidates) if body is not None and (len(body.in_avals), len(body.out_avals)) == sizes)
+    fitting = (body for body in map(_closed, candidates) if body is not None
+               and (len(body.in_avals), len(body.out_avals)) == sizes)
     return next(fitting, None), taken
 
 
@@ -95,7 +109,8 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, eqn: Any) -> "Scan":
-        return cls(_closed(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"], eqn.params["length"])
+        return cls(_closed(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"],
+                   eqn.params["length"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""
@@ -113,7 +128,8 @@ class While(NamedTuple):
     @classmethod
     def of(cls, eqn: Any) -> "While":
         params = eqn.params
-        return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]), params["cond_nconsts"], params["body_nconsts"])
+        return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
+                   params["cond_nconsts"], params["body_nconsts"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""
@@ -121,9 +137,11 @@ class While(NamedTuple):
 
 
 def settled(
-    step: Callable[[list[_T]], list[_T]], carry: list[_T], join: Callable[[_T, _T], _T], alike: Callable[[_T, _T], bool]
+    step: Callable[[list[_T]], list[_T]], carry: list[_T], join: Callable[[_T, _T], _T],
+    alike: Callable[[_T, _T], bool]
 ) -> list[_T]:
-    """What holds of a carry before every step: the least that holds of the first and, if of one, also of the next.
+    """What holds of a carry before every step: the least that holds of the first and, if of one,
+    also of the next.
 
     Ends because `join` can only climb finitely often.
     """

@@ -1,4 +1,5 @@
-"""Whole numbers that a traced program computes from constants alone, such as `arange(n)` made fit for an index. Nothing is compiled."""
+"""Whole numbers that a traced program computes from constants alone, such as `arange(n)` made fit
+for an index. Nothing is compiled."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,11 +12,13 @@ LARGEST_READ = 100_000
 
 _MOVED: dict[str, Callable] = {
     "broadcast_in_dim": lambda eqn, a: np.broadcast_to(
-        a.reshape([dict(zip(map(int, eqn.params["broadcast_dimensions"]), a.shape, strict=True)).get(d, 1) for d in _dims(eqn)]),
+        a.reshape([dict(zip(map(int, eqn.params["broadcast_dimensions"]), a.shape,
+                            strict=True)).get(d, 1) for d in _dims(eqn)]),
         eqn.outvars[0].aval.shape,
     ),
     "concatenate": lambda eqn, *a: np.concatenate(a, eqn.params["dimension"]),
-    "convert_element_type": lambda eqn, a: (a != 0) + 0 * a if eqn.outvars[0].aval.dtype == bool else a,
+    "convert_element_type": lambda eqn, a: (a != 0) + 0 * a if eqn.outvars[0].aval.dtype == bool
+    else a,
     "reshape": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
     "squeeze": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
     "expand_dims": lambda eqn, a: a.reshape(eqn.outvars[0].aval.shape),
@@ -45,18 +48,23 @@ def _dims(eqn: Any) -> range:
 
 
 def folded(eqn: Any, known: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """The whole numbers that the one result of an equation is; NaN where they depend on data; None where nothing is known.
+    """The whole numbers that the one result of an equation is; NaN where they depend on data; None
+    where nothing is known.
 
     Args:
         known: the same of its operands. Where nothing is known of one, it depends on data.
     """
     out, name = eqn.outvars[0].aval, name_of(eqn)
-    whole = getattr(getattr(out, "dtype", None), "kind", "") in ("b", "i", "u")  # random keys and tokens have no such kind
-    if not whole or not 0 < out.size <= LARGEST_READ or name == "reshape" and eqn.params.get("dimensions") is not None:
+    # random keys and tokens have no such kind
+    whole = getattr(getattr(out, "dtype", None), "kind", "") in ("b", "i", "u")
+    if (not whole or not 0 < out.size <= LARGEST_READ or name == "reshape"
+        and eqn.params.get("dimensions") is not None):
         return None
-    if name in _COMPUTED and all(array is not None and not np.isnan(array).any() for array in known):
+    if name in _COMPUTED and all(array is not None and not np.isnan(array).any()
+                                 for array in known):
         return np.asarray(_COMPUTED[name](eqn, *known), float)
     if name in _MOVED and any(array is not None for array in known):
-        arrays = [np.full(atom.aval.shape, np.nan) if array is None else array for array, atom in zip(known, eqn.invars, strict=True)]
+        arrays = [np.full(atom.aval.shape, np.nan) if array is None else array
+                  for array, atom in zip(known, eqn.invars, strict=True)]
         return np.asarray(_MOVED[name](eqn, *arrays), float)
     return None

@@ -1,4 +1,5 @@
-"""What the modelling language is made of: a generative function bound to its settings, and `rows()`, the plate of rows."""
+"""What the modelling language is made of: a generative function bound to its settings, and
+`rows()`, the plate of rows."""
 
 import contextlib
 import contextvars
@@ -15,10 +16,13 @@ from probml.errors import ModelError
 from probml.language.settings import freeze, stable, thaw, words_of
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
-_STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar("steps", default=(None, False))
+_STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar(
+    "steps", default=(None, False)
+)
 
 
-ROWS = "probml.rows"  # the mark that rows() leaves on the messages of the sites inside it: its batch axis
+# the mark that rows() leaves on the messages of the sites inside it: its batch axis
+ROWS = "probml.rows"
 
 
 class _Rows(numpyro.plate):
@@ -30,7 +34,8 @@ class _Rows(numpyro.plate):
 
 
 def rows() -> numpyro.plate:
-    """The plate of exchangeable rows; its size comes from the data (or from `rows=` when simulating).
+    """The plate of exchangeable rows; its size comes from the data (or from `rows=` when
+    simulating).
 
     Returns:
         numpyro.plate: named "rows"; inside it every site gets one value a row.
@@ -41,7 +46,8 @@ def rows() -> numpyro.plate:
     size = _ROWS.get()
     if size is None:
         raise ModelError(
-            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not the plain function; "
+            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not "
+            "the plain function; "
             "fit and simulate do so"
         )
     return _Rows("rows", size)
@@ -49,7 +55,8 @@ def rows() -> numpyro.plate:
 
 def whole_steps(steps: Any, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
-    if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool) and steps >= 1):
+    if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+                         and steps >= 1):
         return None if steps is None else int(steps)
     raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
 
@@ -64,7 +71,8 @@ def chain_steps(own: int | None) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., steps=...), or model.simulate(rows, steps=...)")
+        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., "
+                         "steps=...), or model.simulate(rows, steps=...)")
     return int(own)
 
 
@@ -79,26 +87,32 @@ def chains_of(steps: int | None, overrule: bool = False):
 
 
 def _context(function: Callable) -> tuple:
-    """The plain values (numbers, strings, arrays) that a function reads from its module or its closure: part of a model's identity."""
-    found = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    """The plain values (numbers, strings, arrays) that a function reads from its module or its
+    closure: part of a model's identity."""
+    found = {name: function.__globals__[name] for name in function.__code__.co_names
+             if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell not yet filled
             found[name] = cell.cell_contents
     plain = int | float | str | bool | np.ndarray | np.generic | jax.Array
-    return tuple((name, freeze(value, name)) for name, value in sorted(found.items()) if isinstance(value, plain))
+    return tuple((name, freeze(value, name)) for name, value in sorted(found.items())
+                 if isinstance(value, plain))
 
 
 class Bound:
-    """A generative function with its settings bound: immutable, hashable, picklable, callable in NumPyro's handlers.
+    """A generative function with its settings bound: immutable, hashable, picklable, callable in
+    NumPyro's handlers.
 
-    Two are equal when their function and their settings are equal, so that building a model twice re-traces and
-    re-compiles nothing. `generative` is what the decorator made of the function: it has `function`, `signature` and names.
+    Two are equal when their function and their settings are equal, so that building a model twice
+    re-traces and re-compiles nothing. `generative` is what the decorator made of the function: it
+    has `function`, `signature` and names.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
-        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions, self.context))
+        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions,
+                           self.context))
 
     @property
     def name(self) -> str:
@@ -131,19 +145,26 @@ class Bound:
         return self._hash
 
     def __eq__(self, other):
-        if not isinstance(other, Bound) or self.generative.function is not other.generative.function:
+        if not isinstance(other,
+                          Bound) or self.generative.function is not other.generative.function:
             return False
         mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
         return mine == theirs
 
     def __repr__(self):
-        shown = f"{self.name}({', '.join(f'{name}={words_of(value)}' for name, value in self.settings)})"
-        return shown + (f".do({dict((name, thaw(value).tolist()) for name, value in self.interventions)})" if self.interventions else "")
+        shown = (
+            f"{self.name}({', '.join(f'{key}={words_of(value)}' for key, value in self.settings)})"
+        )
+        return shown + (
+            f".do({dict((name, thaw(value).tolist()) for name, value in self.interventions)})"
+            if self.interventions else ""
+        )
 
     def __reduce__(self):
         if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
             raise ModelError(
-                f"model '{self.name}' is defined inside a function ({self.generative.__qualname__}), so pickle cannot find it again: "
+                f"model '{self.name}' is defined inside a function "
+                f"({self.generative.__qualname__}), so pickle cannot find it again: "
                 "define it at the top level of a module"
             )
         return type(self), (self.generative, self.settings, self.interventions)
@@ -162,7 +183,9 @@ class Bound:
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
             rows = next(iter(lengths.values()), None)
-        with _scope(rows), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
+        with _scope(
+            rows
+        ), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
             return self.generative.function(**self.bound, **inputs)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
@@ -174,14 +197,17 @@ class Bound:
         unknown = [name for name in inputs if name not in self.inputs]
         if missing:
             raise ModelError(
-                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, {self.name}({missing[0]}=...), or give it as an input"
+                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, "
+                f"{self.name}({missing[0]}=...), or give it as an input"
             )
         if unknown:
-            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are {list(self.inputs)}")
+            raise ModelError(f"model '{self.name}' has no input '{unknown[0]}': its inputs are "
+                             f"{list(self.inputs)}")
 
 
 class _Intervene(Messenger):
-    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of them."""
+    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of
+    them."""
 
     def __init__(self, interventions: tuple):
         super().__init__()
@@ -190,7 +216,8 @@ class _Intervene(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and msg["name"] in self.values:
             shape = msg["fn"].batch_shape + msg["fn"].event_shape
-            msg["value"] = jax.numpy.broadcast_to(jax.numpy.asarray(self.values[msg["name"]]), shape)
+            msg["value"] = jax.numpy.broadcast_to(jax.numpy.asarray(self.values[msg["name"]]),
+                                                  shape)
             msg["type"] = "deterministic"
 
 

@@ -1,4 +1,5 @@
-"""The distribution of a Markov chain's states, which NumPyro lacks, and the stationary distribution of a transition table."""
+"""The distribution of a Markov chain's states, which NumPyro lacks, and the stationary distribution
+of a transition table."""
 
 import jax
 import jax.numpy as jnp
@@ -15,21 +16,25 @@ SLACK = 1e-4  # by how much the probabilities of a row may miss 1
 
 
 class MarkovChain(dist.Distribution):
-    """States of a Markov chain: p(z) = initial[z_1] Π_t transition[z_{t−1}, z_t], event shape (steps,).
+    """States of a Markov chain: p(z) = initial[z_1] Π_t transition[z_{t−1}, z_t], event shape
+    (steps,).
 
-    Inside a model the states of an unseen chain are summed out along time, wherever they are not seen; sites may depend on the chain
-    at their own step, with time as their first event axis: `dist.Normal(mean[z], scale[z]).to_event(1)`.
+    Inside a model the states of an unseen chain are summed out along time, wherever they are not
+    seen; sites may depend on the chain at their own step, with time as their first event axis:
+    `dist.Normal(mean[z], scale[z]).to_event(1)`.
 
     Args:
         initial: p(z_1), (..., k).
         transition: p(z_t = j | z_{t−1} = i) in [..., i, j], (..., k, k); every row sums to 1.
-        steps: the number of steps; None takes it from the data, or from `simulate(rows, steps=...)`.
-        inhomogeneous: the transition varies along time, (..., steps, k, k): entry t leads into step t, and entry 0 is not used. It is
-            computed from inputs, or from other chains: `MarkovChain(initial, table[other], inhomogeneous=True)`.
+        steps: the number of steps; None takes it from the data, or from `simulate(rows,
+            steps=...)`.
+        inhomogeneous: the transition varies along time, (..., steps, k, k): entry t leads into step
+            t, and entry 0 is not used. It is computed from inputs, or from other chains:
+            `MarkovChain(initial, table[other], inhomogeneous=True)`.
 
     Raises:
-        ModelError: shapes that do not fit; a row that is no distribution, where the values are known or `validate_args` is set; steps
-            unknown or below 1.
+        ModelError: shapes that do not fit; a row that is no distribution, where the values are
+            known or `validate_args` is set; steps unknown or below 1.
 
     Cost: a draw or a log density O(steps · k) a chain.
     Source: Rabiner 1989; Murphy 2012, section 17.2.
@@ -39,24 +44,29 @@ class MarkovChain(dist.Distribution):
     pytree_data_fields = ("initial", "transition")
     pytree_aux_fields = ("steps", "inhomogeneous", "declared")
 
-    def __init__(self, initial, transition, steps: int | None = None, *, inhomogeneous: bool = False, validate_args: bool | None = None):
+    def __init__(self, initial, transition, steps: int | None = None, *,
+                 inhomogeneous: bool = False, validate_args: bool | None = None):
         self.initial, self.transition = jnp.asarray(initial), jnp.asarray(transition)
         self.declared, self.inhomogeneous = steps, inhomogeneous
         self.steps = chain_steps(whole_steps(steps, "MarkovChain"))
         rank = 3 if inhomogeneous else 2
         if self.initial.ndim < 1 or self.transition.ndim < rank:
             raise ModelError(
-                f"MarkovChain: expected initial (..., k) and transition {'(..., steps, k, k)' if inhomogeneous else '(..., k, k)'}, "
+                f"MarkovChain: expected initial (..., k) and transition "
+                f"{'(..., steps, k, k)' if inhomogeneous else '(..., k, k)'}, "
                 f"got {self.initial.shape} and {self.transition.shape}"
             )
         k = self.initial.shape[-1]
         if self.transition.shape[-2:] != (k, k):
             shape = self.transition.shape
-            raise ModelError(f"MarkovChain: initial has {k} states, so transition must end in ({k}, {k}); its shape is {shape}")
+            raise ModelError(f"MarkovChain: initial has {k} states, so transition must end in "
+                             f"({k}, {k}); its shape is {shape}")
         if inhomogeneous and self.transition.shape[-3] != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} must have {self.steps} steps in its third axis "
-                "from the right; compute it from inputs with a steps axis, (n, steps, ...), or from another chain"
+                f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} must have "
+                f"{self.steps} steps in its third axis "
+                "from the right; compute it from inputs with a steps axis, (n, steps, ...), or "
+                "from another chain"
             )
         batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         distributions("MarkovChain: initial", initial)
@@ -65,7 +75,8 @@ class MarkovChain(dist.Distribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self):
-        return constraints.independent(constraints.integer_interval(0, self.initial.shape[-1] - 1), 1)
+        return constraints.independent(constraints.integer_interval(0, self.initial.shape[-1] - 1),
+                                       1)
 
     @property
     def states(self) -> int:
@@ -86,7 +97,8 @@ class MarkovChain(dist.Distribution):
 
         def step(state, now):
             key, own = now
-            table = jnp.broadcast_to(moves if own is None else own, (*shape, self.states, self.states))
+            table = jnp.broadcast_to(moves if own is None else own,
+                                     (*shape, self.states, self.states))
             row = jnp.take_along_axis(table, state[..., None, None], -2)[..., 0, :]
             state = jax.random.categorical(key, row)
             return state, state
@@ -100,9 +112,11 @@ class MarkovChain(dist.Distribution):
             self._validate_sample(value)
         value = jnp.asarray(value)
         if value.shape[-1:] != (self.steps,):
-            raise ModelError(f"MarkovChain.log_prob: expected states (..., {self.steps}), one a step, got the shape {value.shape}")
+            raise ModelError(f"MarkovChain.log_prob: expected states (..., {self.steps}), one a "
+                             f"step, got the shape {value.shape}")
         sound = (value == jnp.floor(value)) & (value >= 0) & (value < self.states)
-        return jnp.where(sound.all(-1), self._log_prob(jnp.where(sound, value, 0).astype(int)), -jnp.inf)
+        return jnp.where(sound.all(-1), self._log_prob(jnp.where(sound, value, 0).astype(int)),
+                         -jnp.inf)
 
     def _log_prob(self, value):
         shape = lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
@@ -113,11 +127,13 @@ class MarkovChain(dist.Distribution):
             return log
         now, then = value[..., :-1], value[..., 1:]
         if self.inhomogeneous:
-            table = jnp.broadcast_to(self.transition[..., 1:, :, :], (*shape, self.steps - 1, self.states, self.states))
+            table = jnp.broadcast_to(self.transition[..., 1:, :, :],
+                                     (*shape, self.steps - 1, self.states, self.states))
             moved = jnp.take_along_axis(table, now[..., None, None], -2)[..., 0, :]
             moved = jnp.take_along_axis(moved, then[..., None], -1)[..., 0]
         else:
-            flat = jnp.broadcast_to(self.transition.reshape(*self.transition.shape[:-2], -1), (*shape, self.states**2))
+            flat = jnp.broadcast_to(self.transition.reshape(*self.transition.shape[:-2], -1),
+                                    (*shape, self.states**2))
             moved = jnp.take_along_axis(flat, now * self.states + then, -1)
         return log + _log(moved).sum(-1)
 
@@ -138,26 +154,32 @@ def distributions(what: str, table) -> None:
     if wrong.any():
         row = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ModelError(
-            f"{what}{f' row {list(row)}' * bool(row)} is no distribution: {table[row].tolist()} sums to "
+            f"{what}{f' row {list(row)}' * bool(row)} is no distribution: {table[row].tolist()} "
+            f"sums to "
             f"{table[row].sum():.6g}; expected probabilities >= 0 that sum to 1"
         )
 
 
 def stationary(transition):
-    """The stationary distribution π = π A of a transition table A, (..., k, k) → (..., k); differentiable.
+    """The stationary distribution π = π A of a transition table A, (..., k, k) → (..., k);
+    differentiable.
 
-    Solved as π (I − A + 1) = 1, which has one solution where the chain has one class of states that it returns to.
+    Solved as π (I − A + 1) = 1, which has one solution where the chain has one class of states that
+    it returns to.
 
     Raises:
-        ModelError: known values of which there is no one solution: the chain never leaves a part of its states.
+        ModelError: known values of which there is no one solution: the chain never leaves a part of
+            its states.
 
     Cost: O(k³). Source: Zucchini & MacDonald 2009, exercise 1.8.
     """
     transition = jnp.asarray(transition)
     k = transition.shape[-1]
     system = jnp.swapaxes(jnp.eye(k, dtype=transition.dtype) - transition + 1, -1, -2)
-    found = jnp.linalg.solve(system, jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
+    found = jnp.linalg.solve(system,
+                             jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
-        raise ModelError("stationary(transition): the chain has several closed classes of states, so no one stationary distribution")
+        raise ModelError("stationary(transition): the chain has several closed classes of states, "
+                         "so no one stationary distribution")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -1,4 +1,5 @@
-"""Settings of a model as values that compare and hash: frozen for the key of a program, thawed for the function."""
+"""Settings of a model as values that compare and hash: frozen for the key of a program, thawed for
+the function."""
 
 import sys
 from collections.abc import Mapping
@@ -15,12 +16,15 @@ class _Frozen(tuple):
 
 
 def freeze(value: Any, name: str = "setting") -> Any:
-    """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes and edges."""
-    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape") and not np.isscalar(value)):
+    """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes
+    and edges."""
+    if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")
+                                         and not np.isscalar(value)):
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise ModelError(f"setting '{name}' is an array of objects: pass numbers, or a list")
-        return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str, array.shape, array.tobytes()))
+        return _Frozen(("jax" if isinstance(value, jax.Array) else "array", array.dtype.str,
+                        array.shape, array.tobytes()))
     networkx = sys.modules.get("networkx")  # nobody holds a graph who has not imported it
     if networkx is not None and isinstance(value, networkx.Graph):
         kind = type(value).__name__
@@ -38,10 +42,12 @@ def freeze(value: Any, name: str = "setting") -> Any:
         hash(value)
     except TypeError:
         raise ModelError(
-            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, strings, arrays, lists, "
+            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, "
+            f"strings, arrays, lists, "
             "dicts or networkx graphs"
         ) from None
-    return _Frozen(("plain", type(value).__name__, value))  # the type too: 1, 1.0 and True are equal in Python
+    # the type too: 1, 1.0 and True are equal in Python
+    return _Frozen(("plain", type(value).__name__, value))
 
 
 def thaw(value: Any) -> Any:
@@ -80,4 +86,5 @@ def words_of(value: Any) -> str:
 def stable(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(stable(item) for item in value)
-    return f"{value.__module__}.{value.__qualname__}" if callable(value) and hasattr(value, "__qualname__") else value
+    return (f"{value.__module__}.{value.__qualname__}" if callable(value)
+            and hasattr(value, "__qualname__") else value)

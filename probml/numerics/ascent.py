@@ -1,4 +1,5 @@
-"""Climbing: Newton's steps for sums of functions of one number each, damped ones where a Hessian is cheap, L-BFGS for the rest."""
+"""Climbing: Newton's steps for sums of functions of one number each, damped ones where a Hessian is
+cheap, L-BFGS for the rest."""
 
 import functools
 
@@ -7,13 +8,17 @@ import jax.numpy as jnp
 
 NEWTON = 40  # Newton's steps at the most
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
-NEAR = 1e-6  # standard deviations from the top, in coordinates of the curvature, that are as good as there
-PATIENCE = 5  # iterations in a row that gain no more than rounding, where digits are too few to tell a smaller gain
+# standard deviations from the top, in coordinates of the curvature, that are as good as there
+NEAR = 1e-6
+# iterations in a row that gain no more than rounding, where digits are too few to tell a smaller
+# gain
+PATIENCE = 5
 SHORTEST = 1e-10  # share of a step below which no ascent is looked for
 
 
 def newton(loss, start):
-    """Minimise a sum of functions of one number each, all at once: Newton's steps, bounded, downhill where the curvature is negative.
+    """Minimise a sum of functions of one number each, all at once: Newton's steps, bounded,
+    downhill where the curvature is negative.
 
     Keeps the start if that is better: then the objective of the whole never falls.
     """
@@ -24,11 +29,13 @@ def newton(loss, start):
         slope, curvature = jax.jvp(gradient, (u,), (jax.tree.map(jnp.ones_like, u),))
 
         def move(x, g, h):
-            step = jnp.where(h > 0, -g / jnp.where(h > 0, h, 1.0), -jnp.sign(g) * jnp.minimum(jnp.abs(g), 0.5))
+            step = jnp.where(h > 0, -g / jnp.where(h > 0, h, 1.0),
+                             -jnp.sign(g) * jnp.minimum(jnp.abs(g), 0.5))
             return jnp.clip(step, -1.0 - jnp.abs(x), 1.0 + jnp.abs(x))
 
         moves = jax.tree.map(move, u, slope, curvature)
-        size = jnp.max(jnp.stack([jnp.max(jnp.abs(m) / (1 + jnp.abs(x))) for m, x in zip(*map(jax.tree.leaves, (moves, u)), strict=True)]))
+        size = jnp.max(jnp.stack([jnp.max(jnp.abs(m) / (1 + jnp.abs(x)))
+                                  for m, x in zip(*map(jax.tree.leaves, (moves, u)), strict=True)]))
         return jax.tree.map(jnp.add, u, moves), size, count + 1
 
     def more(carry):
@@ -42,7 +49,8 @@ def newton(loss, start):
 
 
 def second_order(function):
-    """u → (value, gradient, Hessian) of a function of a vector: all directions of its gradient at once."""
+    """u → (value, gradient, Hessian) of a function of a vector: all directions of its gradient at
+    once."""
 
     def slope(u):
         value, gradient = jax.value_and_grad(function)(u)
@@ -55,10 +63,13 @@ def second_order(function):
     return at
 
 
-def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance: float, trail: int = 0):
-    """Minimise a function of one vector by Newton's steps, (H + damping · diag H) step = −gradient (Levenberg 1944, Marquardt 1963).
+def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance: float,
+                  trail: int = 0):
+    """Minimise a function of one vector by Newton's steps, (H + damping · diag H) step = −gradient
+    (Levenberg 1944, Marquardt 1963).
 
-    The damping is none where the steps go well and grows where they do not, or where the Hessian is not positive definite.
+    The damping is none where the steps go well and grows where they do not, or where the Hessian is
+    not positive definite.
 
     Args:
         evaluate: point (d,) → (value, gradient, Hessian).
@@ -66,16 +77,20 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
         trail: how many values to keep; the first is the start's.
 
     Returns:
-        point, value, iterations, values, gradient: as lbfgs; the Hessian at the point, and at the start.
+        point, value, iterations, values, gradient: as lbfgs; the Hessian at the point, and at the
+            start.
     """
 
     def ahead(gradient, hessian, damping):
         """The step and what it promises; NaN where the damped Hessian is not positive definite."""
         diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
-        least = jnp.max(hessian**2 / diagonal, 1)  # what its own curvature would have to be beside what couples it to each other one
+        # what its own curvature would have to be beside what couples it to each other one
+        least = jnp.max(hessian**2 / diagonal, 1)
         unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(least), least, 0.0)))
-        scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit), dtype=hessian.dtype)
-        step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
+        scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit),
+                                                                             dtype=hessian.dtype)
+        step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True),
+                                           gradient / unit) / unit
         return step, -0.5 * jnp.vdot(gradient, step)
 
     def turn(carry):
@@ -88,20 +103,24 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
         small = sound & (promise <= tolerance * (1 + jnp.abs(value))) & (damping <= 1e-3)
         fall = jnp.where(taken, value - new, jnp.inf)
         ended = small | (taken & (damping == 0) & (fall <= tolerance * (1 + jnp.abs(value))))
-        damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10), jnp.maximum(10 * damping, 1e-3))
+        damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10),
+                            jnp.maximum(10 * damping, 1e-3))
         keep = functools.partial(jnp.where, taken)
         count = count + taken
         values = values.at[jnp.where(taken, count, values.size)].set(new, mode="drop")
-        return keep(there, point), keep(new, value), keep(slope, gradient), keep(bend, hessian), damping, count, values, ended
+        return (keep(there, point), keep(new, value), keep(slope, gradient), keep(bend, hessian),
+                damping, count, values, ended)
 
     def more(carry):
         _, value, _, _, damping, count, _, ended = carry
         return ~ended & (count < steps) & (damping < STIFF) & jnp.isfinite(value)
 
     value, gradient, first = evaluate(start)
-    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(value.dtype).eps, 0.0))  # less is rounding
+    # less is rounding
+    tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, jnp.finfo(value.dtype).eps, 0.0))
     values = jnp.full(trail + 1, jnp.nan, value.dtype).at[0].set(value)
-    carry = (start, value, gradient, first, jnp.zeros((), value.dtype), jnp.zeros((), int), values, jnp.zeros((), bool))
+    carry = (start, value, gradient, first, jnp.zeros((), value.dtype), jnp.zeros((), int), values,
+             jnp.zeros((), bool))
     point, value, gradient, hessian, _, count, values, _ = jax.lax.while_loop(more, turn, carry)
     return point, value, count, values, gradient, hessian, first
 
@@ -114,34 +133,44 @@ def level(value, gradient):
 
 
 def arrived(value, gradient, hessian):
-    """Newton's step from a minimum's neighbourhood, and whether it promises nothing any more: whatever the units, as `level` is not."""
+    """Newton's step from a minimum's neighbourhood, and whether it promises nothing any more:
+    whatever the units, as `level` is not."""
     step = jnp.linalg.lstsq(hessian, gradient)[0]
     promise = 0.5 * jnp.vdot(gradient, step)
-    return step, (promise >= 0) & (promise <= jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value)))
+    return step, (promise >= 0) & (
+        promise <= jnp.maximum(1e-10, 10 * jnp.finfo(value.dtype).eps) * (1 + jnp.abs(value))
+    )
 
 
-def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0, framed: bool = False):
-    """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value, iterations, values, gradient).
+def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, trail: int = 0,
+          framed: bool = False):
+    """Minimise by optax's L-BFGS with a backtracking line search; returns (best point, its value,
+    iterations, values, gradient).
 
     Args:
         value_and_gradient: point → (value, gradient).
         tolerance: stop when the value falls by less than this, relative to 1 + |value|.
         trail: how many values to keep; the first is the start's.
-        framed: the coordinates are such that the curvature is about 1; else it is learnt from the first steps on.
+        framed: the coordinates are such that the curvature is about 1; else it is learnt from the
+            first steps on.
 
-    The program holds one copy of `value_and_gradient`, which is what takes long to compile: every turn of the loop evaluates it once.
+    The program holds one copy of `value_and_gradient`, which is what takes long to compile: every
+    turn of the loop evaluates it once.
     """
     import optax  # late: not every model climbs
 
     curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not framed)
     dtype = jax.tree.leaves(start)[0].dtype
     rounding = jnp.finfo(dtype).eps
-    patience = jnp.where(tolerance < rounding, PATIENCE, 1)  # what looks like no gain in few digits may be the way along a valley
+    # what looks like no gain in few digits may be the way along a valley
+    patience = jnp.where(tolerance < rounding, PATIENCE, 1)
     tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
     def step(carry):
-        """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else tried again nearer by."""
-        point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _, calm) = carry
+        """One evaluation, at `point + size · direction`: taken, if the value falls by enough, else
+        tried again nearer by."""
+        point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _,
+                                                                 calm) = carry
         there = jax.tree.map(lambda p, d: p + size * d, point, direction)
         new, slopes = value_and_gradient(there)
         first = count < 0
@@ -149,9 +178,12 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
         keep = functools.partial(jnp.where, taken & (first | (new < value)))
         ended = taken | (size <= SHORTEST)  # of the search along one direction
         fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
-        calm = jnp.where(ended & (count > -1), jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
-        point, value, gradient = jax.tree.map(keep, there, point), keep(new, value), jax.tree.map(keep, slopes, gradient)
-        least = jnp.where(first, NEAR if framed else 1e-14 * (1 + optax.tree.norm(gradient)), least).astype(dtype)
+        calm = jnp.where(ended & (count > -1),
+                         jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
+        point, value, gradient = (jax.tree.map(keep, there, point), keep(new, value),
+                                  jax.tree.map(keep, slopes, gradient))
+        least = jnp.where(first, NEAR if framed else 1e-14 * (1 + optax.tree.norm(gradient)),
+                          least).astype(dtype)
         ahead, later = curvature.update(gradient, memory, point)
         descent = -optax.tree.vdot(ahead, gradient)
         ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, gradient)
@@ -174,11 +206,16 @@ def lbfgs(value_and_gradient, start, steps: int | jax.Array, tolerance: float, t
 
     def more(carry):
         _, _, gradient, _, _, _, _, (_, least, count, _, ended, calm) = carry
-        return ~ended | (count < 0) | ((count < steps) & (calm < patience) & (optax.tree.norm(gradient) > least))
+        return ~ended | (count < 0) | (
+            (count < steps) & (calm < patience) & (optax.tree.norm(gradient) > least)
+        )
 
     blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
     values = jnp.full(trail + 1, jnp.nan, dtype)
-    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), values, jnp.ones((), bool), jnp.zeros((), int))
-    carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero, counters)
-    point, value, gradient, _, _, _, _, (_, _, count, values, _, _) = jax.lax.while_loop(more, step, carry)
+    counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), values, jnp.ones((), bool),
+                jnp.zeros((), int))
+    carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero, zero,
+             counters)
+    point, value, gradient, _, _, _, _, (_, _, count, values, _, _) = jax.lax.while_loop(more, step,
+                                                                                         carry)
     return point, value, count, values, gradient

@@ -22,7 +22,8 @@ class Bundle:
         return [len(shape) - len(self.event) for shape in self.shapes]
 
     def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
-        """The arrays as one, (values, *event); behind the values stands, in place of the event, whatever was made of each.
+        """The arrays as one, (values, *event); behind the values stands, in place of the event,
+        whatever was made of each.
 
         Args:
             lead: axes before those of the values, the same for all.
@@ -30,13 +31,16 @@ class Bundle:
         if self.event is None:
             return arrays[self.names[0]]
         found = [arrays[name] for name in self.names]
-        flat = [a.reshape(*a.shape[:lead], -1, *a.shape[lead + rank :]) for a, rank in zip(found, self.ranks, strict=True)]
+        flat = [a.reshape(*a.shape[:lead], -1, *a.shape[lead + rank :])
+                for a, rank in zip(found, self.ranks, strict=True)]
         return numpy.concatenate(flat, lead)
 
     def part(self, joined: Any, cut: Callable) -> dict[str, Any]:
-        """The inverse of `join` without leading axes; `cut(array, sizes)` cuts along the first axis."""
+        """The inverse of `join` without leading axes; `cut(array, sizes)` cuts along the first
+        axis."""
         if self.event is None:
             return {self.names[0]: joined}
         batches = [shape[:rank] for shape, rank in zip(self.shapes, self.ranks, strict=True)]
         pieces = cut(joined, [math.prod(batch) for batch in batches])
-        return {n: piece.reshape((*b, *piece.shape[1:])) for n, piece, b in zip(self.names, pieces, batches, strict=True)}
+        return {n: piece.reshape((*b, *piece.shape[1:]))
+                for n, piece, b in zip(self.names, pieces, batches, strict=True)}

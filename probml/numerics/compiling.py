@@ -1,14 +1,17 @@
-"""One way to jit: as `jax.jit`, with XLA's CPU backend told not to use its fusion emitters where it knows that option, and with
-batches of matrices factorised one by one where jaxlib could block for ever.
+"""One way to jit: as `jax.jit`, with XLA's CPU backend told not to use its fusion emitters where it
+knows that option, and with batches of matrices factorised one by one where jaxlib could block for
+ever.
 
-Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an iteration. The option may
-leave XLA; so it is tried once on a trivial program, and left out if refused. Never beside `xla_backend_optimization_level` 0: small
-programs then compile a third faster, and sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
+Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
+iteration. The option may leave XLA; so it is tried once on a trivial program, and left out if
+refused. Never beside `xla_backend_optimization_level` 0: small programs then compile a third
+faster, and sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
 
-jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's threads, and waits for them on
-one of these threads: two such calls at once on two cores wait for ever. Within our own programs, and only on machines with few
-cores, such batches are therefore lowered as a loop over matrices. That needs JAX's table of lowerings, which is not public: where
-it is not found, nothing is changed.
+jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's
+threads, and waits for them on one of these threads: two such calls at once on two cores wait for
+ever. Within our own programs, and only on machines with few cores, such batches are therefore
+lowered as a loop over matrices. That needs JAX's table of lowerings, which is not public: where it
+is not found, nothing is changed.
 """
 
 import contextlib
@@ -42,14 +45,16 @@ def _options() -> dict | None:
 
 
 def _one_by_one() -> None:
-    """Lower batches of factorisations in our programs as loops; other programs keep what they have."""
+    """Lower batches of factorisations in our programs as loops; other programs keep what they
+    have."""
     from jax._src.interpreters import mlir
     from jax._src.lax import linalg
 
     table = mlir._platform_specific_lowerings["cpu"]
     for primitive in (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p):
         entry = table[primitive]
-        table[primitive] = type(entry)(rule=_looped(primitive, entry.rule, mlir), inline=entry.inline)
+        table[primitive] = type(entry)(rule=_looped(primitive, entry.rule, mlir),
+                                       inline=entry.inline)
 
 
 def _looped(primitive, rule: Callable, mlir) -> Callable:
@@ -73,8 +78,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
-        long: the program will run for long, so that XLA may take longer to compile it (with its fusion emitters, whose exponentials
-            and logarithms are vectors).
+        long: the program will run for long, so that XLA may take longer to compile it (with its
+            fusion emitters, whose exponentials and logarithms are vectors).
     """
     compiled: list[Callable] = []
 
@@ -84,7 +89,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
             options = _options()
-            compiled.append(jax.jit(function, compiler_options=None if long else options, **keywords))
+            compiled.append(jax.jit(function, compiler_options=None if long else options,
+                                    **keywords))
         token = _OURS.set(True)
         try:
             return compiled[0](*args)

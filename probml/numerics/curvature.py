@@ -1,4 +1,5 @@
-"""The curvature of a density at a point, and coordinates in which it is the same in all directions."""
+"""The curvature of a density at a point, and coordinates in which it is the same in all
+directions."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,17 +7,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-COUPLED = 0.1  # curvature, relative to the coordinates' own, below which their coupling is worth coordinates across them
-FLAT = 1e-6  # curvature, relative to the coordinates' own, below which a direction is taken for this flat
+# curvature, relative to the coordinates' own, below which their coupling is worth coordinates
+# across them
+COUPLED = 0.1
+# curvature, relative to the coordinates' own, below which a direction is taken for this flat
+FLAT = 1e-6
 MOST = 1024  # coordinates up to which a curvature is measured
 
 
 class Frame(NamedTuple):
-    """Coordinates z about a point: u = centre + root z, in which the density curves like a standard normal's."""
+    """Coordinates z about a point: u = centre + root z, in which the density curves like a standard
+    normal's."""
 
     centre: jax.Array  # (d,)
     root: jax.Array  # (d, d) symmetric up to the units of u; or (d,), a unit a coordinate
-    curvature: jax.Array  # (d,) of the directions of `axes`, once every coordinate has its own as unit; about 0: flat, below: not a mode
+    # (d,) of the directions of `axes`, once every coordinate has its own as unit; about 0: flat,
+    # below: not a mode
+    curvature: jax.Array
     axes: jax.Array  # (d, d), one a column, in these units
 
     def point(self, z: jax.Array) -> jax.Array:
@@ -45,13 +52,17 @@ class Frame(NamedTuple):
         return self if self.root.ndim == 1 else self._replace(root=jnp.sqrt((self.root**2).sum(1)))
 
     def apart(self, hessian: jax.Array) -> "Frame":
-        """A unit a coordinate, its width where all others stand still: that of the nearest distribution of independent coordinates."""
+        """A unit a coordinate, its width where all others stand still: that of the nearest
+        distribution of independent coordinates."""
         diagonal = jnp.diagonal(hessian) if hessian.size else jnp.ones_like(self.centre)
         root = self.diagonal().root
-        return self._replace(root=jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), root))
+        return self._replace(
+            root=jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), root)
+        )
 
     def plain(self) -> "Frame":
-        """Without coordinates across one another, unless the density is narrow across them: they change from place to place."""
+        """Without coordinates across one another, unless the density is narrow across them: they
+        change from place to place."""
         return self.diagonal() if bool(jnp.min(self.curvature) >= COUPLED) else self
 
 
@@ -66,15 +77,18 @@ class Starts(NamedTuple):
 def measure(
     both: Callable, u: jax.Array, spread: jax.Array, apart: jax.Array, widest: jax.Array
 ) -> tuple[Frame, jax.Array, Starts]:
-    """The frame at u by differences of gradients, the negative Hessian, and starts at z = spread (k, d).
+    """The frame at u by differences of gradients, the negative Hessian, and starts at z = spread
+    (k, d).
 
-    Central differences, ∂²f/∂u_i∂u ≈ (∇f(u + h e_i) − ∇f(u − h e_i)) / 2h: once with a small h, once with h a share of the width that
-    this told. They need no second derivative of the program (recursions along time have none) and compile one gradient.
+    Central differences, ∂²f/∂u_i∂u ≈ (∇f(u + h e_i) − ∇f(u − h e_i)) / 2h: once with a small h,
+    once with h a share of the width that this told. They need no second derivative of the program
+    (recursions along time have none) and compile one gradient.
 
     Args:
         both: u → (f, ∇f), f a log density.
         spread: standard normal numbers (k, d); they are shrunk where the point is no mode.
-        apart: (d,) bool, coordinates that are given a unit alone: what couples them to others changes from place to place.
+        apart: (d,) bool, coordinates that are given a unit alone: what couples them to others
+            changes from place to place.
         widest: (d,) the largest unit a coordinate may have.
 
     Cost: 6 d gradients, d² memory; above MOST coordinates 2 max(d, k) and no curvature.
@@ -87,8 +101,10 @@ def measure(
 
     def points(turn, hessian):
         frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
-        width = jnp.sqrt(1 / jnp.where(jnp.diagonal(hessian) > 0, jnp.diagonal(hessian), jnp.inf)) if measured else jnp.zeros(d)
-        h = jnp.where((turn > 0) & (width > 0) & jnp.isfinite(width), jnp.clip(share * width, rough * 1e-3), rough)
+        width = (jnp.sqrt(1 / jnp.where(jnp.diagonal(hessian) > 0, jnp.diagonal(hessian), jnp.inf))
+                 if measured else jnp.zeros(d))
+        h = jnp.where((turn > 0) & (width > 0) & jnp.isfinite(width),
+                      jnp.clip(share * width, rough * 1e-3), rough)
         sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
         starts = jax.vmap(frame.point)(sure * spread)
         at = jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if measured else jnp.zeros((0, d))
@@ -108,14 +124,17 @@ def measure(
 
     blank = jnp.zeros((d, d) if measured else (0, 0), u.dtype)
     first = 0 if measured else 2
-    hessian, values, gradients = jax.lax.fori_loop(first, 3, turn, (blank, jnp.zeros(k, u.dtype), jnp.zeros((k, d), u.dtype)))
+    hessian, values, gradients = jax.lax.fori_loop(
+        first, 3, turn, (blank, jnp.zeros(k, u.dtype), jnp.zeros((k, d), u.dtype))
+    )
     frame = _frame(u, hessian, apart, widest) if measured else _plain(u)
     sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
     return frame, hessian, Starts(jax.vmap(frame.point)(sure * spread), values, gradients)
 
 
 def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array) -> Frame:
-    """Every coordinate in units of its own width, then the symmetric root of what couples them; negative curvature by its size."""
+    """Every coordinate in units of its own width, then the symmetric root of what couples them;
+    negative curvature by its size."""
     diagonal = jnp.abs(jnp.diagonal(hessian))
     unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
     unit = jnp.minimum(unit, widest)

@@ -1,4 +1,5 @@
-"""A fit whose digits ran out in float32 is in double, and is asked in double, whatever JAX's own precision is."""
+"""A fit whose digits ran out in float32 is in double, and is asked in double, whatever JAX's own
+precision is."""
 
 import functools
 from collections.abc import Callable

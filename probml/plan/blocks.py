@@ -1,6 +1,8 @@
-"""Which update each parameter gets: blocks whose objective has a known form, found from the levels of every argument.
+"""Which update each parameter gets: blocks whose objective has a known form, found from the levels
+of every argument.
 
-Gaussian blocks come first, then variances and probability tables, then whatever is left, to be climbed.
+Gaussian blocks come first, then variances and probability tables, then whatever is left, to be
+climbed.
 """
 
 import dataclasses
@@ -18,16 +20,19 @@ from probml.plan.plan import Plan
 
 DENSE = 2048  # entries of a jointly quadratic block
 NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
-KINKED = ("Laplace", "AsymmetricLaplace")  # densities without a derivative at their middle: no Newton steps
+# densities without a derivative at their middle: no Newton steps
+KINKED = ("Laplace", "AsymmetricLaplace")
 
 
 @dataclass(frozen=True)
 class Block:
     """Parameters that are updated together.
 
-    `form` is None for the general path. `steps` take the parameter to the quantity c in which the form holds.
-    `event` counts the axes of c that belong together. `stacked`: c is all the block's parameters as one vector.
-    `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a Hessian of all rows is a good buy.
+    `form` is None for the general path. `steps` take the parameter to the quantity c in which the
+    form holds. `event` counts the axes of c that belong together. `stacked`: c is all the block's
+    parameters as one vector.
+    `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a
+        Hessian of all rows is a good buy.
     """
 
     names: tuple[str, ...]
@@ -49,22 +54,28 @@ class Block:
         if self.form is None:
             return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
         if not self.conjugate and prior:
-            method = "Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED else "L-BFGS"
+            method = ("Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED
+                      else "L-BFGS")
             return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
         heavy = any(hasattr(sites[user].family, "minorant") for user in self._users(plan))
-        mixed = ", closed form given the expected precision of every cell (scale mixture)" if heavy else ", closed form"
+        mixed = (", closed form given the expected precision of every cell (scale mixture)"
+                 if heavy else ", closed form")
         if self.form == "gaussian" and self.rowwise:
             return f"weighted least squares ({kinds}–{targets}){mixed}"
         name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
-        return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}" if self.steps else "")
+        return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}"
+                                   if self.steps else "")
 
     def _users(self, plan: Plan):
-        return [s for s in users(plan) if any(name in uses for name in self.names for uses in plan.structure.sites[s].uses.values())]
+        return [s for s in users(plan) if any(name in uses for name in self.names
+                                              for uses in plan.structure.sites[s].uses.values())]
 
 
 def users(plan: Plan) -> tuple[str, ...]:
-    """The sites whose density the parameters enter: data, summed-out sites, other parameters' priors, factors."""
-    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters, *plan.structure.penalties)
+    """The sites whose density the parameters enter: data, summed-out sites, other parameters'
+    priors, factors."""
+    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters,
+            *plan.structure.penalties)
 
 
 def forward(value: jax.Array, steps) -> jax.Array:
@@ -98,7 +109,8 @@ def backward(value: jax.Array, steps) -> jax.Array:
 
 
 def _normalise(steps, form: str):
-    """Merge powers, drop constant factors where the form is closed under them; None where it is not."""
+    """Merge powers, drop constant factors where the form is closed under them; None where it is
+    not."""
     out: list[tuple[str, float]] = []
     for step, amount in steps:
         if step == "times":
@@ -122,7 +134,8 @@ def _normalise(steps, form: str):
 def _domain(form: str, steps) -> str:
     """The support on which a form holds, seen from the parameter."""
     first = steps[0][0] if steps else ""
-    return {"logistic": "real", "exp": "real", "power": "positive", "log": "positive", "gram": "lower_cholesky"}.get(
+    return {"logistic": "real", "exp": "real", "power": "positive", "log": "positive",
+            "gram": "lower_cholesky"}.get(
         first, registry.FORMS[form].domain
     )
 
@@ -133,7 +146,8 @@ def _own_axes(site, form: str) -> tuple[int, ...]:
 
 
 def _read_uses(plan: Plan, name: str):
-    """The form and steps that every use of a parameter agrees on, the sites, or the reason why there is none."""
+    """The form and steps that every use of a parameter agrees on, the sites, or the reason why
+    there is none."""
     sites = plan.structure.sites
     form, steps, places, moved = None, None, [], True
     for user in users(plan):
@@ -151,27 +165,34 @@ def _read_uses(plan: Plan, name: str):
         if argument not in site.family.canonical:
             return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]
-        if its_form in ("dirichlet", "inverse_wishart") and not _ends(sites[name].shape, _own_axes(site, its_form)):
-            return None, None, places, moved, f"its last axes are not those of the {argument} of '{user}'"
+        if its_form in ("dirichlet", "inverse_wishart") and not _ends(sites[name].shape,
+                                                                      _own_axes(site, its_form)):
+            return (None, None, places, moved,
+                    f"its last axes are not those of the {argument} of '{user}'")
         if its_form == "gaussian":
-            if use.level > Level.AFFINE or any(step not in ("times", "complement") for step, _ in use.coordinate):
+            if use.level > Level.AFFINE or any(step not in ("times", "complement")
+                                               for step, _ in use.coordinate):
                 return None, None, places, moved, f"not affine in the {argument} of '{user}'"
             moved &= use.level == Level.MOVED and site.family.event == 0
             full = ()
         else:
             if use.level != Level.MOVED:
-                return None, None, places, moved, f"{use.level.name.lower()} in the {argument} of '{user}'"
+                return (None, None, places, moved,
+                        f"{use.level.name.lower()} in the {argument} of '{user}'")
             full = _normalise((*use.coordinate, *its_steps), its_form)
             if full is None:
-                return None, None, places, moved, f"no closed form for the coordinate of '{name}' in the {argument} of '{user}'"
+                return (None, None, places, moved, f"no closed form for the coordinate of '{name}' "
+                        f"in the {argument} of '{user}'")
         if form is not None and (form, steps) != (its_form, full):
             return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
         if sites[name].domain not in ("simplex", "positive_definite", "lower_cholesky"):
             scalar = registry.FORMS[its_form].domain in ("real", "positive", "unit_interval")
             if not scalar:
-                return None, None, places, moved, f"its support is not that of the {argument} of '{user}'"
+                return (None, None, places, moved,
+                        f"its support is not that of the {argument} of '{user}'")
         elif sites[name].domain != _domain(its_form, full):
-            return None, None, places, moved, f"its support ({sites[name].domain}) is not that of the {argument} of '{user}'"
+            return (None, None, places, moved,
+                    f"its support ({sites[name].domain}) is not that of the {argument} of '{user}'")
         form, steps = its_form, full
         places.append(user)
     if form is None:  # the data do not depend on it: its posterior is its prior
@@ -198,15 +219,18 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         n
         for n in plan.free
         if (n in flat and found[n][0] and sites[n].domain == _domain(*found[n][:2]))
-        or (n not in flat and roles[n] is not None and (roles[n].form, roles[n].steps) == found[n][:2])
+        or (n not in flat and roles[n] is not None
+            and (roles[n].form, roles[n].steps) == found[n][:2])
     }
     for name in plan.free:
         form, steps, places, moved, why = found[name]
         rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
         conjugate = form is not None and name in matching
         why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
-        if name in plan.mixed and not conjugate:  # the form without the prior is not to be had: other states are another prior
-            form, why = None, f"its prior {sites[name].kind} looks at discrete sites that are unseen"
+        # the form without the prior is not to be had: other states are another prior
+        if name in plan.mixed and not conjugate:
+            form, why = (None,
+                         f"its prior {sites[name].kind} looks at discrete sites that are unseen")
         if form == "gaussian" and conjugate:
             others = {n for n in plan.free if found[n][0] == "gaussian" and n in matching}
             linked = {name} | {other for other in others if _linked(plan, name, other)}
@@ -224,37 +248,51 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     together: list[Block] = []
     for group in gaussian:
         names = tuple(name for name in plan.free if name in group)
-        rowwise = any(name in uses for name in names for s in plan.rowwise for uses in sites[s].uses.values())
-        event, stacked = _shape(plan, names, found[names[0]][3], names[0] in flat or sites[names[0]].kind == "Normal")
-        size = sum(math.prod(sites[name].shape) for name in names) if stacked else sites[names[0]].shape[-1] if event else 1
+        rowwise = any(name in uses for name in names for s in plan.rowwise
+                      for uses in sites[s].uses.values())
+        event, stacked = _shape(plan, names, found[names[0]][3],
+                                names[0] in flat or sites[names[0]].kind == "Normal")
+        size = (sum(math.prod(sites[name].shape) for name in names)
+                if stacked else sites[names[0]].shape[-1] if event else 1)
         if size <= DENSE:
             together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
         else:
-            general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are too many for one solve") for n in names]
+            general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are "
+                              f"too many for one solve") for n in names]
     curved = [block for block in general if _curved(plan, block, found)]
-    if not 0 < sum(math.prod(sites[name].shape) for block in curved for name in block.names) <= NEWTON:
+    if not 0 < sum(math.prod(sites[name].shape) for block in curved
+                   for name in block.names) <= NEWTON:
         curved = []
     climbing = [dataclasses.replace(block, newton=True) for block in curved]
     rest = [[block] for block in general if block not in curved]
-    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest) if stage)
+    return tuple(tuple(stage) for stage in (together, *_apart(plan, singles), climbing, *rest)
+                 if stage)
 
 
 def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
-    """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels, under a prior without kinks."""
+    """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
+    under a prior without kinks."""
     (name, *more), sites = block.names, plan.structure.sites
-    uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan) for a in sites[user].uses if name in sites[user].uses[a]]
-    plain = not more and block.form is None and block.rowwise and sites[name].domain == "real" and sites[name].kind not in KINKED
-    return plain and all(site.name in plan.rowwise and site.family is not None and use.level <= Level.AFFINE for site, use in uses)
+    uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan)
+            for a in sites[user].uses if name in sites[user].uses[a]]
+    plain = (not more and block.form is None and block.rowwise and sites[name].domain == "real"
+             and sites[name].kind not in KINKED)
+    return plain and all(site.name in plan.rowwise and site.family is not None
+                         and use.level <= Level.AFFINE for site, use in uses)
 
 
 def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
-    """Stages of closed forms: a parameter that stands in the prior of another is not read together with it."""
+    """Stages of closed forms: a parameter that stands in the prior of another is not read together
+    with it."""
     stages: list[list[Block]] = [[]]
     for block in singles:
         name = block.names[0]
         near = {name, *(p for uses in plan.structure.sites[name].uses.values() for p in uses)}
-        near |= {other for other in plan.free if any(name in uses for uses in plan.structure.sites[other].uses.values())}
-        free = next((stage for stage in stages if near.isdisjoint(other.names[0] for other in stage)), None)
+        near |= {other for other in plan.free
+                 if any(name in uses for uses in plan.structure.sites[other].uses.values())}
+        free = next(
+            (stage for stage in stages if near.isdisjoint(other.names[0] for other in stage)), None
+        )
         if free is None:
             stages.append([block])
         else:
@@ -263,29 +301,38 @@ def _apart(plan: Plan, singles: list[Block]) -> list[list[Block]]:
 
 
 def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -> tuple[int, bool]:
-    """Whether a quadratic is separable (event 0), couples the last axis only (1), or everything (stacked)."""
-    site, size = plan.structure.sites[names[0]], sum(math.prod(plan.structure.sites[n].shape) for n in names)
+    """Whether a quadratic is separable (event 0), couples the last axis only (1), or everything
+    (stacked)."""
+    site, size = plan.structure.sites[names[0]], sum(math.prod(plan.structure.sites[n].shape)
+                                                     for n in names)
     if len(names) > 1 or not site.shape:
         return int(len(names) > 1), len(names) > 1
     if moved and elementwise:
         return 0, False
-    if len(site.independent + site.event) == 1 and (moved or len(site.batch) == 0 or size > DENSE or _vector(plan, names[0])):
+    if len(site.independent + site.event) == 1 and (moved or len(site.batch) == 0 or size > DENSE
+                                                    or _vector(plan, names[0])):
         return 1, False
     return 1, True
 
 
 def _vector(plan: Plan, name: str) -> bool:
-    """Every use is a copy into the location of a vector distribution: a plate's cells do not mix."""
-    uses = [u[name] for s in users(plan) for u in plan.structure.sites[s].uses.values() if name in u]
+    """Every use is a copy into the location of a vector distribution: a plate's cells do not
+    mix."""
+    uses = [u[name] for s in users(plan) for u in plan.structure.sites[s].uses.values()
+            if name in u]
     return all(use.level == Level.MOVED for use in uses)
 
 
 def _linked(plan: Plan, a: str, b: str) -> bool:
-    """Two gaussian parameters meet in the location of one site, or one is the location of the other's prior."""
+    """Two gaussian parameters meet in the location of one site, or one is the location of the
+    other's prior."""
     sites = plan.structure.sites
-    if any(b in uses for uses in sites[a].uses.values()) or any(a in uses for uses in sites[b].uses.values()):
+    if any(b in uses for uses in sites[a].uses.values()) or any(
+        a in uses for uses in sites[b].uses.values()
+    ):
         return True
-    return any(a in uses and b in uses for user in users(plan) for uses in sites[user].uses.values())
+    return any(a in uses and b in uses for user in users(plan)
+               for uses in sites[user].uses.values())
 
 
 def pack(params: Mapping, block: Block) -> jax.Array:

@@ -24,35 +24,45 @@ def make(
     """Decide the plan; cached by value.
 
     Args:
-        merge_globals: for queries on single rows: global variables are eliminated with the row's own.
+        merge_globals: for queries on single rows: global variables are eliminated with the row's
+            own.
         joints: targets that a query asks for together.
 
     Raises:
-        Refusal: an unseen continuous site feeds another, a summed-out site has no finite support, a table exceeds the budget.
+        Refusal: an unseen continuous site feeds another, a summed-out site has no finite support, a
+            table exceeds the budget.
     """
-    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals, tuple(joints))
+    return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
+                 merge_globals, tuple(joints))
 
 
 @functools.lru_cache(maxsize=512)
-def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple, merge_globals: bool, joints: tuple) -> Plan:
+def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
+          merge_globals: bool, joints: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
-    feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}  # site → what is asked and computed from it
+    # site → what is asked and computed from it
+    feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}
     variables: dict[str, Variable] = {}
     observed = []
     for site in sites.values():
-        if site.name in given or site.name not in active and site.rows or site.factor or site.name in barren:
+        if (site.name in given or site.name not in active and site.rows or site.factor
+            or site.name in barren):
             continue
         state = pattern.get(site.name)
-        has_children = any(child in active for child in structure.children[site.name]) or site.name in feeds
+        has_children = (any(child in active for child in structure.children[site.name])
+                        or site.name in feeds)
         if not site.discrete:
             if site.rows and state is None and has_children:
-                child = next((c for c in structure.children[site.name] if c in active), feeds.get(site.name))
+                child = next((c for c in structure.children[site.name] if c in active),
+                             feeds.get(site.name))
                 raise Refusal(
-                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), continuous and unseen, and "
+                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), "
+                    f"continuous and unseen, and "
                     f"'{child}' depends on it. "
-                    f"Only discrete sites are summed out. Give '{site.name}' in the data, or integrate it by hand inside the function"
+                    f"Only discrete sites are summed out. Give '{site.name}' in the data, or "
+                    f"integrate it by hand inside the function"
                 )
             if site.rows and state is not None:
                 observed.append(site.name)
@@ -60,9 +70,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         clamped = site.chain and state == "seen" and not _countable(structure, site)
         hidden = has_children or site.name in targets or state == "likelihood" or site.chain
         summed = not site.rows or clamped or (state != "seen" and hidden)
-        if summed and site.rows and site.name in targets and not has_children and state is None and math.prod(site.cells) > 1:
+        if (summed and site.rows and site.name in targets and not has_children and state is None
+            and math.prod(site.cells) > 1):
             summed = False  # a vector leaf is predicted from its parents, cell by cell
-        if summed and site.rows and site.states is None and not has_children and not any(site.name in joint for joint in joints):
+        if summed and site.rows and site.states is None and not has_children and not any(
+            site.name in joint for joint in joints
+        ):
             summed = False  # a count, asked for its mean or its probabilities cell by cell
         if summed:
             variables[site.name] = _variable(structure, site)
@@ -72,13 +85,16 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     pooled, rowwise = [], []
     for name in (*observed, *(v for v in variables if sites[v].rows)):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
-    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled), tuple(rowwise), (), (), (), (), 1, 1, 1)
+    draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
+                 tuple(rowwise), (), (), (), (), 1, 1, 1)
     _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
     outer = [v for v in variables if v not in local and sites[v].time is None]
     sizes = {v: variable.states for v, variable in variables.items()}
-    scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(joints)
+    scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(
+        joints
+    )
     scopes += [draft.along] if draft.along else []
     scopes += [draft.scope(site.name) for site in asked if site.time is None]
     inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
@@ -88,7 +104,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         scopes += [tuple(draft.globals)] * bool(draft.globals)
     order = orders.best_order(scopes, sizes, local)
     clique, entries = orders.widest(scopes, sizes, order) if scopes else ((), 1)
-    outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,) for v in outer] + [draft.touching] * (not merge_globals)
+    outer_scopes = [tuple(p for p in sites[v].parents if p in variables) + (v,)
+                    for v in outer] + [draft.touching] * (not merge_globals)
     outer_scopes += [draft.scope(name) for name in draft.mixed]
     global_order = orders.best_order(outer_scopes, sizes, outer)
     wide, many = orders.widest(outer_scopes, sizes, global_order) if outer else ((), 1)
@@ -100,15 +117,19 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     for names, count in ((clique, entries), (wide, many), (step, step_entries)):
         if count * 8 > BUDGET:
             raise Refusal(
-                f"model '{name_of}': summing out needs a table over {', '.join(repr(n) for n in names)} with {count:.3g} entries, "
-                f"{count * 8:.3g} bytes, above the budget of {BUDGET:.3g}. See some of these sites, or drop an edge between them"
+                f"model '{name_of}': summing out needs a table over "
+                f"{', '.join(repr(n) for n in names)} with {count:.3g} entries, "
+                f"{count * 8:.3g} bytes, above the budget of {BUDGET:.3g}. See some of these "
+                f"sites, or drop an edge between them"
             )
     width = max(
         entries,
         step_entries if not draft.chains else math.prod(sizes[v] for v in joint),
-        max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2) for n in (*pooled, *rowwise)), default=1),
+        max((math.prod(sites[n].cells or (1,)) * (1 + (sites[n].event or (1,))[0] // 2)
+             for n in (*pooled, *rowwise)), default=1),
         max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
-        max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n)) for n in draft.torn), default=1),
+        max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
+             for n in draft.torn), default=1),
     )
     return Plan(
         structure,
@@ -130,71 +151,90 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
 
 
 def _check_supports(plan: Plan) -> None:
-    """Refuse a parameter whose support differs from state to state of what is summed out: no one map takes all numbers onto it."""
+    """Refuse a parameter whose support differs from state to state of what is summed out: no one
+    map takes all numbers onto it."""
     for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
         bounds = plan.structure.bounds(site.name).values() if site.domain not in EVENTS else ()
         state = next((v for _, takes in bounds for v in takes if v in plan.variables), None)
         if state is not None:
             raise Refusal(
-                f"model '{plan.structure.model.name}': the support of parameter '{site.name}' ({site.kind}) depends on '{state}', which is "
-                f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose support is the same for all its states"
+                f"model '{plan.structure.model.name}': the support of parameter '{site.name}' "
+                f"({site.kind}) depends on '{state}', which is "
+                f"discrete and unseen. Give '{state}' in the data, or '{site.name}' a prior whose "
+                f"support is the same for all its states"
             )
 
 
 def _active(structure: Structure, pattern: Mapping[str, str], targets: tuple[str, ...]) -> set[str]:
-    """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and are dropped."""
+    """Sites inside rows that matter: data, targets and their ancestors; barren ones sum to one and
+    are dropped."""
     active, stack = set(), [*pattern, *targets, *structure.losses]
     while stack:
         name = stack.pop()
         if name not in active:
             active.add(name)
-            stack += [p for p in structure.named[name].parents if structure.sites[p].rows and pattern.get(p) != "seen"]
+            stack += [p for p in structure.named[name].parents if structure.sites[p].rows
+                      and pattern.get(p) != "seen"]
     return active
 
 
 def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
-    """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others of the kind: they sum to one."""
+    """Counts without end, outside rows and unseen, on which nothing depends, or nothing but others
+    of the kind: they sum to one."""
     sites, out = structure.sites, set()
     used = {parent for site in structure.deterministics.values() for parent in site.parents}
     for site in reversed(sites.values()):
-        endless = site.discrete and not site.rows and not site.factor and site.finite is None and site.name not in given
+        endless = (site.discrete and not site.rows and not site.factor and site.finite is None
+                   and site.name not in given)
         if endless and site.name not in used and out.issuperset(structure.children[site.name]):
             out.add(site.name)
     return out
 
 
 def _countable(structure: Structure, site: Site) -> bool:
-    """Whether a chain that is seen whole is its pair counts: its tables are the same at every step, and no other chain looks at it."""
+    """Whether a chain that is seen whole is its pair counts: its tables are the same at every step,
+    and no other chain looks at it."""
     sites = structure.sites
     parents = [sites[p] for p in site.parents if sites[p].rows]
-    plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1 for p in parents)
-    return plain and not site.inputs and not any(sites[c].chain for c in structure.children[site.name])
+    plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
+                for p in parents)
+    return plain and not site.inputs and not any(sites[c].chain
+                                                 for c in structure.children[site.name])
 
 
 def _variable(structure: Structure, site: Site) -> Variable:
     if site.finite is None:
-        end = "" if site.event else f", or end it: Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))"
+        end = ("" if site.event else f", or end it: "
+               f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has to be summed out, but its values have no "
-            "finite list that the model states (a total_count, or the bounds of a DiscreteUniform, that depend on an input or on another "
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is unseen and has "
+            f"to be summed out, but its values have no "
+            "finite list that the model states (a total_count, or the bounds of a DiscreteUniform, "
+            "that depend on an input or on another "
             f"site, are none). Give '{site.name}' in the data{end}"
         )
     cells = math.prod(site.cells)
-    if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:  # of one cell the states are the table, which has its own budget
+    # of one cell the states are the table, which has its own budget
+    if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of {site.finite} states that "
+            f"model '{structure.model.name}': site '{site.name}' has {cells} unseen cells of "
+            f"{site.finite} states that "
             "are not independent given the "
-            f"rest: {site.finite}^{cells} joint states. Give '{site.name}' in the data or use fewer cells"
+            f"rest: {site.finite}^{cells} joint states. Give '{site.name}' in the data or use "
+            f"fewer cells"
         )
     grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))
 
 
-def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str], variables: Mapping[str, Variable]) -> bool:
-    """A site is pooled when its arguments are one table over few discrete states, the same for every row."""
+def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
+               variables: Mapping[str, Variable]) -> bool:
+    """A site is pooled when its arguments are one table over few discrete states, the same for
+    every row."""
     if site.family is None or hasattr(site.family, "rowwise") or site.inputs:
         return False
-    if site.name in variables and site.states is None:  # a count that is summed out, by its own log_prob
+    # a count that is summed out, by its own log_prob
+    if site.name in variables and site.states is None:
         return False
     entries = math.prod(site.lattice) * max(math.prod(site.event), site.states or 1)
     for parent in site.parents:

@@ -1,14 +1,18 @@
-"""Hierarchies: parameters whose joint mode with others is no answer, read from the structure before anything is compiled.
+"""Hierarchies: parameters whose joint mode with others is no answer, read from the structure before
+anything is compiled.
 
 Three kinds of tie make the joint mode of all parameters meaningless:
-  - a spread: the prior of `alpha` takes an unseen parameter as its scale, covariance, concentration or rate, and that parameter
-    reaches the data through `alpha` alone. Where the effects are all alike and their spread is 0 the joint density has its peak,
-    whatever the data say. (A dependence through a location alone makes none; a spread that the rows' own distribution takes too is
-    held by the rows.)
-  - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1). The density of what reaches the rows stays as it is when tau
-    grows and z shrinks in proportion, which z's prior rewards: only tau's prior ends that.
-  - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index have few rows each, beside
-    parameters that all rows share: however many rows there are, the mode of what is shared is not where it should be.
+  - a spread: the prior of `alpha` takes an unseen parameter as its scale, covariance, concentration
+    or rate, and that parameter reaches the data through `alpha` alone. Where the effects are all
+    alike and their spread is 0 the joint density has its peak, whatever the data say. (A dependence
+    through a location alone makes none; a spread that the rows' own distribution takes too is held
+    by the rows.)
+  - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1). The density of what
+    reaches the rows stays as it is when tau grows and z shrinks in proportion, which z's prior
+    rewards: only tau's prior ends that.
+  - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index
+    have few rows each, beside parameters that all rows share: however many rows there are, the mode
+    of what is shared is not where it should be.
 """
 
 import functools
@@ -27,9 +31,12 @@ from probml.numerics.compiling import jit
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
 
-FEW, MANY = 30, 10  # rows for each member of a plate read by an index, on average, below which so many members are incidental
+# rows for each member of a plate read by an index, on average, below which so many members are
+# incidental
+FEW, MANY = 30, 10
 LEAST = 10  # and below which any number of them is
-FALLEN = 7.0  # logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
+# logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
+FALLEN = 7.0
 
 
 class Tie(NamedTuple):
@@ -42,16 +49,19 @@ class Tie(NamedTuple):
 
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
-    """The ties of a plan's free parameters; of incidental ones only where the number of rows is told (one row stands for none)."""
+    """The ties of a plan's free parameters; of incidental ones only where the number of rows is
+    told (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
     told = {tie.name for tie in found}
-    return found + tuple(tie for tie in (_incidental(plan, rows) if rows is not None and rows > 1 else ()) if tie.name not in told)
+    return found + tuple(tie for tie in (_incidental(plan, rows) if rows is not None
+                                         and rows > 1 else ()) if tie.name not in told)
 
 
 @functools.lru_cache(maxsize=512)
 def _spreads(plan: Plan) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
-    direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.globals) for uses in sites[name].uses.values() for p in uses}
+    direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.globals)
+              for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
         site, found = sites[name], {}
         for argument, uses in site.uses.items():
@@ -59,9 +69,11 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
                 found |= {p: argument for p in uses if p in plan.free and p not in direct}
         if found:
             unseen = " and ".join(f"'{parent}'" for parent in found)
-            words = sorted({argument for argument in found.values() if not argument.startswith("argument")})
+            words = sorted({argument for argument in found.values()
+                            if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else "more than the location of"
-            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the unseen {unseen} as {role} it", "spread"))
+            out.append(Tie(name, tuple(found), f"the prior of '{name}' ({site.kind}) takes the "
+                           f"unseen {unseen} as {role} it", "spread"))
     return tuple(out)
 
 
@@ -70,11 +82,14 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
     sites, near = plan.structure.sites, {}
     for user in users(plan):
         for uses in sites[user].uses.values():
-            bent = [name for name, use in uses.items() if name in plan.free and use.level is Level.GENERAL]
+            bent = [name for name, use in uses.items() if name in plan.free
+                    and use.level is Level.GENERAL]
             for name in bent:
                 near.setdefault(name, set()).update(bent)
-    real = [n for n in near if sites[n].domain == "real" and sites[n].kind != "ImproperUniform" and math.prod(sites[n].shape) > 1]
-    pairs = tuple((n, other) for n in real for other in sorted(near[n]) if sites[other].domain == "positive")
+    real = [n for n in near if sites[n].domain == "real" and sites[n].kind != "ImproperUniform"
+            and math.prod(sites[n].shape) > 1]
+    pairs = tuple((n, other) for n in real for other in sorted(near[n])
+                  if sites[other].domain == "positive")
     if not pairs:
         return ()
     kept, found = np.asarray(_unmoved(plan, pairs)), {}
@@ -82,27 +97,33 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
         if same:
             found.setdefault(name, []).append(other)
     words = "only the product of '{}' and {} reaches the rows"
-    return tuple(Tie(n, tuple(o), words.format(n, " or ".join(f"'{other}'" for other in o)), "product") for n, o in found.items())
+    return tuple(Tie(n, tuple(o), words.format(n, " or ".join(f"'{other}'" for other in o)),
+                     "product") for n, o in found.items())
 
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
-    """For each (effects, scale): whether all that depends on either is the same for twice the effects and half the scale."""
+    """For each (effects, scale): whether all that depends on either is the same for twice the
+    effects and half the scale."""
     structure = plan.structure
-    takers = [user for user in users(plan) if user not in plan.free or any(user in structure.children[n] for pair in pairs for n in pair)]
+    takers = [user for user in users(plan) if user not in plan.free
+              or any(user in structure.children[n] for pair in pairs for n in pair)]
     specs = {}
     for program, takes in (structure.programs[user] for user in takers):
         specs |= dict(zip(takes, program.in_avals, strict=True))
     fill = {}
     for i, (name, spec) in enumerate(sorted(specs.items())):
         real = jnp.issubdtype(spec.dtype, jnp.floating)
-        spread = 0.31 + 0.07 * i + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape)
+        spread = 0.31 + 0.07 * i + 0.4 * jnp.linspace(0, 1,
+                                                      math.prod(spec.shape)).reshape(spec.shape)
         fill[name] = spread.astype(spec.dtype) if real else jnp.zeros(spec.shape, spec.dtype)
 
     def same(effects, scale):
         moved = {**fill, effects: 2 * fill[effects], scale: fill[scale] / 2}
-        near = [user for user in takers if effects in structure.programs[user][1] or scale in structure.programs[user][1]]
-        pairs = [(structure.arguments(user, fill), structure.arguments(user, moved)) for user in near]
+        near = [user for user in takers if effects in structure.programs[user][1]
+                or scale in structure.programs[user][1]]
+        pairs = [(structure.arguments(user, fill), structure.arguments(user, moved))
+                 for user in near]
         leaves = [jnp.allclose(a[key], b[key], rtol=1e-4, atol=1e-6) for a, b in pairs for key in a]
         return jnp.all(jnp.stack(leaves))
 
@@ -112,23 +133,30 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
 @functools.lru_cache(maxsize=512)
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
-    normal = [set(block.names) for stage in blocks(plan, True) for block in stage if block.form == "gaussian" and block.conjugate]
+    normal = [set(block.names) for stage in blocks(plan, True) for block in stage
+              if block.form == "gaussian" and block.conjugate]
     for given, index in plan.structure.indexed.items():
         members = {name for name, _ in index.parameters if name in plan.free}
-        proper = [name for name in plan.free if name in members and sites[name].kind != "ImproperUniform"]
-        beside = {n for group in normal if group & members for n in group}  # of jointly normal parameters the mode is the mean
+        proper = [name for name in plan.free if name in members
+                  and sites[name].kind != "ImproperUniform"]
+        # of jointly normal parameters the mode is the mean
+        beside = {n for group in normal if group & members for n in group}
         shared = tuple(name for name in plan.free if name not in members | beside)
         each = rows / max(index.length, 1)
-        if not proper or not shared or index.length < 2 or each >= (FEW if index.length >= MANY else LEAST):
+        if not proper or not shared or index.length < 2 or each >= (
+            FEW if index.length >= MANY else LEAST
+        ):
             continue
         for name in proper:
-            why = f"'{name}' has {index.length} members, read by '{given}', with {each:.3g} rows each"
+            why = (f"'{name}' has {index.length} members, read by '{given}', with {each:.3g} "
+                   f"rows each")
             out.append(Tie(name, shared, why, "incidental"))
     return tuple(out)
 
 
 def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
-    """What an engine that ends at a joint mode has to say of a hierarchy: in the ladder it refuses, asked for by name it warns.
+    """What an engine that ends at a joint mode has to say of a hierarchy: in the ladder it refuses,
+    asked for by name it warns.
 
     Raises:
         Refusal: the plan has ties, and the engine was not asked for by name.
@@ -136,22 +164,32 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
     found = ties(plan, rows)
     if not found:
         return
-    reasons = "; ".join(dict.fromkeys(tie.why for tie in found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
-    text = f"{engine} of model '{plan.structure.model.name}': its parameters make a hierarchy ({reasons}), whose joint mode is no answer: "
-    spreads = tuple(dict.fromkeys(name for tie in found if tie.kind == "spread" for name in tie.others))
-    scales = [name for tie in found if tie.kind == "spread" for name in tie.others if plan.structure.sites[name].domain == "positive"]
-    products = tuple(dict.fromkeys(name for tie in found if tie.kind == "product" for name in tie.others))
+    reasons = "; ".join(dict.fromkeys(tie.why for tie in found[:3])) + (
+        f"; and {len(found) - 3} more" if len(found) > 3 else ""
+    )
+    text = (f"{engine} of model '{plan.structure.model.name}': its parameters make a hierarchy "
+            f"({reasons}), whose joint mode is no answer: ")
+    spreads = tuple(dict.fromkeys(name for tie in found if tie.kind == "spread"
+                                  for name in tie.others))
+    scales = [name for tie in found if tie.kind == "spread" for name in tie.others
+              if plan.structure.sites[name].domain == "positive"]
+    products = tuple(dict.fromkeys(name for tie in found if tie.kind == "product"
+                                   for name in tie.others))
     if scales:
         named = " and ".join(f"'{name}'" for name in dict.fromkeys(scales))
         only = all(f"as the {word} of" not in reasons for word in ("rate", "concentration"))
-        text += f"a scale that stands in another parameter's prior, {named}, can {'shrink for ever' if only else 'run away'}. Use NUTS()"
+        text += (f"a scale that stands in another parameter's prior, {named}, can "
+                 f"{'shrink for ever' if only else 'run away'}. Use NUTS()")
     elif products:
         named = " and ".join(f"'{name}'" for name in products)
-        text += f"{named} grows as far as its prior lets it while what it multiplies shrinks. Use NUTS()"
+        text += (f"{named} grows as far as its prior lets it while what it multiplies shrinks. Use "
+                 f"NUTS()")
     elif spreads:
-        text += "what stands in the prior of others and what they are cannot be told together. Use NUTS()"
+        text += ("what stands in the prior of others and what they are cannot be told together. "
+                 "Use NUTS()")
     else:
-        text += "with few rows for each member, what all share is biased however many rows there are. Use NUTS()"
+        text += ("with few rows for each member, what all share is biased however many rows there "
+                 "are. Use NUTS()")
     if ladder:
         raise Refusal(text)
     warnings.warn(text, RuntimeWarning, stacklevel=5)
@@ -161,12 +199,15 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
     """Spreads of a hierarchy that a climb carried towards 0, in words.
 
     Args:
-        begun, ended: the parameters at the start and the end; nothing is said where there is no start.
+        begun, ended: the parameters at the start and the end; nothing is said where there is no
+            start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
     spreads = [name for name in spreads if plan.structure.sites[name].domain == "positive"]
-    gone = [name for name in spreads if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    gone = [name for name in spreads
+            if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
     if not gone:
         return ()
     named = ", ".join(f"'{name}'" for name in gone)
-    return (f"{named} shrinks for ever: the density rises without bound as the effects become all alike. Use NUTS()",)
+    return (f"{named} shrinks for ever: the density rises without bound as the effects become all "
+            f"alike. Use NUTS()",)

@@ -1,7 +1,8 @@
-"""What was seen + structure → plan: who is summed out, who is data, which site is pooled, in which order, at what cost.
+"""What was seen + structure → plan: who is summed out, who is data, which site is pooled, in which
+order, at what cost.
 
-A Plan is static: it is decided on the host before any compile, is cached, and is the static argument of every
-compiled program.
+A Plan is static: it is decided on the host before any compile, is cached, and is the static
+argument of every compiled program.
 """
 
 import dataclasses
@@ -35,15 +36,17 @@ class Variable:
         return len(self.values)
 
 
-EVENTS = {"real": 0, "positive": 0, "unit_interval": 0, "simplex": 1, "positive_definite": 2, "lower_cholesky": 2}
+EVENTS = {"real": 0, "positive": 0, "unit_interval": 0, "simplex": 1, "positive_definite": 2,
+          "lower_cholesky": 2}
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How one pattern of data meets one structure.
 
-    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part) or "likelihood" for sites inside rows; `given` are
-    the sites outside rows whose value is data; `targets` are unseen sites that a query asks for.
+    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part) or "likelihood"
+    for sites inside rows; `given` are the sites outside rows whose value is data; `targets` are
+    unseen sites that a query asks for.
     """
 
     structure: Structure
@@ -73,15 +76,18 @@ class Plan:
 
     @functools.cached_property
     def outside(self) -> tuple[str, ...]:
-        """The sites outside rows that have a value, and the factors there: what p(parameters) is made of, but for global variables."""
+        """The sites outside rows that have a value, and the factors there: what p(parameters) is
+        made of, but for global variables."""
         sites = self.structure.sites
         codes = (name for name in self.given if sites[name].discrete and not sites[name].rows)
         return (*self.structure.parameters, *codes, *self.structure.penalties)
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
-        """Those of them that look at global variables (a spike and slab): tables over these, not part of the log prior."""
-        return tuple(n for n in self.outside if any(p in self.variables for p in self.structure.sites[n].parents))
+        """Those of them that look at global variables (a spike and slab): tables over these, not
+        part of the log prior."""
+        return tuple(n for n in self.outside
+                     if any(p in self.variables for p in self.structure.sites[n].parents))
 
     @functools.cached_property
     def touching(self) -> tuple[str, ...]:
@@ -90,12 +96,14 @@ class Plan:
         return tuple(name for name in self.globals if name in used)
 
     def discrete_parents(self, name: str) -> tuple[str, ...]:
-        """The discrete parents over which a site's arguments are tabled: variables and, if pooled, seen ones."""
+        """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
+        seen ones."""
         sites = self.structure.sites
         return tuple(
             parent
             for parent in self.structure.named[name].parents
-            if parent in self.variables or (name in self.pooled and sites[parent].rows and sites[parent].discrete)
+            if parent in self.variables
+            or (name in self.pooled and sites[parent].rows and sites[parent].discrete)
         )
 
     def scope(self, name: str) -> tuple[str, ...]:
@@ -117,67 +125,82 @@ class Plan:
     def steps(self) -> frozenset[str]:
         """The sites whose factors are those of single steps."""
         sites = self.structure.sites
-        return frozenset(n for n in (*self.pooled, *self.rowwise) if sites[n].time is not None and n not in self.counted)
+        return frozenset(n for n in (*self.pooled, *self.rowwise) if sites[n].time is not None
+                         and n not in self.counted)
 
     @functools.cached_property
     def along(self) -> tuple[str, ...]:
         """The row's own variables on which steps depend."""
         asked = tuple(name for name in self.targets if self.structure.named[name].time is not None)
         used = {p for name in (*self.steps, *asked) for p in self.scope(name)}
-        return tuple(v for v in self.variables if v in used and self.structure.sites[v].time is None)
+        return tuple(v for v in self.variables if v in used
+                     and self.structure.sites[v].time is None)
 
     def cells(self, name: str, states: np.ndarray) -> np.ndarray:
-        """The user's cells of a variable in its joint states: (rows,), or (rows, steps) along a chain → (rows, *cells)."""
+        """The user's cells of a variable in its joint states: (rows,), or (rows, steps) along a
+        chain → (rows, *cells)."""
         values, time = self.variables[name].values[states], self.structure.sites[name].time
         return values if time is None else np.moveaxis(np.squeeze(values, 2 + time), 1, 1 + time)
 
     @functools.cached_property
     def torn(self) -> tuple[str, ...]:
-        """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated out."""
+        """Pooled sites whose vectors are seen in part: the unseen coordinates are integrated
+        out."""
         return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
 
     @functools.cached_property
     def partly(self) -> dict[int, tuple[str, ...]]:
-        """Scalar variables seen in some rows, by their number of states: what is seen of them travels as one array."""
+        """Scalar variables seen in some rows, by their number of states: what is seen of them
+        travels as one array."""
         groups: dict[int, list[str]] = {}
         for name, variable in self.variables.items():
-            scalar = variable.values.size == variable.states and self.structure.sites[name].time is None
+            scalar = (variable.values.size == variable.states
+                      and self.structure.sites[name].time is None)
             if self.pattern.get(name) == "part" and scalar:
                 groups.setdefault(variable.states, []).append(name)
         return {states: tuple(names) for states, names in groups.items()}
 
     @functools.cached_property
     def switches(self) -> dict[str, Switches]:
-        """The row-wise sites that look at the states of some parents by comparisons with what a row tells alone."""
+        """The row-wise sites that look at the states of some parents by comparisons with what a row
+        tells alone."""
         found, sites = {}, self.structure.sites
         for name in (n for n in self.rowwise if n not in self.chains):
             program, takes = self.structure.programs[name]
             parents = {p: self.variables[p].states for p in self.discrete_parents(name)}
-            own = {*self.structure.named[name].inputs, *(p for p in takes if p in sites and sites[p].rows), *parents}
-            switches = find(program, takes, parents, [p for p in takes if p not in own]) if parents else None
+            own = {*self.structure.named[name].inputs,
+                   *(p for p in takes if p in sites and sites[p].rows), *parents}
+            switches = find(program, takes, parents,
+                            [p for p in takes if p not in own]) if parents else None
             if switches is not None:
                 found[name] = switches
         return found
 
     @functools.cached_property
     def ordered(self) -> tuple[str, ...]:
-        """The row-wise sites whose log density summed over rows is two running sums, looked up at every state (passes.ordered_totals)."""
+        """The row-wise sites whose log density summed over rows is two running sums, looked up at
+        every state (passes.ordered_totals)."""
         plain = self.complete and not self.chains and not self.steps
-        return tuple(name for name, found in self.switches.items() if plain and found.order is not None)
+        return tuple(name for name, found in self.switches.items() if plain
+                     and found.order is not None)
 
     @functools.cached_property
     def others(self) -> "Plan":
         """The same without `ordered`."""
-        return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise if name not in self.ordered))
+        return dataclasses.replace(self, rowwise=tuple(name for name in self.rowwise
+                                                       if name not in self.ordered))
 
     @functools.cached_property
     def alike(self) -> tuple[tuple[str, ...], ...]:
-        """The pooled sites in groups that are evaluated as one: the same program and the same kind of use."""
+        """The pooled sites in groups that are evaluated as one: the same program and the same kind
+        of use."""
         groups: dict = {}
         for name in self.pooled:
             key, parents = self.structure.likeness(name), self.discrete_parents(name)
-            variable, spread = name in self.variables, tuple(p for p in parents if p in self.variables)
-            plain = all(self.variables[p].states == self.structure.sites[p].states for p in (*spread, *(name,) * variable))
+            variable, spread = (name in self.variables,
+                                tuple(p for p in parents if p in self.variables))
+            plain = all(self.variables[p].states == self.structure.sites[p].states
+                        for p in (*spread, *(name,) * variable))
             if key is None or not plain or name in self.centred:
                 key = name
             else:
@@ -187,62 +210,78 @@ class Plan:
 
     @functools.cached_property
     def twins(self) -> tuple[tuple[str, ...], ...]:
-        """The free parameters in groups whose priors are evaluated as one: the same program, of parameters or of nothing."""
+        """The free parameters in groups whose priors are evaluated as one: the same program, of
+        parameters or of nothing."""
         groups: dict = {}
         for name in self.free:
             key = self.structure.likeness(name)
             site = self.structure.sites[name]  # an "other" support may depend on parents
-            plain = key is not None and site.domain != "other" and not any(self.structure.sites[p].discrete for p in site.parents)
+            plain = key is not None and site.domain != "other" and not any(
+                self.structure.sites[p].discrete for p in site.parents
+            )
             groups.setdefault(key if plain else name, []).append(name)
         return tuple(map(tuple, groups.values()))
 
     @functools.cached_property
     def bundles(self) -> tuple[Bundle, ...]:
-        """The free parameters in groups of one support and one kind of value, to be moved and compared as one array."""
+        """The free parameters in groups of one support and one kind of value, to be moved and
+        compared as one array."""
         groups: dict = {}
         for name in self.free:
             site = self.structure.sites[name]
             event = EVENTS.get(site.domain)
-            key = (site.domain, site.shape[len(site.shape) - event :]) if event is not None else name  # "other" may depend on parents
+            # "other" may depend on parents
+            key = ((site.domain, site.shape[len(site.shape) - event :]) if event is not None
+                   else name)
             groups.setdefault(key, []).append(name)
         shapes = {name: self.structure.sites[name].shape for name in self.free}
         events = [key[1] if isinstance(key, tuple) else None for key in groups]
-        return tuple(Bundle(tuple(g), tuple(shapes[n] for n in g), e) for g, e in zip(groups.values(), events, strict=True))
+        return tuple(Bundle(tuple(g), tuple(shapes[n] for n in g), e)
+                     for g, e in zip(groups.values(), events, strict=True))
 
     @functools.cached_property
     def centred(self) -> tuple[str, ...]:
         """The pooled sites whose data are centred on their column means."""
-        return tuple(name for name in self.observed if self.structure.sites[name].kind in CENTRED and name in self.pooled)
+        return tuple(name for name in self.observed if self.structure.sites[name].kind in CENTRED
+                     and name in self.pooled)
 
     @property
     def complete(self) -> bool:
-        """Nothing inside rows is summed or integrated out: pooled statistics are then the same at every parameter value."""
+        """Nothing inside rows is summed or integrated out: pooled statistics are then the same at
+        every parameter value."""
         return not self.torn and all(name in self.globals for name in self.variables)
 
     @property
     def additive(self) -> bool:
-        """Rows enter through pooled statistics alone, the same at every parameter value: those of parts of the data add up."""
+        """Rows enter through pooled statistics alone, the same at every parameter value: those of
+        parts of the data add up."""
         return not (self.torn or self.variables or self.rowwise)
 
     @functools.cached_property
     def factorising(self) -> int:
-        """The most multiplications in one factorisation of a site's matrices, all of its components together."""
+        """The most multiplications in one factorisation of a site's matrices, all of its components
+        together."""
         sites, most = self.structure.sites, 0
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
-            if site.event and (len(site.event) == 2 or (site.family is not None and hasattr(site.family, "fill"))):
-                states = math.prod(sites[p].states for p in self.discrete_parents(name) if sites[p].states)
+            if site.event and (len(site.event) == 2
+                               or (site.family is not None and hasattr(site.family, "fill"))):
+                states = math.prod(sites[p].states for p in self.discrete_parents(name)
+                                   if sites[p].states)
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches stays in cache."""
+        """Rows a chunk, of which `copies` (restarts) are worked on at once: what a chunk touches
+        stays in cache."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
-        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting), min(8192, max(2**15 // copies, 128))))
+        return int(np.clip(2 ** round(math.log2(CHUNK / max(self.width, 1))), min(16, fitting),
+                           min(8192, max(2**15 // copies, 128))))
 
 
 def bucket(count: int) -> int:
-    """The next size of which only sixteen lie between a power of two and the next: few shapes, little padding."""
+    """The next size of which only sixteen lie between a power of two and the next: few shapes,
+    little padding."""
     if count <= 16:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)

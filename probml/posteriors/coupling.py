@@ -12,10 +12,12 @@ from probml.plan.plan import Plan
 
 
 class Posterior(NamedTuple):
-    """What Exact found: a natural parameter per block, read at `params` (the scales' reference and the locations' mean).
+    """What Exact found: a natural parameter per block, read at `params` (the scales' reference and
+    the locations' mean).
 
-    A gaussian block may be scaled: its prior's scale, like the likelihood's, is proportional to a scale parameter, so
-    that its posterior covariance is the prior's times a fixed ratio (normal–inverse-gamma, normal–inverse-Wishart).
+    A gaussian block may be scaled: its prior's scale, like the likelihood's, is proportional to a
+    scale parameter, so that its posterior covariance is the prior's times a fixed ratio
+    (normal–inverse-gamma, normal–inverse-Wishart).
     """
 
     natural: tuple[dict[str, jax.Array], ...]
@@ -24,27 +26,33 @@ class Posterior(NamedTuple):
 
 
 def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
-    """The free parameters in the scale of any site in whose location (or as whose value) a gaussian block stands."""
+    """The free parameters in the scale of any site in whose location (or as whose value) a gaussian
+    block stands."""
     sites, found = plan.structure.sites, []
     for site in sites.values():
         if not hasattr(site.family, "scatter"):
             continue
-        if site.name in block.names or any(name in site.uses.get("loc", {}) for name in block.names):
-            inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free)
+        if site.name in block.names or any(name in site.uses.get("loc", {})
+                                           for name in block.names):
+            inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {})
+                           if p in plan.free)
             found.append(inside[0] if len(inside) == 1 else inside or None)
     return tuple(dict.fromkeys(found))
 
 
 def prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Array:
-    """The prior's scale (Normal) or covariance (MultivariateNormal) of a location at given scale parameters."""
+    """The prior's scale (Normal) or covariance (MultivariateNormal) of a location at given scale
+    parameters."""
     distribution = plan.structure.distribution(name, {**params, **known.given})
     site = plan.structure.sites[name]
     if site.family.name == "Normal":
         return jnp.broadcast_to(distribution.scale, site.shape)
-    return jnp.broadcast_to(distribution.covariance_matrix, (*site.lattice, site.event[0], site.event[0]))
+    return jnp.broadcast_to(distribution.covariance_matrix,
+                            (*site.lattice, site.event[0], site.event[0]))
 
 
 def equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A precision with a diagonal of 1, and the scales that were taken out, so that the units of the coefficients do not matter."""
+    """A precision with a diagonal of 1, and the scales that were taken out, so that the units of
+    the coefficients do not matter."""
     scale = jnp.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
     return precision * scale[..., :, None] * scale[..., None, :], scale

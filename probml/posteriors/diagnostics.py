@@ -1,12 +1,15 @@
-"""Whether chains agree and how many independent draws they are worth: NumPyro's measures on ranks."""
+"""Whether chains agree and how many independent draws they are worth: NumPyro's measures on
+ranks."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-LEAST = 100  # effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
-AGREED, FEW, LOOSELY = 1.01, 400, 1.05  # R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
+# effective draws a chain, below which means and tails are not to be trusted (Vehtari et al. 2021)
+LEAST = 100
+# R-hat up to which chains agree; of fewer draws, by the noise of their means, up to LOOSELY
+AGREED, FEW, LOOSELY = 1.01, 400, 1.05
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -22,12 +25,14 @@ def _ranked(x: np.ndarray) -> np.ndarray:
 
 
 def r_hat(x: np.ndarray) -> np.ndarray:
-    """Rank-normalised split R-hat, of the values or of their distances from the median, whichever is larger; 1 where chains agree.
+    """Rank-normalised split R-hat, of the values or of their distances from the median, whichever
+    is larger; 1 where chains agree.
 
     Args:
         x: (chains, draws, ...). One chain, fewer than 4 draws or a constant give NaN.
 
-    Source: Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), eqs 4 and 14; Gelman & Rubin's by NumPyro.
+    Source: Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021), eqs 4 and 14; Gelman & Rubin's by
+        NumPyro.
     """
     from numpyro.diagnostics import split_gelman_rubin
 
@@ -40,7 +45,8 @@ def r_hat(x: np.ndarray) -> np.ndarray:
 
 
 def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
-    """Effective number of draws for means (bulk), or for the 5% and 95% quantiles (tail), whichever is smaller.
+    """Effective number of draws for means (bulk), or for the 5% and 95% quantiles (tail), whichever
+    is smaller.
 
     Args:
         x: (chains, draws, ...). Fewer than 4 draws or a constant give NaN.
@@ -60,39 +66,54 @@ def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
         return np.fmin(*(np.asarray(effective_sample_size(v)) for v in beyond))
 
 
-def complaints(values: Mapping[str, Any], stats: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """What a user should know of a run: what is wrong with it, in words that say what to do, and what is missing."""
+def complaints(values: Mapping[str, Any], stats: Mapping[str, Any],
+               settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What a user should know of a run: what is wrong with it, in words that say what to do, and
+    what is missing."""
     chains, draws = np.shape(stats["diverging"])
     wrong, missing = [], []
     count = int(np.sum(stats["diverging"]))
     if count:
         wrong.append(
-            f"{count} of {chains * draws} draws diverged: the sampler left the density there, so that regions may be missing. Raise "
-            f"target_accept (now {settings['target_accept']:g}); if they stay, give scales and heavy tails priors that hold them"
+            f"{count} of {chains * draws} draws diverged: the sampler left the density there, so "
+            f"that regions may be missing. Raise "
+            f"target_accept (now {settings['target_accept']:g}); if they stay, give scales and "
+            f"heavy tails priors that hold them"
         )
     full = float(np.mean(np.asarray(stats["steps"]) >= 2 ** settings["max_tree_depth"] - 1))
     if full > 0.01:
         wrong.append(
-            f"{full:.0%} of the draws took all 2^{settings['max_tree_depth']} − 1 steps they may: the density is long and narrow. "
-            "Centre and scale the inputs, drop one of two parameters that stand for each other, or raise max_tree_depth"
+            f"{full:.0%} of the draws took all 2^{settings['max_tree_depth']} − 1 steps they may: "
+            f"the density is long and narrow. "
+            "Centre and scale the inputs, drop one of two parameters that stand for each other, or "
+            "raise max_tree_depth"
         )
-    every = {name: np.asarray(value, float) for name, value in values.items()} | {"log density": np.asarray(stats["log_density"], float)}
+    every = {name: np.asarray(value, float) for name, value in values.items()} | {
+        "log density": np.asarray(stats["log_density"], float)
+    }
     if chains == 1:
-        missing.append("R-hat is missing: it compares chains and there is one; use chains=2 or more")
+        missing.append(
+            "R-hat is missing: it compares chains and there is one; use chains=2 or more"
+        )
     else:
-        worst = {name: np.max(found, initial=1.0, where=~np.isnan(found)) for name, value in every.items() if (found := r_hat(value)).size}
+        worst = {name: np.max(found, initial=1.0, where=~np.isnan(found))
+                 for name, value in every.items() if (found := r_hat(value)).size}
         name = max(worst, key=lambda n: worst[n])
         limit = AGREED if draws >= FEW else LOOSELY
         if worst[name] > limit:
             wrong.append(
-                f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than {limit}. Sample longer (warmup=, draws=); "
-                "if that does not help, the posterior has several modes or directions that the data do not tell"
+                f"the chains do not agree: R-hat of '{name}' is {worst[name]:.3f}, more than "
+                f"{limit}. Sample longer (warmup=, draws=); "
+                "if that does not help, the posterior has several modes or directions that the "
+                "data do not tell"
             )
     least = {n: np.fmin(effective(v), effective(v, tail=True)) for n, v in every.items()}
-    counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found)) for n, found in least.items()}
+    counts = {n: np.min(found, initial=np.inf, where=~np.isnan(found))
+              for n, found in least.items()}
     name = min(counts, key=lambda n: counts[n])
     if counts[name] < LEAST * chains and draws >= 2 * LEAST:
         wrong.append(
-            f"'{name}' has {counts[name]:.0f} effective draws, fewer than {LEAST} a chain: its mean and quantiles are rough. Raise draws="
+            f"'{name}' has {counts[name]:.0f} effective draws, fewer than {LEAST} a chain: its "
+            f"mean and quantiles are rough. Raise draws="
         )
     return wrong, missing

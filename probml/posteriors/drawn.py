@@ -20,8 +20,11 @@ class Draws(NamedTuple):
     """Joint draws, chain by chain."""
 
     values: dict[str, Any]  # site outside rows → (chains, draws, ...)
-    tables: Any  # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states); None without such
-    stats: dict[str, Any]  # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
+    # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states);
+    # None without such
+    tables: Any
+    # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
+    stats: dict[str, Any]
 
     @property
     def size(self) -> int:
@@ -30,8 +33,11 @@ class Draws(NamedTuple):
         return chains * draws
 
     def pick(self, index: np.ndarray) -> tuple[dict[str, jax.Array], jax.Array | None]:
-        """Draws by their number, chains behind one another: name → (len(index), ...), and their tables."""
-        flat = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]), (self.values, self.tables))
+        """Draws by their number, chains behind one another: name → (len(index), ...), and their
+        tables."""
+        flat = jax.tree.map(lambda leaf: jnp.asarray(
+            np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]
+        ), (self.values, self.tables))
         return flat[0], flat[1]
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
@@ -41,9 +47,12 @@ class Draws(NamedTuple):
             return self.pick(random.integers(self.size, size=n))[0]
         return self.pick(random.permutation(self.size)[:n])[0]
 
-    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], jax.Array | None]:
+    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array],
+                                                                jax.Array | None]:
         """At most n draws, evenly from all chains, to average over; the same at every call."""
-        return self.pick(np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int)))
+        return self.pick(
+            np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int))
+        )
 
     def distribution(self, plan: Plan, known: Known, name: str) -> None:
         """None: draws have no closed form."""
@@ -63,7 +72,8 @@ class Normal(NamedTuple):
         return self.draw(plan, known, n, 0), None
 
     def distribution(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
-        """The marginal of one parameter: normal where it is unbounded, else a normal mapped into its support."""
+        """The marginal of one parameter: normal where it is unbounded, else a normal mapped into
+        its support."""
         start = 0
         for key, spec in sorted(density.shapes(plan, known).items()):
             size = int(np.prod(spec.shape))
@@ -82,7 +92,8 @@ class Normal(NamedTuple):
         if site.domain == "real":
             return base
         # raises where the support depends on other parameters
-        return dist.TransformedDistribution(base, biject_to(density.support(plan, name, known.given)))
+        return dist.TransformedDistribution(base,
+                                            biject_to(density.support(plan, name, known.given)))
 
 
 @functools.partial(jit, static_argnums=(0, 3))
@@ -107,4 +118,5 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
 
 def mean(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The means of draws, (chains, draws, ...) → (...)."""
-    return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype) for name, value in values.items()}
+    return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype)
+            for name, value in values.items()}

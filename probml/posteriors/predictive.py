@@ -18,17 +18,22 @@ def draw_params(plan, n, closed, states, known, key):
         out = marginals.draw(key) if marginals is not None else {}
         if states is not None:
             flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
-            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape), strict=True):
-                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(plan.structure.sites[name].shape)
+            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape),
+                                   strict=True):
+                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(
+                    plan.structure.sites[name].shape
+                )
         return out
 
     return jax.vmap(one)(jax.random.split(key, n))
 
 
 def predictives(fitted, plan, closed, known):
-    """The posterior predictive of every site that a query's plan needs, site → arguments; None where one has no closed form.
+    """The posterior predictive of every site that a query's plan needs, site → arguments; None
+    where one has no closed form.
 
-    One row at a time they are exact where each parameter element enters a row once: then the sites' predictives multiply.
+    One row at a time they are exact where each parameter element enters a row once: then the sites'
+    predictives multiply.
     """
     touched = {}
     for name in (*plan.pooled, *plan.rowwise):
@@ -41,13 +46,15 @@ def predictives(fitted, plan, closed, known):
         return None
     if not all(linear(plan, fitted, name) for name in plan.targets):
         return None
-    if any(p in used for name in plan.targets if name in plan.structure.deterministics for p in plan.structure.named[name].uses["value"]):
+    if any(p in used for name in plan.targets if name in plan.structure.deterministics
+           for p in plan.structure.named[name].uses["value"]):
         return None  # what the row shows tells of the very parameters
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     wanted = [name for name in plan.pooled if touched[name]]
     if any(marginals.shares(name) for name in wanted):
         return None
-    tables = [name for name in wanted if plan.structure.sites[name].states is not None and name not in plan.counted]
+    tables = [name for name in wanted if plan.structure.sites[name].states is not None
+              and name not in plan.counted]
     if not all(marginals.integrable(name) for name in tables):
         return None
     continuous = tuple(name for name in wanted if name not in tables)
@@ -58,5 +65,6 @@ def predictives(fitted, plan, closed, known):
 @functools.partial(jit, static_argnums=(0, 1, 2))
 def _predictive_arguments(fitted, plan, names, closed, known):
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
-    out = {name: marginals.affine(name) if name in plan.rowwise else marginals.predictive(name) for name in names}
+    out = {name: marginals.affine(name) if name in plan.rowwise else marginals.predictive(name)
+           for name in names}
     return None if any(value is None for value in out.values()) else out

@@ -1,4 +1,5 @@
-"""States of a hidden site that are exchangeable: found by the density itself, and draws told apart by them given the same labels."""
+"""States of a hidden site that are exchangeable: found by the density itself, and draws told apart
+by them given the same labels."""
 
 import functools
 import itertools
@@ -19,7 +20,8 @@ CHOICES = 16  # ways to place an axis of states that are tried for one hidden si
 
 
 class Exchange(NamedTuple):
-    """A hidden site whose states may be numbered otherwise, if the parameters' axes are permuted along."""
+    """A hidden site whose states may be numbered otherwise, if the parameters' axes are permuted
+    along."""
 
     site: str
     states: int
@@ -42,7 +44,8 @@ def _density(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array
 
 
 def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exchange]:
-    """The hidden sites inside rows whose states are exchangeable: the posterior density is the same under permutations of them.
+    """The hidden sites inside rows whose states are exchangeable: the posterior density is the same
+    under permutations of them.
 
     Tried at two points with two permutations that together make all (a swap and a turn).
 
@@ -50,13 +53,16 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
         params: a point whose density is finite; another is made a step away from it.
     """
     found, sites = [], plan.structure.sites
-    hidden = [v for v in plan.variables if sites[v].rows and v not in plan.pattern and sites[v].states == plan.variables[v].states > 1]
+    hidden = [v for v in plan.variables if sites[v].rows and v not in plan.pattern
+              and sites[v].states == plan.variables[v].states > 1]
     if not hidden:
         return []
     params = {name: np.asarray(params[name]) for name in plan.free}
     random = np.random.default_rng(0)
     u = np.asarray(density.flat(plan, params, known))
-    base = jax.device_get(_moved(plan, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype)), known))
+    base = jax.device_get(
+        _moved(plan, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype)), known)
+    )
     value = float(_density(plan, base, known, rows))
     if not np.isfinite(value):
         return []
@@ -64,18 +70,21 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     for name in hidden:
         states = plan.variables[name].states
         near = (name, *plan.structure.children[name])
-        touched = [p for p in plan.free if any(p in uses for s in near for uses in sites[s].uses.values())]
+        touched = [p for p in plan.free
+                   if any(p in uses for s in near for uses in sites[s].uses.values())]
         options = []
         for parameter in touched:
             own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
-            sets = [axes for r in range(len(own), -1, -1) for axes in itertools.combinations(own, r)]
+            sets = [axes for r in range(len(own), -1, -1)
+                    for axes in itertools.combinations(own, r)]
             options.append([(parameter, axes) for axes in sets])
         orders = [np.r_[1, 0, 2:states], np.roll(np.arange(states), 1)]
         for choice in itertools.islice(itertools.product(*options), CHOICES):
             exchange = Exchange(name, states, tuple((p, axes) for p, axes in choice if axes))
             if not exchange.axes:
                 continue
-            others = [float(_density(plan, exchange.permuted(base, order), known, rows)) for order in orders]
+            others = [float(_density(plan, exchange.permuted(base, order), known, rows))
+                      for order in orders]
             if all(abs(other - value) <= tolerance * (1 + abs(value)) for other in others):
                 found.append(exchange)
                 break
@@ -87,11 +96,15 @@ def _moved(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     return density.unflat(plan, u, known)[0]
 
 
-def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-    """Draws (chains, draws, ...) with the states of exchangeable sites numbered alike, and how many were renumbered.
+def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[
+    dict[str, np.ndarray], int
+]:
+    """Draws (chains, draws, ...) with the states of exchangeable sites numbered alike, and how many
+    were renumbered.
 
-    Each draw is assigned to a pivot by the permutation that brings its parameters nearest, in units of their spread over draws; the
-    pivot is the mean of the draws so assigned, the first draw to begin with (Stephens 2000 with a squared-error loss).
+    Each draw is assigned to a pivot by the permutation that brings its parameters nearest, in units
+    of their spread over draws; the pivot is the mean of the draws so assigned, the first draw to
+    begin with (Stephens 2000 with a squared-error loss).
 
     Cost: an assignment problem of `states` a draw and round.
     """
@@ -103,14 +116,16 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
         single = [(name, axes[0]) for name, axes in exchange.axes if len(axes) == 1]
         if not single:
             continue
-        parts = [np.moveaxis(out[name], 2 + axis, 2).reshape(chains * draws, exchange.states, -1) for name, axis in single]
+        parts = [np.moveaxis(out[name], 2 + axis, 2).reshape(chains * draws, exchange.states, -1)
+                 for name, axis in single]
         features = np.concatenate(parts, 2)
         spread = features.reshape(-1, features.shape[-1]).std(0)
         within = features.std(0).mean(0)
         features = features / np.where(within > 0, within, np.where(spread > 0, spread, 1.0))
         pivot, orders = features[0], np.tile(np.arange(exchange.states), (len(features), 1))
         for _ in range(ROUNDS):
-            costs = ((features[:, None] - pivot[None, :, None]) ** 2).sum(-1)  # (draws, state of the pivot, state of the draw)
+            # (draws, state of the pivot, state of the draw)
+            costs = ((features[:, None] - pivot[None, :, None]) ** 2).sum(-1)
             again = np.stack([linear_sum_assignment(cost)[1] for cost in costs])
             pivot = np.take_along_axis(features, again[..., None], 1).mean(0)
             same, orders = (again == orders).all(), again
@@ -122,5 +137,6 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
                 shape = [1] * (out[name].ndim - 1)
                 shape[0], shape[1 + axis] = len(orders), exchange.states
                 flat = out[name].reshape(len(orders), *out[name].shape[2:])
-                out[name] = np.take_along_axis(flat, orders.reshape(shape), 1 + axis).reshape(out[name].shape)
+                out[name] = np.take_along_axis(flat, orders.reshape(shape),
+                                               1 + axis).reshape(out[name].shape)
     return out, moved

@@ -1,4 +1,5 @@
-"""From a question to its answer: the plan for what was seen, the rows, what the fit believes, one compiled call."""
+"""From a question to its answer: the plan for what was seen, the rows, what the fit believes, one
+compiled call."""
 
 import contextlib
 import functools
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from probml.interface.fit import Fit
 
 
-WORK = 2**25  # entries of all tables a row up to which a network is asked without regard to what is seen
-LEAST = 32  # rows to which a question to a network is padded, where that costs less than compiling for another number
+# entries of all tables a row up to which a network is asked without regard to what is seen
+WORK = 2**25
+# rows to which a question to a network is padded, where that costs less than compiling for another
+# number
+LEAST = 32
 SMALL = 2**20  # entries of all tables for that many rows
 GROUPS = 1024  # draws of the parameters among which the rows of a simulation share
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
@@ -42,18 +46,22 @@ class Question(NamedTuple):
 
     def at_point(self, fit: "Fit") -> "Question":
         """The same about one parameter value, for what cannot be averaged."""
-        return self._replace(belief=_belief(fit, self.plan, self.known, True)[0], averaged=False) if self.averaged else self
+        return self._replace(belief=_belief(fit, self.plan, self.known, True)[0],
+                             averaged=False) if self.averaged else self
 
 
-def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool) -> Question:
+def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
+            plug_in: bool) -> Question:
     """Plan a question about sites, or about some together, and load its rows.
 
     Raises:
-        Refusal: a continuous cell that others depend on is unseen, or a table would be above the budget.
+        Refusal: a continuous cell that others depend on is unseen, or a table would be above the
+            budget.
     """
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
     joints = tuple(target for target in targets if isinstance(target, tuple))
-    singles = tuple(dict.fromkeys(name for target in targets for name in (target if target in joints else (target,))))
+    singles = tuple(dict.fromkeys(name for target in targets
+                                  for name in (target if target in joints else (target,))))
     data, plan = _planned(data, singles, joints)
     order = load.order(data, plan)
     least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if data.structure.network else 1
@@ -62,23 +70,29 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
     return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
 
 
-def back(data: dataset.Data, order: np.ndarray | None, array, site: str | tuple[str, ...] | None = None) -> np.ndarray:
+def back(data: dataset.Data, order: np.ndarray | None, array,
+         site: str | tuple[str, ...] | None = None) -> np.ndarray:
     """Answers in the user's rows, without padding; about a site along time, in its steps."""
     out = load.unload(array, data.table.rows, order)
-    found = data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None else None
+    found = (data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None
+             else None)
     if found is None or found.time is None:
         return out
     axis = 1 if isinstance(site, tuple) else 1 + found.time
     return out[(slice(None),) * axis + (slice(data.steps),)]
 
 
-def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple) -> tuple[dataset.Data, Plan]:
-    """The plan of a question. Few rows of a network are asked through one program, whatever is seen and whatever is asked."""
+def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple) -> tuple[dataset.Data,
+                                                                                   Plan]:
+    """The plan of a question. Few rows of a network are asked through one program, whatever is seen
+    and whatever is asked."""
     network = data.structure.network
     if network and data.small():
-        with contextlib.suppress(Refusal):  # too wide where nothing is known to be seen: each pattern by itself then
+        # too wide where nothing is known to be seen: each pattern by itself then
+        with contextlib.suppress(Refusal):
             loose = data.loosened(network)
-            plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True, joints=joints)
+            plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True,
+                              joints=joints)
             if plan.work <= WORK:
                 return loose, plan
     data = data.loosened({name for joint in joints for name in joint})
@@ -94,7 +108,8 @@ def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief
         table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
     if fit.drawn is not None and not plug_in:
         drawn, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
-        return Belief({name: drawn[name] for name in params}, table if tables is None else tables, {}), True
+        return Belief({name: drawn[name] for name in params}, table if tables is None else tables,
+                      {}), True
     if plug_in or fit.closed is None:
         return Belief(params, table, {}), False
     predictive = predictives(fit._plan, plan, fit.closed, fit._known())
@@ -104,11 +119,13 @@ def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief
 
 
 def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
-    """Joint draws of what is hidden and discrete in rows, each row with its own draw of the parameters (row i with the i-th, and again
-    from the first after GROUPS), which are drawn given what was fitted, not given the new rows.
+    """Joint draws of what is hidden and discrete in rows, each row with its own draw of the
+    parameters (row i with the i-th, and again from the first after GROUPS), which are drawn given
+    what was fitted, not given the new rows.
 
     Returns:
-        plan, way back, belief with parameters led by the axis of draws, name → joint states and log p(row) as `back` takes them.
+        plan, way back, belief with parameters led by the axis of draws, name → joint states and log
+        p(row) as `back` takes them.
     """
     question = prepare(fit, data, (), plug_in).at_point(fit)
     plan, n = question.plan, data.table.rows
@@ -117,12 +134,15 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
         belief, log, states = question.belief, None, {}
         if plan.variables:
             log, states = queries.draw(plan, belief, question.known, question.rows, key)
-        return plan, question.back, belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log
+        return (plan, question.back,
+                belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
     params, table = fit._draws(groups, seed), question.belief.table
     if fit.drawn is not None and getattr(fit.drawn, "tables", None) is not None:
         codes = {name: params.pop(name) for name in plan.globals}
-        table = jnp.log(jnp.stack([_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]))
+        table = jnp.log(jnp.stack(
+            [_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]
+        ))
     belief, log, states = Belief({name: params[name] for name in fit.point}, table, {}), None, {}
     if plan.variables:
         order = load.order(data, plan)
@@ -130,8 +150,10 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
         places = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=groups)
         begins, most = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
-        index = places[np.minimum(begins[:, None] + np.arange(most), (begins + counts - 1)[:, None])]
-        found, drew = queries.draw_each(plan, belief, question.known, question.rows, jnp.asarray(index), key)
+        index = places[np.minimum(begins[:, None] + np.arange(most),
+                                  (begins + counts - 1)[:, None])]
+        found, drew = queries.draw_each(plan, belief, question.known, question.rows,
+                                        jnp.asarray(index), key)
         real = np.arange(most) < counts[:, None]
         size = question.rows.weights.size
 
@@ -148,26 +170,32 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
 def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
     """1 at the joint state of the discrete sites outside rows, in the plan's order."""
     out = np.zeros([plan.variables[name].states for name in plan.globals])
-    at = [int(np.flatnonzero((plan.variables[n].values.reshape(out.shape[i], -1) == np.ravel(codes[n])).all(1))[0])
+    at = [int(np.flatnonzero(
+        (plan.variables[n].values.reshape(out.shape[i], -1) == np.ravel(codes[n])).all(1)
+    )[0])
           for i, n in enumerate(plan.globals)]  # fmt: skip
     out[tuple(at)] = 1.0
     return out
 
 
 def answer(
-    fit: "Fit", data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool, view: str = queries.ALL
+    fit: "Fit", data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool,
+    view: str = queries.ALL
 ) -> tuple[np.ndarray, dict]:
     """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible.
 
     Args:
-        view: what an answer about a step looks at: "all" of the row, "filtered" (the steps up to it) or "predicted" (those before it).
+        view: what an answer about a step looks at: "all" of the row, "filtered" (the steps up to
+            it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
     question = prepare(fit, data, [site for _, site in ask], plug_in)
     plan, network = question.plan, data.structure.network
-    every = [("probability", name) for name in plan.targets if name in network] if ask else []  # the same program for every site
+    # the same program for every site
+    every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))
-    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known, question.rows, view)
+    log, out = queries.answer(plan, wanted, question.averaged, question.belief, question.known,
+                              question.rows, view)
     log = question.back(log)
     if ask:
         warn(fit, log)
@@ -180,7 +208,8 @@ def warn(fit: "Fit", log: np.ndarray) -> None:
     if len(rows):
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
-            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible given what was fitted (log_prob −∞), "
+            f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible given what "
+            f"was fitted (log_prob −∞), "
             f"so their probabilities are 0 and their states the first: rows {shown}",
             RuntimeWarning,
             stacklevel=5,

@@ -1,9 +1,11 @@
-"""New members of a plate: rows whose index is a label that the fit does not know, answered with an effect drawn from its prior.
+"""New members of a plate: rows whose index is a label that the fit does not know, answered with an
+effect drawn from its prior.
 
-Given the parameters above it, the effect of a new member depends on nothing that was seen, so its posterior predictive is that of the
-prior given each draw: θ ~ p(θ | data), a_new ~ p(a | θ), row ~ p(row | θ, a_new). The program of the fit has entries for known members
-only; so the rows of new ones are answered by themselves, with the entries of a few known members, which they do not read, replaced.
-With a point, the effect is the mean of its prior given the point.
+Given the parameters above it, the effect of a new member depends on nothing that was seen, so its
+posterior predictive is that of the prior given each draw: θ ~ p(θ | data), a_new ~ p(a | θ), row ~
+p(row | θ, a_new). The program of the fit has entries for known members only; so the rows of new
+ones are answered by themselves, with the entries of a few known members, which they do not read,
+replaced. With a point, the effect is the mean of its prior given the point.
 """
 
 import functools
@@ -33,9 +35,11 @@ HELD = 2**24  # numbers hold them
 
 
 class _Many(Draws):
-    """Draws all of which are averaged over: the effects of new members vary more than the posterior does."""
+    """Draws all of which are averaged over: the effects of new members vary more than the posterior
+    does."""
 
-    def spread(self, plan: Any, known: Any, n: int) -> tuple[dict[str, jax.Array], jax.Array | None]:
+    def spread(self, plan: Any, known: Any, n: int) -> tuple[dict[str, jax.Array],
+                                                             jax.Array | None]:
         return self.pick(np.arange(self.size))
 
 
@@ -57,37 +61,48 @@ def answer(fit: "Fit", held: Data, plug_in: bool, ask: Callable[["Fit", Data], A
         _assign(fit.structure, names, held, codes, picked)
     parts: dict[tuple, list[int]] = {}
     for row, entries in enumerate(picked):
-        parts.setdefault(tuple(sorted((place, tuple(sorted(found))) for place, found in entries)), []).append(row)
+        parts.setdefault(tuple(sorted((place, tuple(sorted(found))) for place, found in entries)),
+                         []).append(row)
     told = held._replace(new={}, table=replace(held.table, inputs={**held.table.inputs, **codes}))
     answers = []
     for entries, rows in parts.items():
-        own = renewed(fit, {place: np.array(found) for place, found in entries}, plug_in) if entries else fit
+        own = renewed(fit, {place: np.array(found) for place, found in entries},
+                      plug_in) if entries else fit
         answers.append(ask(own, told.taken(np.array(rows))))
     back = np.argsort(np.concatenate([np.array(rows) for rows in parts.values()]), kind="stable")
-    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[back], *answers)
+    return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[back],
+                        *answers)
 
 
 def _groups(fit: "Fit", held: Data) -> list[list[str]]:
-    """The names of indices with new members, and of those that index the same axes; refused where a new member has no prior."""
+    """The names of indices with new members, and of those that index the same axes; refused where a
+    new member has no prior."""
     structure = fit.structure
-    groups = [names for names in together(structure.indexed) if any(_new(held, structure.indexed[name]) is not None for name in names)]
+    groups = [names for names in together(structure.indexed)
+              if any(_new(held, structure.indexed[name]) is not None for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new member of '{index.name}', which is an index of {index.words}"
         if index.table:
-            raise Refusal(f"{what}, has no entry in the settings that it is looked up in too: pass what these hold as inputs instead")
-        if index.rigid or index.low is None or index.high is None or index.cells and index.input in structure.timed:
+            raise Refusal(f"{what}, has no entry in the settings that it is looked up in too: pass "
+                          f"what these hold as inputs instead")
+        if (index.rigid or index.low is None or index.high is None or index.cells
+            and index.input in structure.timed):
             raise Refusal(
-                f"{what}, has no effect of its own: model '{structure.model.name}' also uses {index.words} as a whole, or by arithmetic of "
+                f"{what}, has no effect of its own: model '{structure.model.name}' also uses "
+                f"{index.words} as a whole, or by arithmetic of "
                 "the index that is no shift"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what}: '{fixed}' is discrete or was given as data, so no new entry of it can be drawn")
+            raise Refusal(f"{what}: '{fixed}' is discrete or was given as data, so no new entry of "
+                          f"it can be drawn")
     if structure.penalties:
-        raise Refusal(f"factor '{structure.penalties[0]}' weighs the prior, which then cannot be drawn from for a new member")
+        raise Refusal(f"factor '{structure.penalties[0]}' weighs the prior, which then cannot be "
+                      f"drawn from for a new member")
     for names in groups:
         if not alike(structure.indexed[name] for name in names):
-            raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new member would have several places on it")
+            raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new member "
+                          f"would have several places on it")
     return groups
 
 
@@ -106,12 +121,16 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
     indices = [structure.indexed[name] for name in names]
     low, high = bounds(indices)
     axes = {axis for index in indices for axis in index.axes}
-    free = [c for c in range(low, high + 1) if all(0 <= a.scale * c + a.offset < structure.sites[a.parameter].shape[a.axis] for a in axes)]
+    free = [c for c in range(low, high + 1) if all(
+        0 <= a.scale * c + a.offset < structure.sites[a.parameter].shape[a.axis] for a in axes
+    )]
     n = held.table.rows
     new = [_new(held, index) for index in indices]
-    flat = {index.input: codes.get(index.input, held.table.inputs[index.input]).reshape(n, -1) for index in indices}
+    flat = {index.input: codes.get(index.input, held.table.inputs[index.input]).reshape(n, -1)
+            for index in indices}
     cells = [list(index.cells) or list(range(flat[index.input].shape[1])) for index in indices]
-    for row in np.flatnonzero(np.any([(found >= 0).any(1) for found in new if found is not None], axis=0)):
+    for row in np.flatnonzero(np.any([(found >= 0).any(1) for found in new if found is not None],
+                                     axis=0)):
         used, members = set(), {}
         for index, own, found in zip(indices, cells, new, strict=True):
             known = flat[index.input][row, own]
@@ -124,7 +143,8 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                 if number not in members:
                     members[number] = next(spare, None)
                 if members[number] is None:
-                    raise Refusal(f"row {row} has more members of {index.words} than the axis has entries: fit with a longer axis")
+                    raise Refusal(f"row {row} has more members of {index.words} than the axis has "
+                                  f"entries: fit with a longer axis")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             found = frozenset(axis.scale * int(c) + axis.offset for c in members.values())
@@ -132,16 +152,19 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
 
 
 def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> "Fit":
-    """The fit with some entries along axes of parameters drawn anew from their prior, given all else; of a point, at the prior's mean.
+    """The fit with some entries along axes of parameters drawn anew from their prior, given all
+    else; of a point, at the prior's mean.
 
     Args:
         entries: (parameter, axis) → positions along it.
 
     Raises:
-        Refusal: the members of a parameter do not have the same prior, or one after another; a prior has no mean.
+        Refusal: the members of a parameter do not have the same prior, or one after another; a
+            prior has no mean.
     """
     structure, sites = fit.structure, fit.structure.sites
-    names = tuple(name for name in structure.parameters if any(place[0] == name for place in entries))
+    names = tuple(name for name in structure.parameters
+                  if any(place[0] == name for place in entries))
     masks, given = {}, {name: jnp.asarray(value) for name, value in fit.given.items()}
     for name in names:
         mask = np.zeros(sites[name].shape, bool)
@@ -149,7 +172,8 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
             if owner == name:
                 if axis >= len(sites[name].batch) + len(sites[name].independent):
                     raise Refusal(
-                        f"'{name}' ({sites[name].kind}) has one prior for all its entries along axis {axis}, so a new member has none of "
+                        f"'{name}' ({sites[name].kind}) has one prior for all its entries along "
+                        f"axis {axis}, so a new member has none of "
                         "its own: draw the members one by one, in a numpyro.plate"
                     )
                 np.moveaxis(mask, axis, 0)[found] = True
@@ -161,8 +185,11 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
         for name in names:
             if not np.isfinite(np.asarray(found[name])).all():
                 kind = sites[name].kind
-                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, at which a new member would stand: fit with probml.NUTS()")
-        return replace(fit, point={**fit.point, **{name: np.asarray(found[name]) for name in names}}, closed=None, drawn=None)
+                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, at which a new member "
+                              f"would stand: fit with probml.NUTS()")
+        return replace(fit, point={
+            **fit.point, **{name: np.asarray(found[name]) for name in names}
+        }, closed=None, drawn=None)
     if fit.drawn is not None:
         values, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
     else:
@@ -176,42 +203,59 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
     return replace(fit, closed=None, drawn=_Many(held, tables, {}))
 
 
-def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping, masks: Mapping, key: Any, mean: bool) -> dict:
-    """The parameters `names` with the entries under their masks drawn from the prior, parents first, or at its mean."""
-    env = {name: jnp.reshape(value, structure.sites[name].shape) for name, value in {**params, **given}.items()}
+def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,
+             masks: Mapping, key: Any, mean: bool) -> dict:
+    """The parameters `names` with the entries under their masks drawn from the prior, parents
+    first, or at its mean."""
+    env = {name: jnp.reshape(value, structure.sites[name].shape)
+           for name, value in {**params, **given}.items()}
     for i, name in enumerate(names):
         site = structure.sites[name]
         prior = structure.distribution(name, env).expand(site.batch + site.independent)
-        value = jnp.broadcast_to(prior.mean, site.shape) if mean else prior.sample(jax.random.fold_in(key, i))
+        value = jnp.broadcast_to(prior.mean, site.shape) if mean else prior.sample(
+            jax.random.fold_in(key, i)
+        )
         env[name] = jnp.where(masks[name], value, env[name])
     return {name: env[name] for name in names}
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping, masks: Mapping, keys: Any) -> dict:
+def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
+           masks: Mapping, keys: Any) -> dict:
     """`_entries` for each of many draws."""
-    return jax.vmap(lambda params, key: _entries(structure, names, params, given, masks, key, False))(values, keys)
+    return jax.vmap(lambda params, key: _entries(structure, names, params, given, masks, key,
+                                                 False))(values, keys)
 
 
-def _exchangeable(fit: "Fit", names: Iterable[str], entries: Mapping[tuple[str, int], np.ndarray]) -> None:
-    """Refuse a prior that differs from member to member otherwise than through entries that are new too: a new one has none."""
+def _exchangeable(fit: "Fit", names: Iterable[str],
+                  entries: Mapping[tuple[str, int], np.ndarray]) -> None:
+    """Refuse a prior that differs from member to member otherwise than through entries that are new
+    too: a new one has none."""
     structure = fit.structure
-    env = {name: np.reshape(value, structure.sites[name].shape) for name, value in {**fit.point, **fit.given}.items()}
+    env = {name: np.reshape(value, structure.sites[name].shape)
+           for name, value in {**fit.point, **fit.given}.items()}
     for owner, axis in entries:
-        env[owner] = np.repeat(np.take(env[owner], [0], axis), env[owner].shape[axis], axis)  # as if all members had one effect
+        # as if all members had one effect
+        env[owner] = np.repeat(np.take(env[owner], [0], axis), env[owner].shape[axis], axis)
     for name in names:
         site = structure.sites[name]
         absent = next((parent for parent in structure.programs[name][1] if parent not in env), None)
         if absent is not None:
-            raise Refusal(f"the prior of '{name}' depends on '{absent}', so no new entry of it can be drawn")
+            raise Refusal(f"the prior of '{name}' depends on '{absent}', so no new entry of it can "
+                          f"be drawn")
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
-            tail = site.family.argument_event[argument] if site.family is not None else max(value.ndim - len(batch), 0)
+            tail = site.family.argument_event[argument] if site.family is not None else max(
+                value.ndim - len(batch), 0
+            )
             for axis in (axis for owner, axis in entries if owner == name):
                 at = axis - (len(site.batch) + len(site.independent)) + value.ndim - tail
-                if 0 <= at < value.ndim - tail and not np.array_equal(value, np.repeat(np.take(value, [0], at), value.shape[at], at)):
+                if 0 <= at < value.ndim - tail and not np.array_equal(
+                    value, np.repeat(np.take(value, [0], at), value.shape[at], at)
+                ):
                     raise Refusal(
-                        f"the prior of '{name}' differs from member to member along axis {axis}, so a new member has none: pass what makes "
+                        f"the prior of '{name}' differs from member to member along axis {axis}, "
+                        f"so a new member has none: pass what makes "
                         "them differ as an input"
                     )

@@ -1,7 +1,8 @@
-"""Questions to a fit, answered for all rows in one compiled call: evidence, marginals, decoding, joint draws, moments.
+"""Questions to a fit, answered for all rows in one compiled call: evidence, marginals, decoding,
+joint draws, moments.
 
-Discrete sites outside rows join each row's own variables here, with what was learnt about them as their factor, so that
-every answer is about one row at a time, given what was fitted.
+Discrete sites outside rows join each row's own variables here, with what was learnt about them as
+their factor, so that every answer is about one row at a time, given what was fitted.
 """
 
 import functools
@@ -25,19 +26,25 @@ from probml.factors.sequences import Moves
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 
-ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"  # what an answer about a step looks at: all, the steps up to it, those before
+# what an answer about a step looks at: all, the steps up to it, those before
+ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
 
 
 class Belief(NamedTuple):
-    """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives, and global states."""
+    """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives,
+    and global states."""
 
     params: dict[str, jax.Array]
-    table: jax.Array | None  # log posterior over the global discrete sites; of draws, theirs too may lead with an axis of draws
-    predictive: dict[str, Any]  # pooled continuous site → arguments of its predictive (posterior.Marginals)
+    # log posterior over the global discrete sites; of draws, theirs too may lead with an axis of
+    # draws
+    table: jax.Array | None
+    # pooled continuous site → arguments of its predictive (posterior.Marginals)
+    predictive: dict[str, Any]
 
 
 class _Parts(NamedTuple):
-    """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of the chains."""
+    """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of
+    the chains."""
 
     rows: list[Factor]
     steps: list[Factor]
@@ -47,7 +54,8 @@ class _Parts(NamedTuple):
         """One graph; what is hidden along time is summed out."""
         if not (self.steps or self.moves):
             return self.rows
-        return [*self.rows, sequences.factor(plan, self.steps, self.moves, rows.steps, len(rows.weights), pairs=pairs)]
+        return [*self.rows, sequences.factor(plan, self.steps, self.moves, rows.steps,
+                                             len(rows.weights), pairs=pairs)]
 
 
 def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
@@ -63,41 +71,51 @@ def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
         factors += outer
 
     def inside(rows, taps=None):
-        return level_factors(plan, belief.params, known, natural, rows, True, predictive=belief.predictive)
+        return level_factors(plan, belief.params, known, natural, rows, True,
+                             predictive=belief.predictive)
 
     steps = inside(rows) if plan.step_order else []
-    if plan.steps and not plan.step_order:  # nothing to eliminate: whatever else is asked of a step is added to its product
+    # nothing to eliminate: whatever else is asked of a step is added to its product
+    if plan.steps and not plan.step_order:
         steps = [in_pieces(plan, lambda rows, _: sequences.within(plan, inside(rows)), rows)]
     return _Parts(factors, steps, chain_moves(*args))
 
 
 def _level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
-    """The rows that answers about a site have, and their number: those of the data, or their steps."""
+    """The rows that answers about a site have, and their number: those of the data, or their
+    steps."""
     if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
     steps = rows.steps
     return steps.rows, len(rows.weights) * steps.blocks * steps.length
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows, view: str) -> tuple[jax.Array, dict]:
-    """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one parameter value."""
+def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows,
+            view: str) -> tuple[jax.Array, dict]:
+    """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
+    parameter value."""
     size = len(rows.weights)
     scopes = {site: _asked(plan, site) for _, site in ask}
-    timed = {site: plan.structure.named[site[0] if isinstance(site, tuple) else site].time is not None for site in scopes}
+    timed = {site: plan.structure.named[site[0] if isinstance(site, tuple)
+                                        else site].time is not None for site in scopes}
     inside = {scopes[site] for site in scopes if timed[site]}
     wanted = {scopes[site] for site in scopes if not timed[site]}
     parts, taps, untapped = _parts(plan, belief, known, rows), {}, []
     for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
-            taps[factor.names] = factor.log  # evidence on a site is a factor over it, whose gradient is the site's posterior
+            # evidence on a site is a factor over it, whose gradient is the site's posterior
+            taps[factor.names] = factor.log
         else:
             untapped.append(factor)
-    blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope))) for scope in wanted - taps.keys()}
+    blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope)))
+             for scope in wanted - taps.keys()}
     taps = sorted((taps | blank).items(), key=lambda item: item[0])
     count = _level(plan, rows, plan.structure.chains[0])[1] if inside else 0
-    inner = {scope: jnp.zeros((count, *(plan.variables[v].states for v in scope))) for scope in inside}
+    inner = {scope: jnp.zeros((count, *(plan.variables[v].states for v in scope)))
+             for scope in inside}
     states = math.prod(plan.variables[n].states for n in plan.chains)
-    pairs = jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks)) if any(q == "pairs" for q, _ in ask) else None
+    pairs = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
+             if any(q == "pairs" for q, _ in ask) else None)
 
     def total(logs, inner, pairs):
         tapped = [Factor(log, scope) for log, (scope, _) in zip(logs, taps, strict=True)]
@@ -106,7 +124,9 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         log = jnp.broadcast_to(elimination.evidence(whole, plan.order), (size,))
         return jnp.where(jnp.isfinite(log), log, 0.0).sum(), log
 
-    (_, log), (tables, inner, pairs) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)([log for _, log in taps], inner, pairs)
+    (_, log), (tables, inner, pairs) = jax.value_and_grad(total, (0, 1, 2), has_aux=True)(
+        [log for _, log in taps], inner, pairs
+    )
     if view != ALL and inside:
         inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
     found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)} | inner
@@ -122,26 +142,33 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
             answer = _probability(plan, belief, known, at, site, q[site], count)
         elif question == "mean" and site in plan.variables:  # a count that others depend on
             found = plan.structure.sites[site]
-            answer = jnp.tensordot(q[site], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
+            answer = jnp.tensordot(q[
+                site
+            ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = _average(q[site], conditional(plan, belief.params, known, at, site, "mean", count))
+            answer = _average(q[site],
+                              conditional(plan, belief.params, known, at, site, "mean", count))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
         if timed[site]:
-            answer = sequences.fold(plan, rows.steps, site, answer) if question in ("probability", "mean") else rows.steps.folded(answer)
+            answer = (sequences.fold(plan, rows.steps, site, answer)
+                      if question in ("probability", "mean") else rows.steps.folded(answer))
         out[question, site] = answer
     return log, out
 
 
 def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
-    """(L, 1, K, K, M) of the joint states → (N, k, k) of one chain: the pair that leads into each step."""
+    """(L, 1, K, K, M) of the joint states → (N, k, k) of one chain: the pair that leads into each
+    step."""
     sizes, i = [plan.variables[n].states for n in plan.chains], plan.chains.index(name)
     table = jnp.moveaxis(pairs[:, 0], -1, 1).reshape(-1, *sizes, *sizes)
     return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
 
 
-def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts, scopes: list, view: str) -> dict:
-    """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it, and what is seen of the row itself."""
+def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts, scopes: list,
+            view: str) -> dict:
+    """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
+    and what is seen of the row itself."""
     steps, size = rows.steps, len(rows.weights)
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
@@ -155,31 +182,38 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts,
         prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
         top = prior.max(1, keepdims=True)
         prior = jnp.exp(prior - jnp.where(jnp.isneginf(top), 0.0, top))[:, :, None] * predicted
-        prior = jnp.moveaxis(jnp.broadcast_to(prior, (len(prior), math.prod(outer), *prior.shape[2:])), -1, 1)
+        prior = jnp.moveaxis(
+            jnp.broadcast_to(prior, (len(prior), math.prod(outer), *prior.shape[2:])), -1, 1
+        )
         prior = jnp.where(prior > 0, jnp.log(jnp.where(prior > 0, prior, 1.0)), -jnp.inf)
         prior = prior.reshape(-1, *outer, *(plan.variables[n].states for n in plan.chains))
     else:
-        prior = jnp.broadcast_to(jnp.repeat(log, steps.blocks, 0)[None], (steps.length, size * steps.blocks, log.shape[1]))
+        prior = jnp.broadcast_to(jnp.repeat(log, steps.blocks, 0)[None],
+                                 (steps.length, size * steps.blocks, log.shape[1]))
         prior = prior.reshape(-1, *outer)
     inside = parts.steps
     if view == PREDICTED:
         natural = naturals(plan, belief.params, known)
-        inside = level_factors(plan, belief.params, known, natural, rows, True, predictive=belief.predictive, evidence=False)
+        inside = level_factors(plan, belief.params, known, natural, rows, True,
+                               predictive=belief.predictive, evidence=False)
 
     def total(taps):
-        graph = [Factor(prior, names), *inside, *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
+        graph = [Factor(prior, names), *inside,
+                 *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
         present = {n for f in graph for n in f.names}
         log = elimination.evidence(graph, [n for n in (*plan.step_order, *names) if n in present])
         return jnp.where(jnp.isfinite(log), log, 0.0).sum()
 
-    blank = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope))) for scope in scopes]
+    blank = [jnp.zeros((len(prior), *(plan.variables[v].states for v in scope)))
+             for scope in scopes]
     return dict(zip(scopes, jax.grad(total)(blank), strict=True))
 
 
 def _hidden(rows: Rows, site: str) -> Rows:
     """The same rows, in which a site is not seen."""
     return rows._replace(
-        values={n: v for n, v in rows.values.items() if n != site}, seen={n: v for n, v in rows.seen.items() if n != site}
+        values={n: v for n, v in rows.values.items() if n != site},
+        seen={n: v for n, v in rows.seen.items() if n != site}
     )
 
 
@@ -196,7 +230,8 @@ def _average(q: jax.Array, values: jax.Array) -> jax.Array:
     return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
 
 
-def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array, size: int) -> jax.Array:
+def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array,
+                 size: int) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
@@ -212,24 +247,32 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
     return p
 
 
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str, size: int) -> jax.Array:
-    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[, states]); of a vector seen in
-    part, the mean given its seen coordinates; of a deterministic its value."""
-    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents if p in plan.variables)
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
+                size: int) -> jax.Array:
+    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
+    states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
+    value."""
+    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
+                                                      if p in plan.variables)
     fixed, parts = {**params, **known.given}, ()
     if name in rows.seen and hasattr(site.family, "fill"):
         x = rows.values[name]
-        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x, rows.seen[name])
+        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
+                 rows.seen[name])
 
     def one(varying, parts):
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             if name in plan.structure.deterministics:
-                return site.collect(plan.structure.computed(name, env), 1)[0].astype(jnp.result_type(float))
+                return site.collect(plan.structure.computed(name, env),
+                                    1)[0].astype(jnp.result_type(float))
             if what == "probabilities":
                 if site.family is None or site.states is None:
-                    return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-                return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells, site.states)
+                    return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells,
+                                                                                  site.finite)
+                return site.family.probabilities(plan.structure.cells(name, env)).reshape(
+                    *site.cells, site.states
+                )
             distribution = plan.structure.distribution(name, env)
             mean = distribution.mean
             if parts:
@@ -242,8 +285,10 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
 
 
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
-def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows, view: str = ALL):
-    """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are weighed by each draw's p(row)."""
+def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows,
+           view: str = ALL):
+    """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
+    weighed by each draw's p(row)."""
 
     def chunk(rows):
         if not averaged:
@@ -252,11 +297,13 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
         def at(draw):
             params, table = draw if each_table else (draw, belief.table)
-            return _answer(plan, ask, belief._replace(params=params, table=table), known, rows, view)
+            return _answer(plan, ask, belief._replace(params=params, table=table), known, rows,
+                           view)
 
         log, out = jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
         weight = jax.nn.softmax(log, 0)
-        out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0) for k, v in out.items()}
+        out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0)
+               for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
     return each(chunk, chunks)
@@ -264,38 +311,49 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
 @functools.partial(jit, static_argnames=("plan",))
 def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the parameters, and of sites outside rows
-    that the plan takes for given: (draws, chunks, b)."""
+    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
+    parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
     def one(draw):
-        at = known._replace(given={name: draw.get(name, value) for name, value in known.given.items()})
+        at = known._replace(
+            given={name: draw.get(name, value) for name, value in known.given.items()}
+        )
         params = {name: draw[name] for name in plan.free}
         natural = naturals(plan, params, at)
-        return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows), rows.weights.shape), chunks)
+        return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows),
+                                                  rows.weights.shape), chunks)
 
     return jax.lax.map(one, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "names"))
-def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known, chunks: Rows) -> dict[str, jax.Array]:
-    """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws, chunks, b, *cells)."""
+def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
+               chunks: Rows) -> dict[str, jax.Array]:
+    """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws,
+    chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
 
     def one(draw):
-        at = known._replace(given={name: draw.get(name, value) for name, value in known.given.items()})
+        at = known._replace(
+            given={name: draw.get(name, value) for name, value in known.given.items()}
+        )
         belief = Belief({name: draw[name] for name in plan.free}, None, {})
-        return each(lambda rows: {name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()}, chunks)
+        return each(lambda rows: {
+            name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
+        }, chunks)
 
     return jax.lax.map(one, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
-def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief, known: Known, chunks: Rows):
-    """The jointly most probable states of the variables `sites`, all others summed out: the log of that maximum, up to a
-    constant, (chunks, b), and name → (chunks, b) joint states.
+def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
+           known: Known, chunks: Rows):
+    """The jointly most probable states of the variables `sites`, all others summed out: the log of
+    that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
 
     Args:
-        leaves: sites that are no variables, each cell of them maximised given its parents, which are among `sites`: (chunks, b, *cells).
+        leaves: sites that are no variables, each cell of them maximised given its parents, which
+            are among `sites`: (chunks, b, *cells).
     """
 
     def chunk(rows):
@@ -306,7 +364,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = _level(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count)
-            scope = tuple(parent for parent in plan.structure.sites[name].parents if parent in plan.variables)
+            scope = tuple(parent for parent in plan.structure.sites[name].parents
+                          if parent in plan.variables)
             peaks[name] = p, scope
             best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
             if name in at.seen:
@@ -316,7 +375,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         within = [v for v in plan.step_order if v in sites]
         path = plan.chains if any(v in sites for v in plan.chains) else ()
         if path:
-            inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
+            inside = elimination.remainder(parts.steps,
+                                           [v for v in plan.step_order if v not in sites])
             chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
             value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel, steps.wide)
             factors = [*parts.rows, sequences.of_rows(plan, value)]
@@ -325,16 +385,21 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         best, states = elimination.maximise(elimination.remainder(factors, first), rest)
         states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
         if path:
-            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states, steps)
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
+                                          states, steps)
             if within:
-                every |= elimination.maximise([*inside, *hot], (*within, *plan.along, *plan.chains))[1]
+                every |= elimination.maximise([*inside, *hot],
+                                              (*within, *plan.along, *plan.chains))[1]
         else:
             every = {}
         out = {name: states[name] for name in sites if name in states}
-        out |= {name: steps.folded(every[name]) for name in sites if name in every and name not in states}
+        out |= {name: steps.folded(every[name]) for name in sites if name in every
+                and name not in states}
         for name, (p, scope) in peaks.items():
             at = states if plan.structure.sites[name].time is None else every
-            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(v in at for v in scope) else p
+            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(
+                v in at for v in scope
+            ) else p
             chosen = chosen.argmax(-1)
             out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
         return jnp.broadcast_to(best, (size,)), out
@@ -347,13 +412,15 @@ def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax
     """As `draw`, row groups each with parameters of their own.
 
     Args:
-        belief: its parameters lead with the axis of the groups (and its table, if it is one of draws).
+        belief: its parameters lead with the axis of the groups (and its table, if it is one of
+            draws).
         index: (groups, rows a group) numbers of rows, chunks behind one another.
 
     Returns:
         log p(row), (groups, rows a group), and name → joint states of the same shape.
     """
-    flat, each_table = merged(chunks), belief.table is not None and belief.table.ndim > len(plan.globals)
+    flat, each_table = (merged(chunks),
+                        belief.table is not None and belief.table.ndim > len(plan.globals))
 
     def group(parts):
         params, table, index, key = parts
@@ -367,7 +434,8 @@ def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax
 
 @functools.partial(jit, static_argnames=("plan",))
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
-    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b) joint states."""
+    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
+    joint states."""
     return _drawn(plan, belief, known, chunks, key)
 
 
@@ -381,13 +449,17 @@ def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.whole(plan, rows)
-        whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names) for f in factors[:1]] + factors[1:]
+        whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
+                 for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)
         if plan.chains:
-            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states, steps)
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
+                                          states, steps)
             if plan.step_order:
-                every |= elimination.draw([*hot, *parts.steps], (*plan.step_order, *plan.along, *plan.chains), last)[1]
-            states |= {name: steps.folded(state) for name, state in every.items() if name not in states}
+                every |= elimination.draw([*hot, *parts.steps],
+                                          (*plan.step_order, *plan.along, *plan.chains), last)[1]
+            states |= {name: steps.folded(state) for name, state in every.items()
+                       if name not in states}
         return jnp.broadcast_to(log, (size,)), states
 
     return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))

@@ -1,4 +1,5 @@
-"""New rows: the generative function run with fixed parameters, drawn hidden states and whatever was seen."""
+"""New rows: the generative function run with fixed parameters, drawn hidden states and whatever was
+seen."""
 
 import functools
 from collections.abc import Mapping
@@ -24,11 +25,13 @@ from probml.structure.recorder import peel
 
 
 class _Fill(Messenger):
-    """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is computed."""
+    """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is
+    computed."""
 
     def __init__(self, fixed: Mapping, seen: Mapping, key, sites: Mapping):
         super().__init__()
-        self.fixed, self.seen, self.key, self.sites, self.values, self.computed = fixed, seen, key, sites, {}, {}
+        self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
+                                                                                   sites, {}, {})
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
@@ -42,10 +45,13 @@ class _Fill(Messenger):
             value = self.fixed[name]
         else:
             try:
-                value = msg["fn"].sample(jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
+                value = msg[
+                    "fn"
+                ].sample(jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
             except NotImplementedError as error:
                 raise Refusal(
-                    f"site '{name}' ({self.sites[name].kind}) cannot be drawn from: NumPyro has no sample of it. Give it in the data, or "
+                    f"site '{name}' ({self.sites[name].kind}) cannot be drawn from: NumPyro has no "
+                    f"sample of it. Give it in the data, or "
                     "write it as a distribution that has"
                 ) from error
             if name in self.seen:
@@ -56,7 +62,8 @@ class _Fill(Messenger):
 
 
 def _completed(distribution, value, data, mask):
-    """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its vector."""
+    """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its
+    vector."""
     base, _ = peel(distribution)
     family = registry.likelihood(base)
     if mask is not True and hasattr(family, "fill"):
@@ -71,11 +78,13 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
     def one(params, fixed, columns, inputs, key):
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
-        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m)) for k, (v, m) in columns.items()}
+        seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
+                for k, (v, m) in columns.items()}
         fill = _Fill(held, seen, key, structure.sites)
         with validation_enabled(False), fill, chains_of(steps):
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
-        values = fill.values | {k: v for k, v in fill.computed.items() if k in structure.deterministics}
+        values = fill.values | {k: v for k, v in fill.computed.items()
+                                if k in structure.deterministics}
         return {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
 
     keys = jax.random.split(key, n)
@@ -88,48 +97,58 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
     if rows is None or rows < 1:
-        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got rows={rows}")
+        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got "
+                         f"rows={rows}")
     return arrays, int(rows)
 
 
-def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
+                   inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
-    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind) for name, raw in raws.items()})
+    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                                 for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
     if structure.penalties:
         raise Refusal(
-            f"simulate: factor '{structure.penalties[0]}' weighs the prior of model '{model.name}', which cannot then be drawn from; "
+            f"simulate: factor '{structure.penalties[0]}' weighs the prior of model "
+            f"'{model.name}', which cannot then be drawn from; "
             "simulate from a Fit, whose parameters are known"
         )
     if structure.chains:
         steps = whole_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length steps= would give")
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length "
+                         f"steps= would give")
     values = _simulate_whole(structure, arrays, jax.random.key(seed), rows, steps)
-    return {name: to_labels(np.asarray(values[name]), structure.labels.get(name)) for name in structure.named if name in values}
+    return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
+            for name in structure.named if name in values}
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4))
 def _simulate_whole(structure, inputs, key, n, steps):
     sites = structure.unfolded(steps)
-    return {k: sites[k].collect(v, n) for k, v in _whole(structure, {}, inputs, key, n, steps).items() if sites[k].rows}
+    return {k: sites[k].collect(v, n)
+            for k, v in _whole(structure, {}, inputs, key, n, steps).items() if sites[k].rows}
 
 
 def _whole(structure, held, inputs, key, n, steps):
-    """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's layout."""
+    """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
+    layout."""
     fill = _Fill(held, {}, key, structure.sites)
     with validation_enabled(False), fill, chains_of(steps):
         structure.model(rows=n, **inputs)
-    return fill.values | {name: value for name, value in fill.computed.items() if name in structure.deterministics}
+    return fill.values | {name: value for name, value in fill.computed.items()
+                          if name in structure.deterministics}
 
 
 @functools.partial(jit, static_argnums=(0, 1, 6, 7, 8))
 def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=None):
-    """n rows of the function itself for each of `count` draws of what lies outside rows: site in `names` → (count, n, *cells).
+    """n rows of the function itself for each of `count` draws of what lies outside rows: site in
+    `names` → (count, n, *cells).
 
     Args:
         draws: site outside rows → (count, ...). given: the same, of one value for all.
@@ -138,7 +157,8 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
 
     def one(pair):
         draw, key = pair
-        held = {name: sites[name].place(jnp.asarray(value)) for name, value in {**draw, **given}.items()}
+        held = {name: sites[name].place(jnp.asarray(value))
+                for name, value in {**draw, **given}.items()}
         values = _whole(structure, held, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
@@ -147,7 +167,8 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
 
 @functools.partial(jit, static_argnums=(0, 1, 5, 6, 7))
 def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
-    """`count` data sets of n rows, each with its own draw from the prior: site in `names` → (count, ...), or (count, n, *cells) in rows.
+    """`count` data sets of n rows, each with its own draw from the prior: site in `names` → (count,
+    ...), or (count, n, *cells) in rows.
 
     Args:
         given: values of sites outside rows that are not drawn.

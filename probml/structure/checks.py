@@ -16,24 +16,30 @@ from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
 
 def by_use(program, takes: tuple[int, ...]) -> list[int]:
-    """The inputs of a program in the order of their first use: parents stand as the user wrote them."""
+    """The inputs of a program in the order of their first use: parents stand as the user wrote
+    them."""
     number = dict(zip(program.jaxpr.invars, takes, strict=True))
     used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
-    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, Literal) and atom in number))
+    return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, Literal)
+                              and atom in number))
 
 
 def check_steps(
-    model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple, single: ClosedJaxpr
+    model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple,
+    single: ClosedJaxpr
 ) -> None:
-    """A step looks at its own step alone: its arguments must not depend on other steps, or on the step's number.
+    """A step looks at its own step alone: its arguments must not depend on other steps, or on the
+    step's number.
 
-    Traced once more, with a number of steps that the program of a single step has nowhere, and the axis of time followed.
+    Traced once more, with a number of steps that the program of a single step has nowhere, and the
+    axis of time followed.
     """
     for site in (*sites.values(), *computed.values()):
         whole = next((p for p in site.parents if sites[p].time is not None), None)
         if site.time is None and whole:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' has no axis of time but depends on '{whole}' as a whole: a site depends on a "
+                f"model '{model.name}', site '{site.name}' has no axis of time but depends on "
+                f"'{whole}' as a whole: a site depends on a "
                 "chain at its own step only"
             )
     owners: list[str] = []
@@ -41,52 +47,69 @@ def check_steps(
     def long(steps: int) -> ClosedJaxpr:
         unfolded = sites_of(model, specs, bool(jax.config.jax_enable_x64), steps)[0]
         values = {n: jax.ShapeDtypeStruct(s.shape, dtype_of(s)) for n, s in unfolded.items()}
-        return jax.make_jaxpr(functools.partial(leaves_of, model, owners, steps=steps))(values, input_specs(specs, steps))
+        return jax.make_jaxpr(functools.partial(leaves_of, model, owners, steps=steps))(
+            values, input_specs(specs, steps)
+        )
 
     timed = {name for name, shape, _ in specs if shape[:1] == (None,)}
     # time is the first event axis of a site, and comes after rows in an input
-    axes = [len(sites[name].batch) if sites[name].time is not None else None for name in sorted(sites)]
+    axes = [len(sites[name].batch) if sites[name].time is not None else None
+            for name in sorted(sites)]
     axes += [1 if name in timed else None for name in sorted(name for name, _, _ in specs)]
     for mixed, owner in zip(exchangeability.looks(single, long, axes), owners, strict=True):
         if mixed:
-            whys = {exchangeability.NUMBER: "on the number of the step", exchangeability.COUNT: "on how many steps there are"}
+            whys = {exchangeability.NUMBER: "on the number of the step",
+                    exchangeability.COUNT: "on how many steps there are"}
             why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
-                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site depends on a chain and on inputs at its own "
-                "step only. Shift, lag or number the inputs before fitting and pass the result as an input (n, steps, ...)"
+                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site "
+                f"depends on a chain and on inputs at its own "
+                "step only. Shift, lag or number the inputs before fitting and pass the result as "
+                "an input (n, steps, ...)"
             )
 
 
 def check_rows(
-    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct], single: ClosedJaxpr
+    model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct],
+    single: ClosedJaxpr
 ) -> None:
-    """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's number or on how many rows there are.
+    """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's
+    number or on how many rows there are.
 
-    Traced once more (not compiled) with a number of rows that the program of a single row has nowhere, and the row axis
-    followed through the jaxpr (exchangeability.py).
+    Traced once more (not compiled) with a number of rows that the program of a single row has
+    nowhere, and the row axis followed through the jaxpr (exchangeability.py).
     """
     if not any(site.rows for site in found.values()):
         return
     owners: list[str] = []
 
     def many(rows: int) -> ClosedJaxpr:
-        shapes = {n: tuple(rows if axis == s.row_axis else size for axis, size in enumerate(s.shape)) for n, s in found.items()}
+        shapes = {n: tuple(rows if axis == s.row_axis else size
+                           for axis, size in enumerate(s.shape)) for n, s in found.items()}
         values = {n: jax.ShapeDtypeStruct(shapes[n], dtype_of(s)) for n, s in found.items()}
-        given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype) for name, spec in inputs.items()}
+        given = {name: jax.ShapeDtypeStruct((rows, *spec.shape[1:]), spec.dtype)
+                 for name, spec in inputs.items()}
         index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
         try:
-            return jax.make_jaxpr(functools.partial(leaves_of, model, owners, rows=rows))(values, given, index)
+            return jax.make_jaxpr(functools.partial(leaves_of, model, owners, rows=rows))(
+                values, given, index
+            )
         except ModelError:
             raise
         except Exception as error:
             raise failed(model, given, error, SEVERAL) from error
 
     axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
-    for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]), owners, strict=True):
+    for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]),
+                            owners, strict=True):
         if mixed:
-            whys = {exchangeability.NUMBER: "on its row's number", exchangeability.COUNT: "on how many rows there are"}
+            whys = {exchangeability.NUMBER: "on its row's number",
+                    exchangeability.COUNT: "on how many rows there are"}
             why = whys.get(mixed, f"on other rows through '{mixed}'")
-            advice = "Standardise, lag or index the inputs before fitting and pass the result as an input"
+            advice = ("Standardise, lag or index the inputs before fitting and pass the result as "
+                      "an input")
             if owner not in found:
-                advice = "Leave the line out, and compute it from what the fit answers: fit.predict(data, ...), fit.draws(n)"
-            raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, but rows are exchangeable. {advice}")
+                advice = ("Leave the line out, and compute it from what the fit answers: "
+                          "fit.predict(data, ...), fit.draws(n)")
+            raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, "
+                             f"but rows are exchangeable. {advice}")

@@ -1,15 +1,19 @@
-"""Which inputs are indices: an input's codes → the axes of parameters and of constant arrays that they pick from, and their range.
+"""Which inputs are indices: an input's codes → the axes of parameters and of constant arrays that
+they pick from, and their range.
 
-JAX clamps a gather out of bounds and drops such a scatter, so nobody would hear of a wrong code. The traced program of a site's
-arguments says which number of which input reaches which gather: the program is read once, element by element, every number being
-an affine function of one cell of an input, perhaps clipped, or other arithmetic, kept as a formula that is evaluated on the data.
-`where(i < 0, i + n, i)`, by which jnp reads negative indices, is seen through: a negative code is out of range.
+JAX clamps a gather out of bounds and drops such a scatter, so nobody would hear of a wrong code.
+The traced program of a site's arguments says which number of which input reaches which gather: the
+program is read once, element by element, every number being an affine function of one cell of an
+input, perhaps clipped, or other arithmetic, kept as a formula that is evaluated on the data.
+`where(i < 0, i + n, i)`, by which jnp reads negative indices, is seen through: a negative code is
+out of range.
 
-What is left unchecked, as it is meant: `mode="clip"`, a fill value that is stated, a one-hot row of zeros (reference coding), the
-branches of `cond`, and loops of `while`.
+What is left unchecked, as it is meant: `mode="clip"`, a fill value that is stated, a one-hot row of
+zeros (reference coding), the branches of `cond`, and loops of `while`.
 
-For arrays of floats the reader follows along which axis the members of a plate stand, through elementwise arithmetic, so that
-`(mu + tau * z)[group]` is a reading of `z`; and whether anything else of a row depends on other members.
+For arrays of floats the reader follows along which axis the members of a plate stand, through
+elementwise arithmetic, so that `(mu + tau * z)[group]` is a reading of `z`; and whether anything
+else of a row depends on other members.
 """
 
 import math
@@ -20,7 +24,16 @@ import numpy as np
 
 from probml.jaxpr.gather_moves import Reading
 from probml.jaxpr.gathers import Reader
-from probml.jaxpr.symbols import NODE, TABLE, Node, Value, constant, evaluated, numbers_of, sources_of
+from probml.jaxpr.symbols import (
+    NODE,
+    TABLE,
+    Node,
+    Value,
+    constant,
+    evaluated,
+    numbers_of,
+    sources_of,
+)
 from probml.jaxpr.walk import interpret
 
 if TYPE_CHECKING:
@@ -28,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class Axis(NamedTuple):
-    """Along which axis of a parameter the codes of an input run: code c is entry scale · c + offset."""
+    """Along which axis of a parameter the codes of an input run: code c is entry scale · c +
+    offset."""
 
     parameter: str
     axis: int
@@ -41,11 +55,13 @@ class Index(NamedTuple):
 
     Attributes:
         input: its name. cells: the cells of a row that are meant; () for a whole input.
-        length: the number of entries of the (shortest) axis it indexes; 0 where no range follows from it.
+        length: the number of entries of the (shortest) axis it indexes; 0 where no range follows
+            from it.
         low, high: the codes that are allowed, both included; None: no bound, as after a clip.
         axes: the axes of parameters along which the codes run.
         table: it reads constant arrays too (settings): codes that these do not have have no value.
-        rigid: it reads a parameter in a way that a new member cannot have: after other arithmetic, or as a part of a whole.
+        rigid: it reads a parameter in a way that a new member cannot have: after other arithmetic,
+            or as a part of a whole.
     """
 
     input: str
@@ -73,7 +89,8 @@ class Index(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """An index that is computed from codes by more than a shift: what it is, and the largest value that is allowed."""
+    """An index that is computed from codes by more than a shift: what it is, and the largest value
+    that is allowed."""
 
     number: tuple[float, ...]
     last: int
@@ -95,7 +112,8 @@ class Facts(NamedTuple):
     """What is known of the indices of a model.
 
     Attributes:
-        indexed: the inputs that index something, by name; where cells of one differ, by name and cell, as `x[1]`.
+        indexed: the inputs that index something, by name; where cells of one differ, by name and
+            cell, as `x[1]`.
         formulas: indices whose range is not that of one input's codes.
     """
 
@@ -113,10 +131,12 @@ def facts(structure: "Structure") -> Facts:
     cells = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
     formulas = {}
     for number, last, labels in reader.formulas:
-        words = ", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE})) or "an array"
+        words = (", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE}))
+                 or "an array")
         formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, cells)
     for name, cells, begin in starts:
-        found = {cell: _index(name, readings[begin + cell], loose) for cell in range(cells) if begin + cell in readings}
+        found = {cell: _index(name, readings[begin + cell], loose) for cell in range(cells)
+                 if begin + cell in readings}
         if len(found) == cells and len(set(found.values())) == 1:
             out[name] = found[0]
             continue
@@ -146,7 +166,9 @@ def _read(structure: "Structure") -> tuple["Reader", frozenset, list[tuple[str, 
             elif structure.sites[name].rows:
                 inputs.append(Value(None, (frozenset(),) * len(aval.shape)))
             else:
-                inputs.append(Value(None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(aval.shape)))))
+                inputs.append(Value(
+                    None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(aval.shape)))
+                ))
         for value in interpret(program, inputs, constant, reader.rule):
             loose |= value.every
     return reader, loose, starts
@@ -159,17 +181,20 @@ def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
         _, scale, offset, least, most, _ = reading.number
         plain = math.isfinite(scale) and scale == round(scale) and scale != 0
         if plain:
-            axes |= {Axis(p, axis, int(scale), int(offset) - shift) for p, axis, shift in reading.labels if p != TABLE}
+            axes |= {Axis(p, axis, int(scale), int(offset) - shift)
+                     for p, axis, shift in reading.labels if p != TABLE}
         table |= not reading.labels or any(label[0] == TABLE for label in reading.labels)
         rigid |= not plain or reading.whole or math.isfinite(least) or math.isfinite(most)
         if not plain or reading.free:
             continue
         ends = sorted([(0 - offset) / scale, (reading.last - offset) / scale])
-        below, above = least < 0, most > reading.last  # whether the number can fall short, or exceed
+        # whether the number can fall short, or exceed
+        below, above = least < 0, most > reading.last
         if scale < 0:
             below, above = above, below
         before = low, high
-        low, high = max(low, math.ceil(ends[0])) if below else low, min(high, math.floor(ends[1])) if above else high
+        low, high = (max(low, math.ceil(ends[0])) if below else low,
+                     min(high, math.floor(ends[1])) if above else high)
         if (low, high) != before:
             tightest = reading.length if tightest is None else min(tightest, reading.length)
     rigid |= any(axis[:2] in loose for axis in axes)

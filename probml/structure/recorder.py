@@ -19,7 +19,8 @@ from probml.structure import deterministics
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
-    """The distribution under Independent and Expanded wrappers, and how many event axes are only independent copies."""
+    """The distribution under Independent and Expanded wrappers, and how many event axes are only
+    independent copies."""
     independent = 0
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         if isinstance(fn, dist.Independent):
@@ -29,30 +30,37 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
 
 
 class _Recorder(Messenger):
-    """Gives every site its value from `values` (or zeros), codes moved by `lows` (finite.py), and keeps the messages, those of
-    deterministics apart."""
+    """Gives every site its value from `values` (or zeros), codes moved by `lows` (finite.py), and
+    keeps the messages, those of deterministics apart."""
 
     def __init__(
-        self, model: Bound, values: Mapping[str, jax.Array], index: jax.Array | None = None, lows: Mapping[str, int] | None = None
+        self, model: Bound, values: Mapping[str, jax.Array], index: jax.Array | None = None,
+        lows: Mapping[str, int] | None = None
     ):
         super().__init__()
-        self.model, self.values, self.index, self.lows, self.messages, self.computed = model, values, index, lows or {}, {}, {}
+        self.model, self.values, self.index, self.lows, self.messages, self.computed = (
+            model, values, index, lows or {}, {}, {}
+        )
 
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
         if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
-                f"{where}: a plate with subsample_size is not supported; give the whole plate, engines take batch_rows= instead"
+                f"{where}: a plate with subsample_size is not supported; give the whole plate, "
+                f"engines take batch_rows= instead"
             )
         if msg["type"] == "param":
-            raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", dist.ImproperUniform(...)) or any prior')
+            raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
+                             f'dist.ImproperUniform(...)) or any prior')
         if msg["type"] == "control_flow":
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
-        if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):  # whatever a scope has named it
+        # whatever a scope has named it
+        if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):
             msg["value"] = self.index
         if msg["type"] == "prng_key":
             raise ModelError(
-                f"model '{self.model.name}': numpyro.prng_key() draws numbers beside the sites, of which no engine can learn: sample a "
+                f"model '{self.model.name}': numpyro.prng_key() draws numbers beside the sites, of "
+                f"which no engine can learn: sample a "
                 'site, sample("name", ...), or pass fixed numbers as an input'
             )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
@@ -64,67 +72,86 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: an input has the same name; rename one of them")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             raise ModelError(
-                f"{where}: obs_mask= is not needed here: leave it out, and pass the values as data with NaN where they are unseen, "
+                f"{where}: obs_mask= is not needed here: leave it out, and pass the values as data "
+                f"with NaN where they are unseen, "
                 f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
             )
         if computed:
             if not isinstance(msg["value"], jax.Array | np.ndarray | np.generic | int | float):
                 got = type(msg["value"]).__name__
-                raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; give each array its own name")
+                raise ModelError(f"{where} ({deterministics.KIND}): expected one array, got {got}; "
+                                 f"give each array its own name")
             self.computed[name] = msg
             return
         if msg.get("scale") is not None:
-            raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows by fit(..., weights=...)")
+            raise ModelError(f"{where}: handlers.scale is not supported inside a model; weigh rows "
+                             f"by fit(..., weights=...)")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
-                f"{where}: sample_shape= is not supported; write dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
+                f"{where}: sample_shape= is not supported; write "
+                f"dist.expand({list(msg['kwargs']['sample_shape'])}), or a plate"
             )
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
-                f'{where}: obs= is given inside the function; leave it out and pass the values as data: fit({{"{name}": values}})'
+                f'{where}: obs= is given inside the function; leave it out and pass the values as '
+                f'data: fit({{"{name}": values}})'
             )
         fn = msg["fn"]
         if isinstance(peel(fn)[0], dist.Delta):
             raise ModelError(
-                f"{where} (Delta): a value that follows from others is no random site: write numpyro.deterministic(\"{name}\", value), "
+                f"{where} (Delta): a value that follows from others is no random site: write "
+                f"numpyro.deterministic(\"{name}\", value), "
                 "which is an answer like any other"
             )
-        if isinstance(getattr(peel(fn)[0], "total_count", None), list | tuple) and registry.likelihood(peel(fn)[0]) is None:
-            raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, expected an array: jnp.array([...])")
+        if isinstance(getattr(peel(fn)[0], "total_count", None),
+                      list | tuple) and registry.likelihood(peel(fn)[0]) is None:
+            raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, "
+                             f"expected an array: jnp.array([...])")
         dtype = int if fn.support is not None and fn.support.is_discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
-        msg["value"] = self.values[name] if name in self.values else jnp.zeros(shape, jnp.result_type(dtype))
+        msg["value"] = self.values[name] if name in self.values else jnp.zeros(
+            shape, jnp.result_type(dtype)
+        )
         if name in self.lows:
             msg["value"] = msg["value"] + self.lows[name]
         self.messages[name] = msg
 
 
 SEVERAL = (
-    "It works for one row, and not for {rows} (a number tried instead of the data's). rows() is the last batch axis, so an input of one "
-    "value a row has the shape (rows,). A vector in each row needs an axis of its own, loc = mu + x[:, None], and .to_event(1); "
-    ".expand([3]) of a distribution with rows names their axis, and .expand([n, 3]) their number, which nobody knows here: leave it out."
+    "It works for one row, and not for {rows} (a number tried instead of the data's). rows() is "
+    "the last batch axis, so an input of one "
+    "value a row has the shape (rows,). A vector in each row needs an axis of its own, loc = mu + "
+    "x[:, None], and .to_event(1); "
+    ".expand([3]) of a distribution with rows names their axis, and .expand([n, 3]) their number, "
+    "which nobody knows here: leave it out."
 )
 
 
 def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """The user's own function failed under the trace: say where, and with which inputs."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.name == model.generative.__name__]
+    frames = [f for f in traceback.extract_tb(error.__traceback__)
+              if f.name == model.generative.__name__]
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})" for name, spec in inputs.items())
+    given = ", ".join(f"'{name}': {spec.dtype} ({', '.join(map(str, ('rows', *spec.shape[1:])))})"
+                      for name, spec in inputs.items())
     hint = f" Check the shapes and dtypes of the inputs {given}." if given else ""
-    held = {name: value for name, value in arrays_of(model).items() if name not in dict(model.context)}
+    held = {name: value for name, value in arrays_of(model).items()
+            if name not in dict(model.context)}
     if hint == "" and held:
         hint = f" {as_input(model, next(iter(held)))}."
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
-    return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\n{more.format(rows=rows)}{hint}")
+    return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
+                      f"{error}\n{more.format(rows=rows)}{hint}")
 
 
 def run_of(
-    model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None, rows: int = 1, steps: int = 1, lows=None
+    model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None,
+    rows: int = 1, steps: int = 1, lows=None
 ) -> tuple[dict[str, dict], dict[str, dict]]:
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
-    with validation_enabled(False), recorder, chains_of(steps, True):  # NumPyro's validation runs eagerly: dozens of small compilations
+    # NumPyro's validation runs eagerly: dozens of small compilations
+    with validation_enabled(False), recorder, chains_of(steps, True):
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
 
@@ -132,18 +159,22 @@ def run_of(
 def arrays_of(model: Bound) -> dict[str, np.ndarray]:
     """The arrays of numbers that a model holds: those around its function, and its settings."""
     held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
-    lists = {name: value for name, value in held.items() if isinstance(value, list | tuple | np.ndarray | jax.Array)}
+    lists = {name: value for name, value in held.items()
+             if isinstance(value, list | tuple | np.ndarray | jax.Array)}
     arrays = {}
     for name, value in lists.items():
         with contextlib.suppress(ValueError):  # ragged
             arrays[name] = np.asarray(value)
-    return {name: value for name, value in arrays.items() if value.ndim and value.dtype.kind in "biuf"}
+    return {name: value for name, value in arrays.items() if value.ndim
+            and value.dtype.kind in "biuf"}
 
 
 def as_input(model: Bound, name: str) -> str:
     """What to do with an array that has rows and is no input."""
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
-        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry a row it is an input, an argument without "
-        f"default that stays unbound, def {model.name}({name}): …, and is given with the data, fit({{'{name}': {name}, …}})"
+        f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry a "
+        f"row it is an input, an argument without "
+        f"default that stays unbound, def {model.name}({name}): …, and is given with the data, "
+        f"fit({{'{name}': {name}, …}})"
     )

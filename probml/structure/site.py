@@ -1,4 +1,5 @@
-"""One sample statement: its distribution, its place in the plates, and its layout in NumPyro's axes and in the user's."""
+"""One sample statement: its distribution, its place in the plates, and its layout in NumPyro's axes
+and in the user's."""
 
 import math
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ from probml.jaxpr import levels
 class Site:
     """One `sample` statement: its distribution, its place in the plates, and its layout.
 
-    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates inside rows with the
-    outermost first, then event axes. `independent` of the event axes are batch axes of the base distribution.
+    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates
+    inside rows with the outermost first, then event axes. `independent` of the event axes are batch
+    axes of the base distribution.
     """
 
     name: str
@@ -37,18 +39,24 @@ class Site:
     support: Any
     parents: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)  # argument -> parameter -> Use
+    # argument -> parameter -> Use
+    uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)
     locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
-    labels: tuple | None = None  # of its states, where the model declares them: sample(..., infer={"labels": (...)})
+    # of its states, where the model declares them: sample(..., infer={"labels": (...)})
+    labels: tuple | None = None
     chain: bool = False  # a MarkovChain
-    finite: int | None = None  # the number of its values: its states, or of a count of known total, 0 … total
+    # the number of its values: its states, or of a count of known total, 0 … total
+    finite: int | None = None
     low: int = 0  # the least of them; within this package a value is its code, value − low
-    count: bool = False  # it counts among a total: answered by a mean, and not by the most probable value
-    time: int | None = None  # the axis of `cells` that runs along a chain; such a site is traced for one step
+    # it counts among a total: answered by a mean, and not by the most probable value
+    count: bool = False
+    # the axis of `cells` that runs along a chain; such a site is traced for one step
+    time: int | None = None
 
     def along(self, steps: Any) -> tuple:
         """`cells` of a sequence of so many steps."""
-        return self.cells if self.time is None else (*self.cells[: self.time], steps, *self.cells[self.time + 1 :])
+        return self.cells if self.time is None else (*self.cells[: self.time], steps,
+                                                     *self.cells[self.time + 1 :])
 
     @property
     def factor(self) -> bool:
@@ -65,29 +73,34 @@ class Site:
 
     @property
     def domain(self) -> str:
-        """The set of the values of one cell: real, positive, unit_interval, simplex, positive_definite, lower_cholesky or other."""
+        """The set of the values of one cell: real, positive, unit_interval, simplex,
+        positive_definite, lower_cholesky or other."""
         support = self.support
         while hasattr(support, "base_constraint"):
             support = support.base_constraint
         bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-        if any(isinstance(bound, jax.Array) or np.ndim(bound) for bound in bounds if bound is not None):
+        if any(isinstance(bound, jax.Array) or np.ndim(bound) for bound in bounds
+               if bound is not None):
             return "other"
         if bounds[0] == 0 and bounds[1] is None:
             return "positive"
         if bounds == [0, 1]:
             return "unit_interval"
-        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite", "_LowerCholesky": "lower_cholesky"}
+        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite",
+                "_LowerCholesky": "lower_cholesky"}
         return name.get(type(support).__name__, "other")
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """The cells that are separate values of the base distribution: plates inside rows, then independent event axes."""
+        """The cells that are separate values of the base distribution: plates inside rows, then
+        independent event axes."""
         if not self.rows:
             return self.batch + self.independent
         return tuple(self.batch[axis] for axis in self.axes) + self.independent
 
     def layout(self, array: jax.Array, tail: int) -> jax.Array:
-        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells flattened, tail axes)."""
+        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells
+        flattened, tail axes)."""
         rank = len(self.batch) + len(self.independent)
         inner = array.shape[array.ndim - tail :]
         array = jnp.broadcast_to(array, self.batch + self.independent + inner)

@@ -26,7 +26,8 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     own = () if factor else tuple(fn.event_shape)
     event = len(own) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
-    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows" or frame.dim == msg.get(ROWS)), None)
+    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows"
+                   or frame.dim == msg.get(ROWS)), None)
     if inside is not None:
         frames[inside] = frames[inside]._replace(name="rows")  # a scope names plates too
     where = f"model '{model.name}', site '{name}'"
@@ -34,12 +35,15 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     if inside is not None:
         row_axis = len(batch) + frames[inside].dim
         axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
-        loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes) and batch[axis] != 1]
+        loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes)
+                 and batch[axis] != 1]
         if batch[row_axis] != 1 or loose:
             wide = batch[row_axis] if batch[row_axis] != 1 else batch[loose[0]]
             raise ModelError(
-                f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for a single row, so an axis of it is "
-                f"neither rows() nor a plate. {_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
+                f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
+                f"a single row, so an axis of it is "
+                f"neither rows() nor a plate. "
+                f"{_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
             )
     discrete = fn.support is not None and bool(fn.support.is_discrete)
     family = registry.likelihood(base)
@@ -49,8 +53,10 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         locations = ("loc",) if "loc" in arguments else ()
     else:
         leaves, treedef = jax.tree.flatten(base)
-        arguments, states = {f"argument{i}": jnp.asarray(leaf) for i, leaf in enumerate(leaves)}, None
-        loc = getattr(base, "loc", None) if base.support in (dist.constraints.real, dist.constraints.real_vector) else None
+        arguments, states = {f"argument{i}": jnp.asarray(leaf)
+                             for i, leaf in enumerate(leaves)}, None
+        loc = (getattr(base, "loc", None)
+               if base.support in (dist.constraints.real, dist.constraints.real_vector) else None)
         locations = tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc)
     site = Site(
         name,
@@ -71,7 +77,8 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         locations=locations,
         finite=states,
         count=discrete and not factor and finite.counts(base),
-        labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None else tuple(labels),
+        labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
+        else tuple(labels),
         chain=isinstance(base, MarkovChain),
     )
     return site, arguments
@@ -80,28 +87,37 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
 def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
     """What to do about an axis of that size in a single row that is neither rows() nor a plate."""
     long = next((name for name, value in arrays_of(model).items() if len(value) == size), None)
-    plate = next((frame for frame in frames if in_rows and frame.name != "rows" and frame.size == size), None)
+    plate = next((frame for frame in frames if in_rows and frame.name != "rows"
+                  and frame.size == size), None)
     if plate is not None:
         return (
-            f"rows() has the batch axis −1 and the plate '{plate.name}' inside it −{-plate.dim}: an array of one value a member of "
-            f"'{plate.name}' needs the shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
+            f"rows() has the batch axis −1 and the plate '{plate.name}' inside it −{-plate.dim}: "
+            f"an array of one value a member of "
+            f"'{plate.name}' needs the shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as "
+            f"v[:, None]"
         )
     if in_rows and long is not None:
         return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
     if factor:
-        return f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate inside rows()'
+        return (f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate '
+                f'inside rows()')
     return (
-        "Declare a vector with .to_event(1), an array of one value a row made wider first, x[:, None], or put the site in a "
-        "numpyro.plate inside rows(). If it is one value a row, pass the array as an input, an argument that stays unbound"
+        "Declare a vector with .to_event(1), an array of one value a row made wider first, x[:, "
+        "None], or put the site in a "
+        "numpyro.plate inside rows(). If it is one value a row, pass the array as an input, an "
+        "argument that stays unbound"
     )
 
 
 def labels_of(model: Bound, site: Site) -> tuple | None:
-    """The labels of the states: those that the model declares in NumPyro's slot for such things, or the values themselves."""
+    """The labels of the states: those that the model declares in NumPyro's slot for such things, or
+    the values themselves."""
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
-        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for {site.states or 'no'} states")
-    return tuple(range(site.low, site.low + site.finite)) if site.low and site.labels is None else site.labels
+        raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for "
+                         f"{site.states or 'no'} states")
+    return (tuple(range(site.low, site.low + site.finite)) if site.low and site.labels is None
+            else site.labels)
 
 
 SOME = 3  # steps of the trace that tells which axis is time
@@ -110,14 +126,17 @@ SOME = 3  # steps of the trace that tells which axis is time
 def input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
     kinds = {"f": float, "b": bool}
     return {
-        name: jax.ShapeDtypeStruct((rows, *(steps if s is None else s for s in shape)), jnp.result_type(kinds.get(kind, int)))
+        name: jax.ShapeDtypeStruct((rows, *(steps if s is None else s for s in shape)),
+                                   jnp.result_type(kinds.get(kind, int)))
         for name, shape, kind in specs
     }
 
 
 @functools.lru_cache(maxsize=256)
-def sites_of(model: Bound, specs: tuple, x64: bool, steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
-    """The sites of one row whose chains have so many steps, the lengths that the chains state, and the deterministics."""
+def sites_of(model: Bound, specs: tuple, x64: bool,
+             steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
+    """The sites of one row whose chains have so many steps, the lengths that the chains state, and
+    the deterministics."""
     found, declared, inputs, made = {}, [], input_specs(specs, steps), {}
 
     def shapes(inputs):
@@ -144,23 +163,32 @@ def sites_of(model: Bound, specs: tuple, x64: bool, steps: int) -> tuple[dict[st
     except Exception as error:
         raise failed(model, inputs, error) from error
     if len(set(declared)) > 1:
-        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; chains of one model have one length")
+        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; chains of "
+                         f"one model have one length")
     placed = deterministics.placed
-    return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n]) for n, (msg, shape) in made.items()}
+    return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
+                             for n, (msg, shape) in made.items()}
 
 
 def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
-    """The sites of a single step, told where time runs: along the axis that has grown with the chains."""
+    """The sites of a single step, told where time runs: along the axis that has grown with the
+    chains."""
     out = {}
     for name, site in one.items():
         where, grown = f"model '{model.name}', site '{name}'", some[name].shape
-        axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False)) if pair[0] != pair[1]]
+        axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
+                if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
-            raise ModelError(f"{where}: a MarkovChain stands inside rows() and in no other plate; write one site a chain")
-        if len(site.shape) != len(grown) or len(axes) > 1 or (axes and (not site.rows or axes[0] != len(site.batch))):
+            raise ModelError(f"{where}: a MarkovChain stands inside rows() and in no other plate; "
+                             f"write one site a chain")
+        if len(site.shape) != len(grown) or len(axes) > 1 or (
+            axes and (not site.rows or axes[0] != len(site.batch))
+        ):
             raise ModelError(
-                f"{where}: its shape is {site.shape} for chains of one step and {grown} for {SOME}: time must be its first event axis, "
-                "as in dist.Normal(mean[z], scale[z]).to_event(1); a value of the row beside a chain needs an axis for time, s[..., None]"
+                f"{where}: its shape is {site.shape} for chains of one step and {grown} for "
+                f"{SOME}: time must be its first event axis, "
+                "as in dist.Normal(mean[z], scale[z]).to_event(1); a value of the row beside a "
+                "chain needs an axis for time, s[..., None]"
             )
         out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
     return out
@@ -171,9 +199,11 @@ def dtype_of(site: Site) -> np.dtype:
 
 
 def leaves_of(
-    model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1, steps: int = 1
+    model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1,
+    steps: int = 1
 ) -> list[jax.Array]:
-    """The arrays of all sites' distributions and the computed values, in order; `owners` is told whose they are."""
+    """The arrays of all sites' distributions and the computed values, in order; `owners` is told
+    whose they are."""
     flat = []
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)

@@ -1,11 +1,14 @@
-"""A model → its structure: one abstract trace gives the sites, their plates and parents, and the program of every argument.
+"""A model → its structure: one abstract trace gives the sites, their plates and parents, and the
+program of every argument.
 
-The function is traced once, for a single row, with every site's value as an input. All else is read off that jaxpr:
-who depends on whom, how arguments depend on parameters (levels.py), and the small program that computes one site's
-arguments, to be vmapped over rows and over the states of discrete parents.
+The function is traced once, for a single row, with every site's value as an input. All else is read
+off that jaxpr: who depends on whom, how arguments depend on parameters (levels.py), and the small
+program that computes one site's arguments, to be vmapped over rows and over the states of discrete
+parents.
 
-A model with chains is traced for chains of one step: the program of a site along time is that of one step, to be run for
-every step. Two more traces find the axis of time and prove that a step looks at no other.
+A model with chains is traced for chains of one step: the program of a site along time is that of
+one step, to be run for every step. Two more traces find the axis of time and prove that a step
+looks at no other.
 """
 
 import dataclasses
@@ -40,17 +43,20 @@ class Structure:
 
     model: Bound
     sites: dict[str, Site]
-    programs: dict[str, tuple[Any, tuple[str, ...]]]  # site -> (closed jaxpr of its arguments, names of what it takes)
+    # site -> (closed jaxpr of its arguments, names of what it takes)
+    programs: dict[str, tuple[Any, tuple[str, ...]]]
     specs: tuple = ()  # of the inputs, as traced
     declared: int | None = None  # the length that its chains state
-    deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)  # what is computed; `programs` has that of each value
+    # what is computed; `programs` has that of each value
+    deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)
 
     def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The arguments of a site's base distribution for one row, in NumPyro's layout.
 
         Args:
-            env: what the site depends on: parameters and sites in NumPyro's single-row layout, inputs with one row. Under SETTING it may
-                hold a setting of the site's switches, in the place of the states that are seen through them.
+            env: what the site depends on: parameters and sites in NumPyro's single-row layout,
+                inputs with one row. Under SETTING it may hold a setting of the site's switches, in
+                the place of the states that are seen through them.
         """
         program, takes = self.programs[name]
         if SETTING in env:
@@ -58,14 +64,17 @@ class Structure:
         else:
             outputs = evaluate(
                 program,
-                *(jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
+                *(jnp.asarray(env[key], aval.dtype)
+                  for key, aval in zip(takes, program.in_avals, strict=True))
             )
-        return {key: jnp.asarray(value) for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
+        return {key: jnp.asarray(value)
+                for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
     def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:
         """The value of a deterministic; of one inside rows for one row, in NumPyro's layout."""
         program, takes = self.programs[name]
-        held = (jnp.asarray(env[key], aval.dtype) for key, aval in zip(takes, program.in_avals, strict=True))
+        held = (jnp.asarray(env[key], aval.dtype)
+                for key, aval in zip(takes, program.in_avals, strict=True))
         return evaluate(program, *held)[0]
 
     @functools.cached_property
@@ -79,18 +88,23 @@ class Structure:
         return {**self.sites, **self.deterministics}
 
     def likeness(self, name: str) -> tuple | None:
-        """What two sites share whose arguments are the same program of different parameters and discrete parents; None: like no other.
+        """What two sites share whose arguments are the same program of different parameters and
+        discrete parents; None: like no other.
 
-        Sites alike are evaluated as one, stacked: a network of 400 nodes is then no longer to compile than one of a few kinds.
+        Sites alike are evaluated as one, stacked: a network of 400 nodes is then no longer to
+        compile than one of a few kinds.
         """
         if name not in self._likeness:
             (program, takes), site = self.programs[name], self.sites[name]
-            plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows) for t in takes)
+            plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
+                        for t in takes)
             plain &= site.family is not None or not site.rows
             key = None
             if plain:
-                kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states) for t in takes)
-                consts = tuple(np.asarray(c).tobytes() for c in program.consts if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
+                kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states)
+                              for t in takes)
+                consts = tuple(np.asarray(c).tobytes() for c in program.consts
+                               if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
                 kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
                 layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
                 order = tuple(takes.index(p) for p in site.parents)
@@ -103,7 +117,8 @@ class Structure:
         return {}
 
     def constant(self, name: str, argument: str | None) -> np.ndarray | None:
-        """The value of an argument that the model states, where it depends on nothing; else None. Nothing is computed."""
+        """The value of an argument that the model states, where it depends on nothing; else None.
+        Nothing is computed."""
         if argument not in self.sites[name].arguments:
             return None
         program, _ = self.programs[name]
@@ -113,32 +128,40 @@ class Structure:
         return None if value is None else np.asarray(value)
 
     def check_chains(self, params: Mapping[str, Any]) -> None:
-        """Refuse a chain whose tables, at these parameters, are no distributions, as far as they depend on nothing else."""
+        """Refuse a chain whose tables, at these parameters, are no distributions, as far as they
+        depend on nothing else."""
         for name in self.chains:
             if all(p in params for p in self.programs[name][1]):
-                env = {p: jnp.reshape(jnp.asarray(v), self.sites[p].shape) for p, v in params.items() if p in self.sites}
+                env = {p: jnp.reshape(jnp.asarray(v), self.sites[p].shape)
+                       for p, v in params.items() if p in self.sites}
                 for argument, table in self.arguments(name, env).items():
-                    distributions(f"model '{self.model.name}', site '{name}' (MarkovChain): {argument}", table)
+                    distributions(f"model '{self.model.name}', site '{name}' (MarkovChain): "
+                                  f"{argument}", table)
 
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The same for a site with a family, in the user's layout: argument → (lattice cells flattened, its own event axes)."""
+        """The same for a site with a family, in the user's layout: argument → (lattice cells
+        flattened, its own event axes)."""
         site = self.sites[name]
-        return {key: site.layout(value, site.family.argument_event[key]) for key, value in self.arguments(name, env).items()}
+        return {key: site.layout(value, site.family.argument_event[key])
+                for key, value in self.arguments(name, env).items()}
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
         """The site's base distribution for one row, in NumPyro's layout."""
         site, arguments = self.sites[name], self.arguments(name, env)
         if hasattr(site.family, "ancillary"):
             raise ModelError(
-                f"site '{name}' ({site.kind}) has no mean here: its {site.family.ancillary} is not learnt from the rows. "
-                "Ask simulate() for whole rows, or a Categorical site on the same probabilities for single draws"
+                f"site '{name}' ({site.kind}) has no mean here: its {site.family.ancillary} is not "
+                f"learnt from the rows. "
+                "Ask simulate() for whole rows, or a Categorical site on the same probabilities "
+                "for single draws"
             )
         if site.family is not None:
             return site.family.distribution(arguments)
         return jax.tree.unflatten(site.treedef, list(arguments.values()))
 
     def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
-        """The ends of a site's support that are computed: attribute of the support → (program, names of what it takes)."""
+        """The ends of a site's support that are computed: attribute of the support → (program,
+        names of what it takes)."""
         if name not in self._bounds:
             program, takes = self.programs[name]
             layout: list[str] = []
@@ -150,10 +173,12 @@ class Structure:
                 layout[:] = [end for end in ("lower_bound", "upper_bound") if hasattr(support, end)]
                 return [jnp.asarray(getattr(support, end)) for end in layout]
 
-            closed = jax.make_jaxpr(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals))
+            closed = jax.make_jaxpr(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
+                                            for a in program.in_avals))
             needs = levels.dependencies(closed)
             parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
-            found = {end: (part, tuple(takes[t] for t in at)) for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
+            found = {end: (part, tuple(takes[t] for t in at))
+                     for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
             self._bounds[name] = found
         return self._bounds[name]
 
@@ -162,7 +187,8 @@ class Structure:
         return {}
 
     def has_mean(self, name: str) -> bool:
-        """Whether the distribution of a site knows its mean; true of what `distribution` refuses in words of its own."""
+        """Whether the distribution of a site knows its mean; true of what `distribution` refuses in
+        words of its own."""
         if hasattr(self.sites[name].family, "ancillary"):
             return True
         if name not in self._means:
@@ -170,11 +196,13 @@ class Structure:
 
             def mean(*arguments):
                 held = dict(zip(site.arguments, arguments, strict=True))
-                fn = jax.tree.unflatten(site.treedef, list(arguments)) if site.family is None else site.family.distribution(held)
+                fn = (jax.tree.unflatten(site.treedef, list(arguments)) if site.family is None
+                      else site.family.distribution(held))
                 return fn.mean
 
             try:
-                jax.eval_shape(mean, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.out_avals))
+                jax.eval_shape(mean,
+                               *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.out_avals))
             except (NotImplementedError, AttributeError):
                 self._means[name] = False
             else:
@@ -187,27 +215,32 @@ class Structure:
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
-        return tuple(site.name for site in self.sites.values() if not site.rows and not site.discrete and not site.factor)
+        return tuple(site.name for site in self.sites.values() if not site.rows
+                     and not site.discrete and not site.factor)
 
     @functools.cached_property
     def reaching(self) -> tuple[str, ...]:
-        """The parameters that questions about rows need: those on which rows depend, by themselves or through discrete sites, whose
-        probabilities may look at the priors of others."""
+        """The parameters that questions about rows need: those on which rows depend, by themselves
+        or through discrete sites, whose probabilities may look at the priors of others."""
         stack = [p for site in self.named.values() if site.rows for p in site.parents]
-        mixed = [n for n in self.parameters if any(self.sites[p].discrete for p in self.sites[n].parents)]
-        stack += [p for name in (*mixed, *self.penalties, *self.derived) for p in (name, *self.named[name].parents)]
+        mixed = [n for n in self.parameters
+                 if any(self.sites[p].discrete for p in self.sites[n].parents)]
+        stack += [p for name in (*mixed, *self.penalties, *self.derived)
+                  for p in (name, *self.named[name].parents)]
         found: set[str] = set()
         while stack:
             name = stack.pop()
             if name in found:
                 continue
             found.add(name)
-            stack += self.sites[name].parents if name in self.sites and self.sites[name].discrete else ()
+            stack += (self.sites[name].parents if name in self.sites and self.sites[name].discrete
+                      else ())
         return tuple(name for name in self.parameters if name in found)
 
     @functools.cached_property
     def losses(self) -> tuple[str, ...]:
-        """The factors inside rows, numpyro.factor: log weights of rows, of which nobody says that they sum to one."""
+        """The factors inside rows, numpyro.factor: log weights of rows, of which nobody says that
+        they sum to one."""
         return tuple(site.name for site in self.sites.values() if site.rows and site.factor)
 
     @functools.cached_property
@@ -228,8 +261,10 @@ class Structure:
         """
         if self.losses:
             raise Refusal(
-                f"{verb} needs a likelihood, and site '{self.losses[0]}' of model '{self.model.name}' is a loss (numpyro.factor inside "
-                "rows()): it weighs rows by exp(factor), of which nobody says that it sums to one. predict and decode need none; for "
+                f"{verb} needs a likelihood, and site '{self.losses[0]}' of model "
+                f"'{self.model.name}' is a loss (numpyro.factor inside "
+                "rows()): it weighs rows by exp(factor), of which nobody says that it sums to one. "
+                "predict and decode need none; for "
                 "probabilities write a distribution instead, such as dist.Bernoulli(logits=...)"
             )
 
@@ -244,12 +279,14 @@ class Structure:
 
     @property
     def indexed(self) -> dict[str, indices.Index]:
-        """The inputs, or their cells, that are indices: which axes of which parameters they pick from, and the codes that are allowed."""
+        """The inputs, or their cells, that are indices: which axes of which parameters they pick
+        from, and the codes that are allowed."""
         return self._indices.indexed
 
     @property
     def formulas(self) -> tuple[indices.Formula, ...]:
-        """The indices that are computed from inputs by more than a shift, to be evaluated on data."""
+        """The indices that are computed from inputs by more than a shift, to be evaluated on
+        data."""
         return self._indices.formulas
 
     @functools.cached_property
@@ -260,16 +297,20 @@ class Structure:
         """The sites of rows with so many steps, for running the function itself."""
         if not self.chains:
             return self.named
-        found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64), steps)
+        found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
+                                      steps)
         return {**found, **computed}
 
     @functools.cached_property
     def network(self) -> tuple[str, ...]:
-        """The scalar sites inside rows with finitely many states, if two or more of them have children; else none.
+        """The scalar sites inside rows with finitely many states, if two or more of them have
+        children; else none.
 
-        What is seen of them may differ from row to row in more ways than could each have a program of its own.
+        What is seen of them may differ from row to row in more ways than could each have a program
+        of its own.
         """
-        found = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows and s.states and math.prod(s.cells) == 1)
+        found = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows
+                                             and s.states and math.prod(s.cells) == 1)
         return found if sum(bool(self.children[name]) for name in found) > 1 else ()
 
     @functools.cached_property
@@ -285,6 +326,8 @@ class Structure:
 
         graph = networkx.DiGraph()
         for site in self.sites.values():
-            graph.add_node(site.name, rows=site.rows, family=site.kind, shape=site.cells, plates=tuple(n for n, _ in site.plates))
-        graph.add_edges_from((parent, site.name) for site in self.sites.values() for parent in site.parents)
+            graph.add_node(site.name, rows=site.rows, family=site.kind, shape=site.cells,
+                           plates=tuple(n for n, _ in site.plates))
+        graph.add_edges_from((parent, site.name) for site in self.sites.values()
+                             for parent in site.parents)
         return graph

@@ -23,16 +23,17 @@ from probml.structure.sites import SOME, dtype_of, input_specs, labels_of, site_
 from probml.structure.structure import Structure
 
 
-def trace(model: Bound, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+def trace(model: Bound,
+          inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
     """Trace a model once; cached.
 
     Args:
-        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind), None standing for the steps of chains; None guesses
-            scalars.
+        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind), None standing for
+            the steps of chains; None guesses scalars.
 
     Raises:
-        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled plate; a site that looks at other rows
-            or steps.
+        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled
+            plate; a site that looks at other rows or steps.
     """
     if inputs is None:
         for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
@@ -40,12 +41,15 @@ def trace(model: Bound, inputs: Mapping[str, tuple[tuple[int, ...], str]] | None
                 return trace(model, dict.fromkeys(model.inputs, guess))
             except (TypeError, IndexError, ValueError) as error:
                 failure = error
-        raise ModelError(f"model '{model.name}' cannot be traced without its inputs {list(model.inputs)}: {failure}") from failure
-    return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())), bool(jax.config.jax_enable_x64))
+        raise ModelError(f"model '{model.name}' cannot be traced without its inputs "
+                         f"{list(model.inputs)}: {failure}") from failure
+    return _trace(model, tuple(sorted((name, *spec) for name, spec in inputs.items())),
+                  bool(jax.config.jax_enable_x64))
 
 
 def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
-    """The model traced for its inputs: some of them, in a model with chains, have an axis of time, which is found by trying."""
+    """The model traced for its inputs: some of them, in a model with chains, have an axis of time,
+    which is found by trying."""
     failure, plain = None, None
     try:
         plain = trace(model, specs)
@@ -59,7 +63,8 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
             if len({specs[name][0][0] for name in names}) > 1:
                 continue
             try:
-                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind) for n, (s, kind) in specs.items()})
+                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind)
+                                      for n, (s, kind) in specs.items()})
             except ModelError as error:
                 failure = failure or error
                 continue
@@ -79,7 +84,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     if any(site.chain for site in found.values()):
         some, _, longer = sites_of(model, specs, x64, SOME)
         found, computed = timed(model, found, some), timed(model, computed, longer)
-    values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site)) for name, site in found.items()}
+    values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
+              for name, site in found.items()}
     layout: list[tuple[str, str]] = []
     ended: list[str] = []
 
@@ -92,7 +98,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
             for key, value in site_of(model, name, msg)[1].items():
                 layout.append((name, key))
                 flat.append(jnp.asarray(value))
-            ends = finite.ends(peel(msg["fn"])[0]) if found[name].discrete and found[name].states is None else None
+            ends = (finite.ends(peel(msg["fn"])[0]) if found[name].discrete
+                    and found[name].states is None else None)
             if ends is not None:
                 ended.append(name)
                 tail += map(jnp.asarray, ends)
@@ -110,7 +117,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         depends = levels.dependencies(closed)
     # pytree order of dicts is by sorted key, sites before inputs
     names = [*sorted(values), *sorted(inputs)]
-    tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows and not found[name].discrete}
+    tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
+               and not found[name].discrete}
     uses = levels.classify(closed, tracked)
     sites, programs = {}, {}
     for name, site in {**found, **computed}.items():
@@ -130,7 +138,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         for parent in site.parents:
             if sites[parent].rows and not site.rows:
                 raise ModelError(
-                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on '{parent}' inside it: "
+                    f"model '{model.name}', site '{site.name}' lies outside rows() but depends on "
+                    f"'{parent}' inside it: "
                     "move it inside rows()"
                 )
     check_rows(model, found, inputs, closed)
@@ -141,8 +150,10 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     return found
 
 
-def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list, ended: list[str]) -> dict[str, Site]:
-    """The sites, told how many values their supports have, as far as these depend on nothing: bounds are the last outputs of `closed`."""
+def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,
+            ended: list[str]) -> dict[str, Site]:
+    """The sites, told how many values their supports have, as far as these depend on nothing:
+    bounds are the last outputs of `closed`."""
     out, first = dict(found), len(closed.out_avals) - 2 * len(ended)
     for i, name in enumerate(ended):
         at = [first + 2 * i, first + 2 * i + 1]
@@ -153,28 +164,38 @@ def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list, ende
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
             states = None if found[name].count else values[1]
-            out[name] = dataclasses.replace(found[name], states=states, low=values[0], finite=values[1])
-    return {name: dataclasses.replace(site, labels=labels_of(model, site)) for name, site in out.items()}
+            out[name] = dataclasses.replace(found[name], states=states, low=values[0],
+                                            finite=values[1])
+    return {name: dataclasses.replace(site, labels=labels_of(model, site))
+            for name, site in out.items()}
 
 
 def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
-    """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row), checked."""
+    """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row),
+    checked."""
     sites, out = trace(model.plain).sites, dict(model.interventions)
     for name, value in values.items():
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
-            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it has {inside}")
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it "
+                             f"has {inside}")
         site, array = sites[name], np.asarray(value)
         if site.time is not None:
-            raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every row; give it as data, or as an input")
+            raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every "
+                             f"row; give it as data, or as an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):
-            raise ModelError(f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}")
+            raise ModelError(
+                f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}"
+            )
         last = site.low + (site.states or 0) - 1
-        if site.discrete and (array != np.floor(array)).any() or site.states and not ((array >= site.low) & (array <= last)).all():
-            raise ModelError(f"{where}: expected a state, a whole number in {site.low}..{last}, got {value!r}")
+        if site.discrete and (array != np.floor(array)).any() or site.states and not (
+            (array >= site.low) & (array <= last)
+        ).all():
+            raise ModelError(f"{where}: expected a state, a whole number in {site.low}..{last}, "
+                             f"got {value!r}")
         array = np.asarray(np.broadcast_to(array, site.cells), np.int32 if site.discrete else float)
         placed = np.asarray(site.place(array)) if array.ndim else array
         out[name] = freeze(placed, name)

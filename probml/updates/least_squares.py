@@ -1,9 +1,12 @@
-"""A gaussian block that rows see, by the QR decomposition of its residuals: half the digits that their products need.
+"""A gaussian block that rows see, by the QR decomposition of its residuals: half the digits that
+their products need.
 
-With r(c) all residuals of rows and of the prior in units of their deviations, linear in c, and −∂r/∂c = Q R:
-the precision is RᵀR, and the mode is c + R⁻¹ Qᵀ r(c). The products of columns square the condition number; R does not.
+With r(c) all residuals of rows and of the prior in units of their deviations, linear in c, and
+−∂r/∂c = Q R: the precision is RᵀR, and the mode is c + R⁻¹ Qᵀ r(c). The products of columns square
+the condition number; R does not.
 
-Source: Golub & Van Loan (2013), "Matrix Computations", section 5.3; rows are taken in chunks as by Demmel et al. (2012), TSQR.
+Source: Golub & Van Loan (2013), "Matrix Computations", section 5.3; rows are taken in chunks as by
+    Demmel et al. (2012), TSQR.
 """
 
 import math
@@ -23,9 +26,11 @@ MOST = 512  # coefficients
 
 
 def rooted(plan: Plan, block: Block) -> bool:
-    """Whether a block is one vector of coefficients in the locations of row-wise Normals alone, under normal priors."""
+    """Whether a block is one vector of coefficients in the locations of row-wise Normals alone,
+    under normal priors."""
     sites = plan.structure.sites
-    if block.form != "gaussian" or not block.rowwise or block.event == 0 or block.steps or plan.variables or plan.steps:
+    if (block.form != "gaussian" or not block.rowwise or block.event == 0 or block.steps
+        or plan.variables or plan.steps):
         return False
     if not block.stacked and len(sites[block.names[0]].shape) != 1:  # several vectors, each its own
         return False
@@ -35,16 +40,20 @@ def rooted(plan: Plan, block: Block) -> bool:
         return False
     for user in users(plan):
         uses = sites[user].uses if user in sites else {}
-        where = {argument for argument, of in uses.items() if any(name in of for name in block.names)}
-        if where and (where != {"loc"} or not (user in block.names or user in plan.rowwise and sites[user].kind == "Normal")):
+        where = {argument for argument, of in uses.items()
+                 if any(name in of for name in block.names)}
+        if where and (where != {"loc"} or not (user in block.names or user in plan.rowwise
+                                               and sites[user].kind == "Normal")):
             return False
     return True
 
 
-def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) -> dict[str, jax.Array]:
+def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) -> dict[str,
+                                                                                      jax.Array]:
     """The block's mode and the root of its precision: upper triangular, precision = rootᵀ root."""
     sites = plan.structure.sites
-    seen_by = [n for n in plan.rowwise if any(name in sites[n].uses.get("loc", {}) for name in block.names)]
+    seen_by = [n for n in plan.rowwise
+               if any(name in sites[n].uses.get("loc", {}) for name in block.names)]
     here = pack(params, block)
 
     def own(c):
@@ -57,18 +66,22 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
 
         def one(varying, x, seen, weight):
             def residual(c):
-                arguments = plan.structure.cells(name, {**fixed, **varying, **unpack(params, block, c)})
+                arguments = plan.structure.cells(name,
+                                                 {**fixed, **varying, **unpack(params, block, c)})
                 away = x.reshape(-1) - arguments["loc"].reshape(-1)
                 sound = seen.reshape(-1) & (weight > 0)
-                return jnp.where(sound, away / arguments["scale"].reshape(-1) * jnp.sqrt(weight), 0.0)
+                return jnp.where(sound, away / arguments["scale"].reshape(-1) * jnp.sqrt(weight),
+                                 0.0)
 
             return -jax.jacfwd(residual)(here), residual(here)
 
-        slope, left = jax.vmap(one)(row_environment(plan, known, chunk, name), chunk.values[name], masks, chunk.weights)
+        slope, left = jax.vmap(one)(row_environment(plan, known, chunk, name), chunk.values[name],
+                                    masks, chunk.weights)
         return jnp.concatenate([slope.reshape(-1, here.size), left.reshape(-1, 1)], 1)
 
     def add(total, chunk):
-        return jnp.linalg.qr(jnp.concatenate([total, *(of(name, chunk) for name in seen_by)]), mode="r"), ()
+        return jnp.linalg.qr(jnp.concatenate([total, *(of(name, chunk) for name in seen_by)]),
+                             mode="r"), ()
 
     first = jnp.concatenate([-jax.jacfwd(own)(here), own(here)[:, None]], 1)
     first = jnp.concatenate([first, jnp.zeros((1, first.shape[1]), first.dtype)])
@@ -89,7 +102,8 @@ def _prior(plan: Plan, name: str, env: Mapping) -> jax.Array:
 
 
 def covariance_root(root: jax.Array) -> jax.Array:
-    """A root of the covariance from that of the precision: root⁻¹, upper triangular; covariance = its product with its transpose."""
+    """A root of the covariance from that of the precision: root⁻¹, upper triangular; covariance =
+    its product with its transpose."""
     return solve_triangular(root, jnp.eye(len(root), dtype=root.dtype))
 
 

@@ -1,7 +1,7 @@
 """The M-step: every block of parameters at its maximum, by a form that is read off or by climbing.
 
-A form is read off from derivatives of the one objective ⟨q, log factors⟩ + log prior, so that ties, shared parameters
-and several sites need no case of their own.
+A form is read off from derivatives of the one objective ⟨q, log factors⟩ + log prior, so that ties,
+shared parameters and several sites need no case of their own.
 """
 
 from collections.abc import Mapping
@@ -26,30 +26,38 @@ ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, f
 
 
 class Objective:
-    """Q(params) = ⟨q, log factors⟩ + log prior, as a function of some blocks' quantities c, with its derivatives.
+    """Q(params) = ⟨q, log factors⟩ + log prior, as a function of some blocks' quantities c, with
+    its derivatives.
 
-    The part of pooled sites is a function of small tables; the part of row-wise sites is a pass over the chunks, made
-    only where a block touches one.
+    The part of pooled sites is a function of small tables; the part of row-wise sites is a pass
+    over the chunks, made only where a block touches one.
     """
 
-    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows, prior: bool, mode: bool = True):
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows,
+                 prior: bool, mode: bool = True):
         self.mode = mode  # priors in the coordinates that are maximised, or their own densities
         self.priors = outside(plan) if prior else ()
-        self.plan, self.expected, self.params, self.known, self.chunks, self.prior = plan, expected, dict(params), known, chunks, prior
+        self.plan, self.expected, self.params, self.known, self.chunks, self.prior = (
+            plan, expected, dict(params), known, chunks, prior
+        )
 
     def _pooled(self, unpack, c):
         params = {**self.params, **unpack(c)}
         value = surrogate(self.plan, self.expected, params, self.known)
-        return value + log_prior(self.plan, params, self.known, self.mode, self.priors) if self.priors else value
+        return value + log_prior(self.plan, params, self.known, self.mode,
+                                 self.priors) if self.priors else value
 
     def gradients(self, unpack, points, rowwise: bool):
-        """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant, that of it, which has a form."""
+        """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
+        that of it, which has a form."""
         total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c)))(points)
         if rowwise:
 
             def chunk(pair):
                 rows, taps = pair
-                part = jax.grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params))
+                part = jax.grad(lambda c: row_surrogate(
+                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
+                ))
                 return jax.vmap(part)(points), ()
 
             total = jax.tree.map(jnp.add, total, _over(chunk, self.chunks, self.expected.taps))
@@ -61,7 +69,9 @@ class Objective:
 
             def chunk(pair):
                 rows, taps = pair
-                return jax.value_and_grad(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))(c), ()
+                return jax.value_and_grad(lambda c: row_surrogate(
+                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
+                ))(c), ()
 
             more = _over(chunk, self.chunks, self.expected.taps)
             value, gradient = value + more[0], jax.tree.map(jnp.add, gradient, more[1])
@@ -73,7 +83,9 @@ class Objective:
 
         def chunk(pair):
             rows, taps = pair
-            return second_order(lambda c: row_surrogate(self.plan, taps, {**self.params, **unpack(c)}, self.known, rows))(c), ()
+            return second_order(lambda c: row_surrogate(
+                self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
+            ))(c), ()
 
         pooled = second_order(lambda c: self._pooled(unpack, c))(c)
         return jax.tree.map(jnp.add, pooled, _over(chunk, self.chunks, self.expected.taps))
@@ -105,11 +117,13 @@ def maximise(
     closed: bool = True,
     only_forms: bool = False,
 ) -> dict[str, jax.Array]:
-    """The M-step: every block in turn (ECM, Meng & Rubin 1993), closed forms exactly, the rest by a few L-BFGS steps.
+    """The M-step: every block in turn (ECM, Meng & Rubin 1993), closed forms exactly, the rest by a
+    few L-BFGS steps.
 
     Args:
         only_forms: leave the blocks without a form alone.
-        closed: use the forms; without them every block climbs, which is what a run falls back on if a form misled it.
+        closed: use the forms; without them every block climbs, which is what a run falls back on if
+            a form misled it.
     """
     params = dict(params)
     for stage in blocks(plan, prior):
@@ -126,9 +140,11 @@ def maximise(
 
 
 def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, jax.Array]:
-    """A prior that is not conjugate: the form without it is read off, and form + prior is maximised by itself.
+    """A prior that is not conjugate: the form without it is read off, and form + prior is maximised
+    by itself.
 
-    The search starts at the better of the present point and the form's own maximum; no row is touched.
+    The search starts at the better of the present point and the form's own maximum; no row is
+    touched.
     """
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
@@ -161,36 +177,45 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
 
 
 def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[str, jax.Array]]:
-    """Read the natural parameters of every block's form, all blocks of a stage with one differentiation."""
+    """Read the natural parameters of every block's form, all blocks of a stage with one
+    differentiation."""
     params = objective.params
     rowwise = any(block.rowwise for block in stage)
 
     groups = _alike(params, stage)
 
     def together(cs):
-        return {name: value for alike, c in zip(groups, cs, strict=True) for name, value in _unpacked(params, alike, c).items()}
+        return {name: value for alike, c in zip(groups, cs, strict=True)
+                for name, value in _unpacked(params, alike, c).items()}
 
     def once(at):
-        points = [form.points(c, blocks[0].event) for form, c, (blocks, _) in zip(forms, at, groups, strict=True)]
+        points = [form.points(c, blocks[0].event)
+                  for form, c, (blocks, _) in zip(forms, at, groups, strict=True)]
         most = max(len(p) for p in points)
-        padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))]) for p in points]
+        padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
+                  for p in points]
         slopes = objective.gradients(together, padded, rowwise)
-        natural = [form.read(p, g[: len(p)], b[0].event) for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
+        natural = [form.read(p, g[: len(p)], b[0].event)
+                   for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
         onward = [getattr(form, "onward", form.mode) for form in forms]
-        return [then(n, c, b[0].event) for then, n, c, (b, _) in zip(onward, natural, at, groups, strict=True)], natural
+        return [then(n, c, b[0].event)
+                for then, n, c, (b, _) in zip(onward, natural, at, groups, strict=True)], natural
 
     forms = [registry.FORMS[blocks[0].form] for blocks, _ in groups]
     at = [_packed(params, alike) for alike in groups]
-    rounds = rounds or (1 if rowwise or all(getattr(form, "steady", False) for form in forms) else ROUNDS)
+    rounds = rounds or (1 if rowwise or all(getattr(form, "steady", False) for form in forms)
+                        else ROUNDS)
     if rounds == 1:
         natural = once(at)[1]
     else:
-        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(once, at)[1])
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                             jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
     of: dict = {}
     for (alike, bundle), found in zip(groups, natural, strict=True):
         parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in found.items()}
-        of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()} for block in alike}
+        of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()}
+               for block in alike}
     return [of[block.names] for block in stage]
 
 
@@ -201,7 +226,9 @@ def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
         (first, *_), bundle = alike
         leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
         joined = {key: bundle.join(values) for key, values in leaves.items()}
-        out.update(_unpacked(params, alike, registry.FORMS[first.form].mode(joined, _packed(params, alike), first.event)))
+        out.update(_unpacked(params, alike, registry.FORMS[first.form].mode(
+            joined, _packed(params, alike), first.event
+        )))
     return out
 
 
@@ -210,7 +237,8 @@ def _alike(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
     groups: dict = {}
     for block in stage:
         shape = params[block.names[0]].shape
-        key = block.names if block.form == "gaussian" else (block.form, block.steps, shape[len(shape) - block.event :])
+        key = block.names if block.form == "gaussian" else (block.form, block.steps,
+                                                            shape[len(shape) - block.event :])
         groups.setdefault(key, []).append(block)
     out = []
     for key, alike in groups.items():
@@ -226,7 +254,8 @@ def _packed(params: Mapping, alike: tuple[list[Block], Bundle]) -> jax.Array:
     return bundle.join({block.names[0]: pack(params, block) for block in blocks})
 
 
-def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array) -> dict[str, jax.Array]:
+def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array) -> dict[str,
+                                                                                        jax.Array]:
     """Parameters of blocks alike from their quantities as one array."""
     blocks, bundle = alike
     if bundle.event is None:
@@ -243,7 +272,8 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     start = {name: maps[name].inv(params[name]) for name in names}
 
     def loss(u):
-        value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names}, u, rowwise)
+        value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names},
+                                                       u, rowwise)
         return -value, jax.tree.map(jnp.negative, gradient)
 
     best, *_ = lbfgs(loss, start, steps, 1e-12)
@@ -251,8 +281,10 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
 
 
 def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
-    """Damped Newton steps on blocks that are affine in the rows' arguments, all together; never lowers the objective."""
-    start, unpack = ravel_pytree({name: objective.params[name] for block in stage for name in block.names})
+    """Damped Newton steps on blocks that are affine in the rows' arguments, all together; never
+    lowers the objective."""
+    start, unpack = ravel_pytree({name: objective.params[name] for block in stage
+                                  for name in block.names})
 
     def evaluate(c):
         return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c))

@@ -1,4 +1,5 @@
-"""Where posterior engines begin: a mode, or a point near one, and the curvature of the density there."""
+"""Where posterior engines begin: a mode, or a point near one, and the curvature of the density
+there."""
 
 import functools
 from collections.abc import Mapping
@@ -14,7 +15,13 @@ from probml.device.rows import Known, Rows
 from probml.engines.em import EM
 from probml.engines.engine import Status
 from probml.engines.map import closed_start, curved
-from probml.engines.start.prior import UNDRAWABLE, compiled_prior_point, given_start, impossible, prior_draws
+from probml.engines.start.prior import (
+    UNDRAWABLE,
+    compiled_prior_point,
+    given_start,
+    impossible,
+    prior_draws,
+)
 from probml.engines.start.start import starts
 from probml.errors import Refusal
 from probml.evidence import centring, density
@@ -27,14 +34,19 @@ from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 
 STEPS = 300  # of the climb
-FAR = 10.0  # the logarithm by which a scale may fall in a climb that did not end: beyond, it is on its way to 0
-DRAWN, NEAR = 3, 0.1  # further climbs from draws of the prior, and the nats by which one must be higher to be taken
+# the logarithm by which a scale may fall in a climb that did not end: beyond, it is on its way to 0
+FAR = 10.0
+# further climbs from draws of the prior, and the nats by which one must be higher to be taken
+DRAWN, NEAR = 3, 0.1
 RESTARTS = 4  # of EM, where something is hidden
-LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0  # supports whose coordinates are logarithms or logits, and their widest unit
+# supports whose coordinates are logarithms or logits, and their widest unit
+LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
 THERE = 1e-8  # the same where no step is worth its gradient
-MOVED, ROUNDS, CHORDS = 1e-4, 3, 20  # standard deviations after which the curvature is measured anew; how often; steps by one curvature
-NULL = 1e-9  # curvature, relative to the coordinates' own, that counts as none where a prior is flat
+# standard deviations after which the curvature is measured anew; how often; steps by one curvature
+MOVED, ROUNDS, CHORDS = 1e-4, 3, 20
+# curvature, relative to the coordinates' own, that counts as none where a prior is flat
+NULL = 1e-9
 
 
 class Begin(NamedTuple):
@@ -49,34 +61,45 @@ class Begin(NamedTuple):
 
 
 def hyper(plan: Plan) -> tuple[str, ...]:
-    """Free parameters that stand in the prior of other free ones: together with these their density may have no maximum."""
-    return tuple(name for name in plan.free if any(c in plan.free for c in plan.structure.children[name]))
+    """Free parameters that stand in the prior of other free ones: together with these their density
+    may have no maximum."""
+    return tuple(name for name in plan.free
+                 if any(c in plan.free for c in plan.structure.children[name]))
 
 
-def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """A first point: EM's mode where something is hidden, else the closed forms' from the prior means, else those."""
+def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int,
+          start: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """A first point: EM's mode where something is hidden, else the closed forms' from the prior
+    means, else those."""
     tied = hierarchy.ties(plan, None if data is None else data.table.rows)
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
-        apart = {name for tie in tied for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
-        return {name: jnp.asarray(point[name] if name in apart else value[0]) for name, value in first.params.items()}
+        apart = {name for tie in tied
+                 for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
+        return {name: jnp.asarray(point[name] if name in apart else value[0])
+                for name, value in first.params.items()}
     if not plan.complete:
-        found = EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
+        found = EM(restarts=RESTARTS, max_iterations=200,
+                   tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
         if found.status is not Status.COLLAPSED:
             return {name: jnp.asarray(value) for name, value in found.params.items()}
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
     params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
-    if plan.complete and not start and any(block.form for stage in blocks(plan, True) for block in stage):
+    if plan.complete and not start and any(block.form for stage in blocks(plan, True)
+                                           for block in stage):
         params = closed_start(plan, True, params, known, rows)
     return params
 
 
-def elsewhere(plan: Plan, known: Known, seed: int, start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
-    """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to a mode, and the prior can be drawn."""
+def elsewhere(plan: Plan, known: Known, seed: int,
+              start: Mapping[str, Any]) -> dict[str, jax.Array] | None:
+    """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to
+    a mode, and the prior can be drawn."""
     sites = [plan.structure.sites[name] for name in plan.free]
     formed = all(block.form for stage in blocks(plan, True) for block in stage)
-    if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform" for site in sites):
+    if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform"
+                                                                   for site in sites):
         return None
     try:
         return prior_draws(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
@@ -94,13 +117,15 @@ def climb_and_measure(
     others: Mapping | None = None,
     steps: Any = STEPS,
 ) -> Begin:
-    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at the point if there is no mode near.
+    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
+    the point if there is no mode near.
 
     The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
 
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
-        others: unbounded coordinates of further points to climb from, led by an axis; the highest mode is taken.
+        others: unbounded coordinates of further points to climb from, led by an axis; the highest
+            mode is taken.
         steps: of the climb, STEPS at the most; 0: the point itself is measured.
     """
     free = density.to_free(plan, params, known)
@@ -119,46 +144,63 @@ def climb_and_measure(
     newton = not held and not known.centring and curved(plan, known)
 
     def evaluate(v):
-        return jax.tree.map(jnp.negative, density.value_gradient_hessian(plan, lambda v: density.unflat(plan, v, known), v, known, rows))
+        return jax.tree.map(jnp.negative, density.value_gradient_hessian(
+            plan, lambda v: density.unflat(plan, v, known), v, known, rows
+        ))
 
     def climb(free):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            top, least, count, trail, slope, *_ = damped_newton(evaluate, start, steps, 1e-16, trail=STEPS)
+            top, least, count, trail, slope, *_ = damped_newton(evaluate, start, steps, 1e-16,
+                                                                trail=STEPS)
             top, slope = unravel(top), unravel(slope)
         else:
             top, least, count, trail, slope = lbfgs(loss, free, steps, 1e-12, trail=STEPS)
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
-        climbed = jnp.isfinite(least) & (norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least)))
-        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free if plan.structure.sites[name].domain == "positive"]
+        climbed = jnp.isfinite(least) & (
+            norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least))
+        )
+        far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
+               if plan.structure.sites[name].domain == "positive"]
         good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
-        return jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed, -trail, slope
+        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed,
+                -trail, slope)
 
     if free and others is None:
         free, value, climbed, trail, slope = climb(free)
     elif free:
-        every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free, {name: others[name] for name in free})
+        every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
+                             {name: others[name] for name in free})
         tops = jax.lax.map(climb, every)
         first = jnp.arange(len(tops[1])) == 0
         worth = jnp.where(first | (tops[2] & jnp.isfinite(tops[1])), tops[1], -jnp.inf)
-        best = jnp.argmax(jnp.where(jnp.isnan(worth), -jnp.inf, worth) + jnp.where(first, NEAR, 0.0))
+        best = jnp.argmax(
+            jnp.where(jnp.isnan(worth), -jnp.inf, worth) + jnp.where(first, NEAR, 0.0)
+        )
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     whole, sites = {**free, **still}, plan.structure.sites
     u = ravel_pytree(whole)[0]
-    apart = ravel_pytree({name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()})[0]
-    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain in LOGS else jnp.inf) for name, leaf in whole.items()}
+    apart = ravel_pytree(
+        {name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()}
+    )[0]
+    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain in LOGS else jnp.inf)
+            for name, leaf in whole.items()}
     widest = ravel_pytree(logs)[0].astype(u.dtype)
-    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart, widest)
+    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u,
+                                               spread.astype(u.dtype), apart, widest)
     blank = jax.tree.map(jnp.zeros_like, whole)
-    left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))  # from the mode, in standard deviations
+    # from the mode, in standard deviations
+    left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains)
 
 
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
 
 
-def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, others: Mapping | None) -> tuple[Begin, float]:
-    """What was measured near a mode, at the mode: steps by the measured curvature, and that measured anew if they lead away.
+def settled(plan: Plan, begun: Begin, known: Known, rows: Rows,
+            others: Mapping | None) -> tuple[Begin, float]:
+    """What was measured near a mode, at the mode: steps by the measured curvature, and that
+    measured anew if they lead away.
 
     Returns:
         the same at the mode, and how far it is from there still, in standard deviations.
@@ -169,17 +211,20 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, others: Mapping 
             return begun, left
         top, value, left, way = _chords(plan, begun.frame, known, rows)
         left = float(left)
-        begun = begun._replace(frame=begun.frame._replace(centre=top), value=value, climbed=begun.climbed | (left < AWAY))
+        begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
+                               climbed=begun.climbed | (left < AWAY))
         if float(way) <= MOVED or turn == ROUNDS - 1:
             break
-        again = measured(plan, (), _unflat(plan, top, known), known, rows, jnp.zeros_like(top)[None], others, 0)
+        again = measured(plan, (), _unflat(plan, top, known), known, rows,
+                         jnp.zeros_like(top)[None], others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
 
 
 @functools.partial(jit, static_argnums=0)
 def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
-    """Newton's steps by one curvature for all, while each halves the gradient: the point, its value, the gradient left, the way."""
+    """Newton's steps by one curvature for all, while each halves the gradient: the point, its
+    value, the gradient left, the way."""
     both = frame.pulled(density.posterior(plan, known, rows))
 
     def step(carry):
@@ -187,7 +232,8 @@ def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
         value, gradient = both(ahead)
         norm = jnp.sqrt(jnp.sum(gradient**2))
         good = jnp.isfinite(value) & (norm < size)
-        z, slope, value = jnp.where(good, ahead, z), jnp.where(good, gradient, slope), jnp.where(good, value, carry[2])
+        z, slope, value = (jnp.where(good, ahead, z), jnp.where(good, gradient, slope),
+                           jnp.where(good, value, carry[2]))
         return z + slope, z, value, slope, jnp.where(good, norm, size), count + 1, norm < 0.5 * size
 
     def more(carry):
@@ -202,12 +248,15 @@ def _chords(plan: Plan, frame: Frame, known: Known, rows: Rows):
 
 
 def balanced(
-    plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray, others: Mapping | None, steps: int
+    plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray,
+    others: Mapping | None, steps: int
 ) -> tuple[Known, Begin]:
-    """Of a hierarchy: coordinates in which scales and effects are nearly independent (centring.py), and what is measured there.
+    """Of a hierarchy: coordinates in which scales and effects are nearly independent (centring.py),
+    and what is measured there.
 
-    Where effects are standardised by their prior the density has a mode, whatever their scale; one program climbs to it, and
-    measures it again in the coordinates that the curvature there calls for.
+    Where effects are standardised by their prior the density has a mode, whatever their scale; one
+    program climbs to it, and measures it again in the coordinates that the curvature there calls
+    for.
 
     Args:
         known: with `centring` 0 for all effects. others: further points in these coordinates.
@@ -220,10 +269,13 @@ def balanced(
     for name, spec in sorted(density.shapes(plan, known).items()):
         parts[name], start = slice(start, start + spec.size), start + spec.size
     mode = _unflat(plan, centre, known)
-    u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items() if name in known.centring}
-    chosen = centring.balanced(plan, mode, known, u, {name: found[parts[name], parts[name]] for name in u})
+    u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items()
+         if name in known.centring}
+    chosen = centring.balanced(plan, mode, known, u,
+                               {name: found[parts[name], parts[name]] for name in u})
     known = known._replace(centring=chosen)
-    return known, measured(plan, (), mode, known, rows, spread, others, 0)._replace(trail=begun.trail)
+    return known, measured(plan, (), mode, known, rows, spread, others,
+                           0)._replace(trail=begun.trail)
 
 
 @functools.partial(jit, static_argnums=0)
@@ -232,7 +284,8 @@ def _unflat(plan: Plan, u: jax.Array, known: Known):
 
 
 def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:
-    """Refuse a density that is not finite where it begins, or that is flat in some direction under a flat prior.
+    """Refuse a density that is not finite where it begins, or that is flat in some direction under
+    a flat prior.
 
     Raises:
         ModelError: which site's prior, or that the data, are impossible at the first point.
@@ -245,15 +298,19 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
     if not flat or begun.frame.axes.size == 0:
         return
-    low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))  # below zero: no mode here, but not therefore flat
+    # below zero: no mode here, but not therefore flat
+    low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))
     limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
     if abs(float(begun.frame.curvature[low])) < limit:
         loads, owners = np.asarray(begun.frame.axes)[:, low], density.owners(plan, known)
         diagonal = np.abs(np.diagonal(np.asarray(begun.hessian)))
         shares = np.abs(loads) * np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        named = [f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}" for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
+        named = [f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}"
+                 for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max()]
         raise Refusal(
-            f"{engine} cannot fit model '{name}': its posterior is improper: the prior of '{flat[0]}' is flat (ImproperUniform) and the "
-            f"data do not tell the direction {' '.join(named)} (a column that is constant, or the sum of others?). Give it a proper prior, "
+            f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
+            f"'{flat[0]}' is flat (ImproperUniform) and the "
+            f"data do not tell the direction {' '.join(named)} (a column that is constant, or the "
+            f"sum of others?). Give it a proper prior, "
             f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
         )

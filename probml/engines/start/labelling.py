@@ -1,6 +1,8 @@
-"""Which rows an EM starts from, and how they are labelled: seeds far apart, clusters, cuts of a tree, soft waves; knows no model.
+"""Which rows an EM starts from, and how they are labelled: seeds far apart, clusters, cuts of a
+tree, soft waves; knows no model.
 
-All is done in standardised units on the host: no unit of measurement matters, and nothing is compiled.
+All is done in standardised units on the host: no unit of measurement matters, and nothing is
+compiled.
 """
 
 from collections.abc import Mapping
@@ -21,7 +23,8 @@ WHITENED = 32  # columns of features at the most that are made uncorrelated
 WINDOWS = (1, 5, 15, 45)  # steps of a chain that are looked at together
 
 SPREAD, PARTS, WAVES, DRAWN, CUTS = "spread", "parts", "waves", "drawn", "cuts"
-KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, CUTS, WAVES, PARTS, SPREAD, WAVES, DRAWN)  # in this order, then
+# in this order, then
+KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, CUTS, WAVES, PARTS, SPREAD, WAVES, DRAWN)
 FURTHER = (WAVES, PARTS, SPREAD)  # over and over
 
 
@@ -30,7 +33,8 @@ class Labelling(NamedTuple):
 
     Attributes:
         rows: (starts, m) indices of rows. weights: (starts, m).
-        evidence: variable → (starts, m, states). drawn: (starts,) those that begin at parameters instead, not at labels.
+        evidence: variable → (starts, m, states). drawn: (starts,) those that begin at parameters
+            instead, not at labels.
     """
 
     rows: np.ndarray
@@ -44,32 +48,42 @@ def hidden(plan: Plan) -> list[str]:
     return [v for v in plan.variables if plan.structure.sites[v].rows and v not in plan.pattern]
 
 
-def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, seed: int, allowed: Mapping) -> Labelling:
-    """Rows and labels of every start, of several kinds in turn; the first is the one to take where there is but one.
+def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, seed: int,
+             allowed: Mapping) -> Labelling:
+    """Rows and labels of every start, of several kinds in turn; the first is the one to take where
+    there is but one.
 
-    spread: a row for every state, far from each other (k-means++, Arthur & Vassilvitskii 2007), and others unlabelled with as much weight.
-    parts: k-means. cuts: Ward's tree of a sample (1963), cut. waves: soft labels along random directions, squares among them, or at
-    random. drawn: no labels, but the parameters' prior.
+    spread: a row for every state, far from each other (k-means++, Arthur & Vassilvitskii 2007), and
+        others unlabelled with as much weight.
+    parts: k-means. cuts: Ward's tree of a sample (1963), cut. waves: soft labels along random
+    directions, squares among them, or at random. drawn: no labels, but the parameters' prior.
     """
     random = np.random.default_rng(seed)
     variables = hidden(plan)
     states = {v: plan.variables[v].states for v in variables}
     usable = np.arange(data.table.rows) if weights is None else np.flatnonzero(weights)
     count = len(usable)
-    size = min(SAMPLE, bucket(count))  # not the count itself: another n in the same bucket compiles nothing
-    candidates = usable if count <= CANDIDATES else np.sort(random.choice(usable, CANDIDATES, replace=False))
+    # not the count itself: another n in the same bucket compiles nothing
+    size = min(SAMPLE, bucket(count))
+    candidates = usable if count <= CANDIDATES else np.sort(
+        random.choice(usable, CANDIDATES, replace=False)
+    )
     there = np.arange(len(candidates))
     others = np.stack(
-        [np.resize(random.permutation(there), size) if size > count else random.choice(there, size, False) for _ in range(starts)]
+        [np.resize(random.permutation(there), size)
+         if size > count else random.choice(there, size, False) for _ in range(starts)]
     )
     fresh = np.arange(size) < count  # the rest fills the shape
     features = _features(data, plan, candidates) if variables else np.zeros((len(there), 1))
     views = _views(features, bool(plan.chains))
     total = sum(states.values())
-    loose = random.exponential(size=others.shape) if starts > 1 or not variables else np.ones(others.shape)
+    loose = random.exponential(size=others.shape) if starts > 1 or not variables else np.ones(
+        others.shape
+    )
     seeds, sure = np.zeros((starts, total), int), np.zeros((starts, total))
     evidence = {v: np.ones((starts, total + size, states[v])) for v in variables}
-    kinds = np.array([(*KINDS, *FURTHER * starts)[i] if variables else SPREAD for i in range(starts)])
+    kinds = np.array([(*KINDS, *FURTHER * starts)[i] if variables else SPREAD
+                      for i in range(starts)])
     for i, kind in enumerate(kinds):
         if kind in (SPREAD, DRAWN):
             at = 0
@@ -85,7 +99,8 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
             free = np.flatnonzero(allowed[v][i]) if v in allowed else np.arange(states[v])
             way = WAVES if kind == CUTS and j else kind  # a second variable must not be the first
             table = np.zeros((size, states[v]))
-            table[:, random.permutation(free)] = _ways[way](views, others[i], fresh, len(free), random)
+            table[:, random.permutation(free)] = _ways[way](views, others[i], fresh, len(free),
+                                                            random)
             evidence[v][i, total:] = table
     rows = candidates[np.concatenate([seeds, others], 1)]
     return Labelling(rows, np.concatenate([sure, loose], 1), evidence, kinds == DRAWN)
@@ -98,18 +113,22 @@ def _mean_one(weights: np.ndarray) -> np.ndarray:
 # Labels of some rows, (rows, k)
 
 
-def _parts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+def _parts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
+           random: np.random.Generator) -> np.ndarray:
     x = views[random.integers(len(views))][rows]
     seen = x[fresh]
     centres = seen[_spread(seen, k, random)]
     for _ in range(LLOYD):
         code = _nearest(seen, centres)
-        centres = np.stack([seen[code == j].mean(0) if (code == j).any() else centres[j] for j in range(k)])
+        centres = np.stack([seen[code == j].mean(0) if (code == j).any() else centres[j]
+                            for j in range(k)])
     return np.eye(k)[_nearest(x, centres)]
 
 
-def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
-    from scipy.cluster.hierarchy import cut_tree, linkage  # slow to import, and not every fit needs it
+def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
+          random: np.random.Generator) -> np.ndarray:
+    # slow to import, and not every fit needs it
+    from scipy.cluster.hierarchy import cut_tree, linkage
 
     x = views[random.integers(len(views))][rows]
     some = x[np.flatnonzero(fresh)[:TREE]]
@@ -119,13 +138,16 @@ def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int, random: np.r
     return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
 
 
-def _waves(views: list, rows: np.ndarray, fresh: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
+def _waves(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
+           random: np.random.Generator) -> np.ndarray:
     x = views[random.integers(len(views))][rows]
     square = x**2 - (x**2).mean(0)
     square /= np.maximum(square.std(0), 1e-12)
     turns = random.standard_normal((2, x.shape[1], k)) / np.sqrt(x.shape[1])
     score = random.random(3)  # how much of each: some starts are noise alone, others sharp
-    field = score[0] * x @ turns[0] + score[1] * square @ turns[1] + score[2] * random.gumbel(size=(len(x), k))
+    field = score[0] * x @ turns[0] + score[1] * square @ turns[1] + score[2] * random.gumbel(
+        size=(len(x), k)
+    )
     field = 3.0 * (field - field.mean(0)) / np.maximum(field.std(0), 1e-12)
     field -= field.max(1, keepdims=True)
     return np.exp(field) / np.exp(field).sum(1, keepdims=True)
@@ -139,13 +161,15 @@ def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def _spread(features: np.ndarray, k: int, random: np.random.Generator) -> np.ndarray:
-    """k rows, each drawn in proportion to its squared distance from those before; the best of a few tries each time."""
+    """k rows, each drawn in proportion to its squared distance from those before; the best of a few
+    tries each time."""
     first = int(random.integers(len(features)))
     chosen, distance = [first], ((features - features[first]) ** 2).sum(1)
     tries = 2 + int(np.log(k))
     for _ in range(1, k):
         total = distance.sum()
-        draws = random.choice(len(features), tries, p=distance / total) if total > 0 else random.integers(len(features), size=tries)
+        draws = (random.choice(len(features), tries, p=distance / total)
+                 if total > 0 else random.integers(len(features), size=tries))
         reduced = [np.minimum(distance, ((features - features[row]) ** 2).sum(1)) for row in draws]
         best = int(np.argmin([r.sum() for r in reduced]))
         chosen.append(int(draws[best]))
@@ -157,7 +181,8 @@ def _spread(features: np.ndarray, k: int, random: np.random.Generator) -> np.nda
 
 
 def check_distinct(data: Data, plan: Plan) -> None:
-    """Refuse a hidden site with more states than there are distinct rows of continuous data below it; on the host, before any compile.
+    """Refuse a hidden site with more states than there are distinct rows of continuous data below
+    it; on the host, before any compile.
 
     Args:
         data: of chains, single steps.
@@ -170,19 +195,23 @@ def check_distinct(data: Data, plan: Plan) -> None:
     for variable in hidden(plan):
         states = plan.variables[variable].states
         children = [c for c in plan.structure.children[variable] if c in plan.observed]
-        numbers = plan.structure.sites[variable].family is None or plan.structure.sites[variable].states is None  # and no components
+        # and no components
+        numbers = (plan.structure.sites[variable].family is None
+                   or plan.structure.sites[variable].states is None)
         if numbers or not children or any(plan.structure.sites[c].discrete for c in children):
             continue
         distinct = len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
         if distinct < states:
             raise DataError(
-                f"site '{variable}' has {states} states (components), but the data have only {distinct} distinct rows: "
+                f"site '{variable}' has {states} states (components), but the data have only "
+                f"{distinct} distinct rows: "
                 f"use at most {distinct} components"
             )
 
 
 def _views(features: np.ndarray, chain: bool) -> list[np.ndarray]:
-    """The rows as points in several ways: columns, uncorrelated columns, and of chains means and squares over some steps about a row."""
+    """The rows as points in several ways: columns, uncorrelated columns, and of chains means and
+    squares over some steps about a row."""
     views, x = [features], features[:, features.std(0) > 0]
     if 1 < x.shape[1] <= WHITENED:
         value, axes = np.linalg.eigh(np.cov(x.T))
@@ -192,14 +221,16 @@ def _views(features: np.ndarray, chain: bool) -> list[np.ndarray]:
         sums = np.concatenate([np.zeros((1, both.shape[1])), np.cumsum(both, 0)])
         index = np.arange(len(both))
         for window in WINDOWS:
-            low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1, len(both))
+            low, high = np.maximum(index - window // 2, 0), np.minimum(index + window // 2 + 1,
+                                                                       len(both))
             mean = (sums[high] - sums[low]) / (high - low)[:, None]
             views.append(_standard(mean))
     return views
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
-    """Columns in units of their spread, that of their middle half where a few values are far away; those are drawn nearer."""
+    """Columns in units of their spread, that of their middle half where a few values are far away;
+    those are drawn nearer."""
     values = values - values.mean(0, dtype=float)
     spread = values.std(0)
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
@@ -217,15 +248,22 @@ def _features(data: Data, plan: Plan, rows: np.ndarray) -> np.ndarray:
         column, site = data.table.columns[name], plan.structure.sites[name]
         values = column.values[rows].reshape(len(rows), -1)
         if site.states:
-            values = (values[..., None] == np.arange(site.states)).reshape(len(rows), -1) / np.sqrt(2)
+            values = (values[..., None] == np.arange(site.states)).reshape(len(rows), -1) / np.sqrt(
+                2
+            )
         elif site.discrete and site.event:  # counts of a total: which shares, not how many
             counts = values.reshape(len(rows), -1, site.event[-1])
-            values = np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), 1)).reshape(len(rows), -1)
+            values = np.sqrt(counts / np.maximum(counts.sum(-1, keepdims=True), 1)).reshape(
+                len(rows), -1
+            )
             spread = np.sqrt(values.var(0).sum())
             values = (values - values.mean(0)) / (spread if spread > 0 else 1.0)
         else:
-            values = _standard(np.sqrt(np.maximum(values, 0)) if site.discrete else values.astype(float))
+            values = _standard(np.sqrt(np.maximum(values, 0)) if site.discrete
+                               else values.astype(float))
         blocks.append(values)
     for name in data.table.inputs:
-        blocks.append(_standard(np.asarray(data.table.inputs[name][rows], float).reshape(len(rows), -1)))
+        blocks.append(
+            _standard(np.asarray(data.table.inputs[name][rows], float).reshape(len(rows), -1))
+        )
     return np.concatenate(blocks, 1)

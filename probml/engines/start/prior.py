@@ -18,7 +18,8 @@ from probml.plan.plan import Plan
 from probml.structure.site import Site
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
-UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)  # of a prior that only has a density
+# of a prior that only has a density
+UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)
 
 
 def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
@@ -26,33 +27,40 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
-            raise ModelError(f"start names '{name}', which is not a parameter; the parameters are {list(plan.free)}")
+            raise ModelError(f"start names '{name}', which is not a parameter; the parameters are "
+                             f"{list(plan.free)}")
         value = np.asarray(value, float)
         if value.shape != sites[name].shape:
-            raise ModelError(f"start of '{name}' has shape {value.shape}, expected {sites[name].shape}")
+            raise ModelError(f"start of '{name}' has shape {value.shape}, expected "
+                             f"{sites[name].shape}")
         if not np.isfinite(value).all():
             raise ModelError(f"start of '{name}' has a value that is not finite")
         if not inside(sites[name], value):
-            raise ModelError(f"start of '{name}' lies outside its support ({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
+            raise ModelError(f"start of '{name}' lies outside its support "
+                             f"({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
 
 def inside(site: Site, value: np.ndarray) -> bool:
-    """Whether a value lies in the support of its site, as far as that does not depend on other sites."""
+    """Whether a value lies in the support of its site, as far as that does not depend on other
+    sites."""
     if site.domain in ("positive", "unit_interval"):
         return bool((value >= 0).all() and (site.domain == "positive" or (value <= 1).all()))
     if site.domain == "simplex":
         return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=1e-4))
     if site.domain == "positive_definite":
-        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4) and (np.linalg.eigvalsh(value) > 0).all())
+        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
+                    and (np.linalg.eigvalsh(value) > 0).all())
     if site.domain == "lower_cholesky":
-        return bool(np.array_equal(value, np.tril(value)) and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
+        return bool(np.array_equal(value, np.tril(value))
+                    and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
     return True
 
 
 def need_prior(plan: Plan, engine: str, prior: bool) -> None:
-    """Refuse to leave out a prior that unseen discrete sites look out of: without it nothing tells their states.
+    """Refuse to leave out a prior that unseen discrete sites look out of: without it nothing tells
+    their states.
 
     Raises:
         Refusal: which parameter, and which site.
@@ -60,15 +68,18 @@ def need_prior(plan: Plan, engine: str, prior: bool) -> None:
     name = next((name for name in plan.mixed if name in plan.free), None)
     if name is not None and not prior:
         raise Refusal(
-            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of '{name}' depends on "
-            f"'{plan.scope(name)[0]}', which is discrete and unseen, and without that prior is not part of the likelihood. Leave "
+            f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
+            f"'{name}' depends on "
+            f"'{plan.scope(name)[0]}', which is discrete and unseen, and without that prior is not "
+            f"part of the likelihood. Leave "
             "prior=False out"
         )
 
 
 def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
-    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the middle of its support; a scale
-    within WIDE times, or a WIDEth of, the spread of what it scales."""
+    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the
+    middle of its support; a scale within WIDE times, or a WIDEth of, the spread of what it
+    scales."""
     env, out, spreads = dict(known.given), {}, _spreads(plan, known)
     for variable in plan.globals:
         site = plan.structure.sites[variable]
@@ -88,7 +99,8 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
             for low, high in spreads.get(name, ()):
                 mean = jnp.where(low > 0, jnp.clip(mean, low / WIDE, high * WIDE), mean)
-        out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean, middle).astype(jnp.result_type(float))
+        out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean,
+                                          middle).astype(jnp.result_type(float))
     return out
 
 
@@ -96,14 +108,15 @@ compiled_prior_point = functools.partial(jit, static_argnums=0)(prior_point)
 
 
 def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
-    """Parameters that are scales of seen sites → the spreads of these: of its own cell where the parameter has one for each, else the
-    least and the largest."""
+    """Parameters that are scales of seen sites → the spreads of these: of its own cell where the
+    parameter has one for each, else the least and the largest."""
     out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
     for name, spread in known.spread.items():
         site = plan.structure.sites[name]
         for argument in site.family.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
-                if use.level <= Level.MOVED and not use.coordinate:  # a copy: a precision has other units
+                # a copy: a precision has other units
+                if use.level <= Level.MOVED and not use.coordinate:
                     own = plan.structure.sites[parameter].shape[-spread.ndim :] == spread.shape
                     ends = (spread, spread) if own else (jnp.min(spread), jnp.max(spread))
                     out.setdefault(parameter, []).append(ends)
@@ -121,11 +134,14 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     where = (
         f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
         if bad is not None
-        else f"the priors are finite, so the likelihood of {', '.join(repr(s) for s in plan.observed)} is not"
+        else f"the priors are finite, so the likelihood of "
+        f"{', '.join(repr(s) for s in plan.observed)} is not"
     )
     raise ModelError(
-        f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} at the first point: {where}. "
-        "Give a point of positive density, fit(..., start={...}), or check the data for values that the model cannot make"
+        f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} "
+        f"at the first point: {where}. "
+        "Give a point of positive density, fit(..., start={...}), or check the data for values "
+        "that the model cannot make"
     )
 
 
@@ -143,17 +159,21 @@ def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
 
 def prior_draw(plan: Plan, known: Known, key) -> dict[str, jax.Array]:
     """A draw of the free parameters from the prior."""
-    env, states = dict(known.given), [name for name in plan.globals if plan.mixed]  # the states on which parameters depend
-    names = [name for name in plan.structure.sites if name in states or name in plan.free]  # in order: parents first
+    # the states on which parameters depend
+    env, states = dict(known.given), [name for name in plan.globals if plan.mixed]
+    # in order: parents first
+    names = [name for name in plan.structure.sites if name in states or name in plan.free]
     for i, name in enumerate(names):
         site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
         count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
-        env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count), site.shape) - site.low
+        env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count),
+                                     site.shape) - site.low
     return {name: env[name] for name in plan.free}
 
 
 def _wild(distribution):
-    """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density lies."""
+    """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density
+    lies."""
     try:
         return ~(distribution.variance <= 100 * distribution.mean**2)
     except (NotImplementedError, AttributeError):
@@ -162,8 +182,10 @@ def _wild(distribution):
 
 def _median(distribution, middle, site):
     try:
-        median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)), site.shape)
-    except (NotImplementedError, AttributeError, ImportError):  # NumPyro's Gamma.icdf wants another package
+        median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)),
+                                  site.shape)
+    # NumPyro's Gamma.icdf wants another package
+    except (NotImplementedError, AttributeError, ImportError):
         return middle
     return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
 

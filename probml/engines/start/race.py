@@ -1,4 +1,5 @@
-"""Which of many starts are followed: what a second buys, which fall behind, which ends are worth finishing; knows no model."""
+"""Which of many starts are followed: what a second buys, which fall behind, which ends are worth
+finishing; knows no model."""
 
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ LARGE = 4e6  # entries in an evaluation from which another compilation, for fewe
 MANY = 32  # starts at the most where the engine chooses how many
 LEAST = 10  # starts at least: where all rows allow fewer, a sample of them is searched first
 SCOUTS = 16  # starts on a sample at the most
-PASS = 0.25  # of all rows, what the scouts together may meet in an evaluation where EFFORT allows less
+# of all rows, what the scouts together may meet in an evaluation where EFFORT allows less
+PASS = 0.25
 ROWS, PER_STATE = 1024, 32  # rows of a sample at least, and for each state
 SHORT = 80  # evaluations on a sample at the most
 RACE = 16  # evaluations of all starts, after which those far behind are left
@@ -20,14 +22,18 @@ SETTLE = 6  # the same of ends that were found on a sample
 LATER = 4  # times what a start gained in the second half of these it may gain later
 FINAL = 3  # starts at least that are followed to their end
 ALIKE = 1e-4  # nats a row within which two ends of short runs count as one
-HOPELESS = 2.0  # times the root of the rows, in nats: an end of a short run that is so far behind stays so on all rows; its standard
-# error is the root of the rows times the spread of what a row tells of two ends, most often below half a nat
+# times the root of the rows, in nats: an end of a short run that is so far behind stays so on all
+# rows; its standard
+HOPELESS = 2.0
+# error is the root of the rows times the spread of what a row tells of two ends, most often below
+# half a nat
 SEQUENCES = 16  # of a sample at least, whole or in part
 STRETCH = 64  # steps of such a part at least
 
 
 class Effort(NamedTuple):
-    """starts: on all rows. scouts: short runs before them, each on `size` rows (of chains: steps); 0: none. large: see LARGE."""
+    """starts: on all rows. scouts: short runs before them, each on `size` rows (of chains: steps);
+    0: none. large: see LARGE."""
 
     starts: int
     scouts: int = 0
@@ -35,11 +41,13 @@ class Effort(NamedTuple):
     large: bool = False
 
 
-def effort(rows: int, entries: int, states: int, programs: int = 1, sampling: bool = True) -> Effort:
+def effort(rows: int, entries: int, states: int, programs: int = 1,
+           sampling: bool = True) -> Effort:
     """How many starts are worth their time.
 
     Args:
-        rows: of data, or their steps. entries: of the tables of one. states: that are hidden, of all variables.
+        rows: of data, or their steps. entries: of the tables of one. states: that are hidden, of
+            all variables.
         programs: how many fits are made together; each is worth LEAST starts, if it were by itself.
     """
     units = max(rows * entries, 1)
@@ -55,8 +63,10 @@ def effort(rows: int, entries: int, states: int, programs: int = 1, sampling: bo
     return Effort(FINAL, scouts, size, units * programs > LARGE)
 
 
-def sample(data: Data, weights: np.ndarray | None, size: int, seed: int) -> tuple[Data, np.ndarray | None]:
-    """About so many rows, drawn in proportion to their weights, with the weights that they then have.
+def sample(data: Data, weights: np.ndarray | None, size: int,
+           seed: int) -> tuple[Data, np.ndarray | None]:
+    """About so many rows, drawn in proportion to their weights, with the weights that they then
+    have.
 
     Of chains `size` counts steps: whole sequences where they are short, else stretches of them.
     """
@@ -67,16 +77,20 @@ def sample(data: Data, weights: np.ndarray | None, size: int, seed: int) -> tupl
     mean = total / mass.sum()
     if size >= SEQUENCES * mean:  # whole rows
         mixed = random.permutation(rows)
-        picks, times = np.unique(mixed[_even(mass[mixed], int(size / mean), random)[0]], return_counts=True)
+        picks, times = np.unique(mixed[_even(mass[mixed], int(size / mean), random)[0]],
+                                 return_counts=True)
         return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
     steps = int(min(max(size // SEQUENCES, STRETCH), data.steps))
     picks, beyond = _even(mass * lengths, max(size // steps, 1), random)
     begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
-    return data.stretches(picks, begins, steps), None if weights is None else np.full(len(picks), min(total / size, 1.0))
+    return (data.stretches(picks, begins, steps),
+            None if weights is None else np.full(len(picks), min(total / size, 1.0)))
 
 
-def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Indices at even distances along the cumulative mass from a random place, and how far beyond each one's beginning they fell."""
+def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np.ndarray,
+                                                                              np.ndarray]:
+    """Indices at even distances along the cumulative mass from a random place, and how far beyond
+    each one's beginning they fell."""
     ends = np.cumsum(mass)
     at = (np.arange(count) + random.random()) * (ends[-1] / count)
     index = np.minimum(np.searchsorted(ends, at, "right"), np.flatnonzero(mass)[-1])
@@ -84,7 +98,8 @@ def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np
 
 
 class Race(NamedTuple):
-    """Starts that compete within their group; `keep` of each are followed at least, and another compilation pays if `compact`."""
+    """Starts that compete within their group; `keep` of each are followed at least, and another
+    compilation pays if `compact`."""
 
     groups: np.ndarray
     keep: int = FINAL
@@ -96,8 +111,10 @@ class Race(NamedTuple):
         """Whether there is a group of more than are followed anyway."""
         return bool(np.bincount(self.groups).max() > self.keep)
 
-    def left(self, status: np.ndarray, value: np.ndarray, trail: np.ndarray, where: np.ndarray, early: bool) -> np.ndarray:
-        """The status of the starts `where` after a stage: those far behind in their group are left."""
+    def left(self, status: np.ndarray, value: np.ndarray, trail: np.ndarray, where: np.ndarray,
+             early: bool) -> np.ndarray:
+        """The status of the starts `where` after a stage: those far behind in their group are
+        left."""
         out = np.array(status)
         for group in np.unique(self.groups[where]):
             at = np.flatnonzero(self.groups[where] == group)
@@ -105,11 +122,14 @@ class Race(NamedTuple):
         return out
 
 
-def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, keep: int = FINAL, first: int = RACE) -> np.ndarray:
-    """The status of every start after a stage of the race: those far behind, judged by what they gained of late, are left.
+def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, keep: int = FINAL,
+         first: int = RACE) -> np.ndarray:
+    """The status of every start after a stage of the race: those far behind, judged by what they
+    gained of late, are left.
 
     Args:
-        early: whether this was the first stage, after which the best are followed whatever they gained.
+        early: whether this was the first stage, after which the best are followed whatever they
+            gained.
     """
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     reached = np.where(alive, value, -np.inf)
@@ -123,7 +143,8 @@ def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, 
 
 
 def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
-    """Which ends of short runs are to be finished, the best first: one of each height that is not hopeless, FINAL at the most.
+    """Which ends of short runs are to be finished, the best first: one of each height that is not
+    hopeless, FINAL at the most.
 
     Args:
         total: the weight of the rows of those runs.
@@ -131,12 +152,14 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     ended = ~np.isin(status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
     chosen: list[int] = []
     for i in (i for i in np.argsort(-np.where(ended, value, -np.inf), kind="stable") if ended[i]):
-        if not chosen or (value[chosen[-1]] - value[i] > ALIKE * total and value[chosen[0]] - value[i] <= HOPELESS * total**0.5):
+        if not chosen or (value[chosen[-1]] - value[i] > ALIKE * total
+                          and value[chosen[0]] - value[i] <= HOPELESS * total**0.5):
             chosen.append(int(i))
     return np.array(chosen[:FINAL], int)
 
 
-def ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float, where: str = "") -> str:
+def ends(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float,
+         where: str = "") -> str:
     """In words: of how many starts the best, how many reached it, how far below the next end is."""
     below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))

@@ -1,4 +1,5 @@
-"""Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no model."""
+"""Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no
+model."""
 
 import dataclasses
 import functools
@@ -23,16 +24,20 @@ from probml.plan.plan import Plan
 from probml.updates.updates import maximise, transforms
 
 OFF = 0.2  # share of a random table in the first tables of hidden chains
-ALIKE, AWAY = 1e-3, 0.05  # relative differences of parameters that are taken for none, and those that part them
+# relative differences of parameters that are taken for none, and those that part them
+ALIKE, AWAY = 1e-3, 0.05
 STICKY = 0.7  # share of a state that stays, in the first tables of every other hidden chain
 
 
-def single_steps(data: Data, plan: Plan, weights: np.ndarray | None, seed: int) -> tuple[Data, np.ndarray | None]:
-    """Where chains are hidden, steps in which something is seen, as rows of one step: states are told apart by what they emit."""
+def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
+                 seed: int) -> tuple[Data, np.ndarray | None]:
+    """Where chains are hidden, steps in which something is seen, as rows of one step: states are
+    told apart by what they emit."""
     if not plan.chains:
         return data, weights
     table, steps = data.table, data.steps
-    usable = np.ones((table.rows, steps), bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
+    usable = np.ones((table.rows, steps),
+                     bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
     shown = data.shown()
     if shown is not None:
         usable &= shown
@@ -50,30 +55,37 @@ def check_distinct(data: Data, plan: Plan) -> None:
 
 
 class Start(NamedTuple):
-    """Where restarts begin: at `params` (restarts, ...), or at the M-step of the labelled rows' `expected`, with `fixed` as given."""
+    """Where restarts begin: at `params` (restarts, ...), or at the M-step of the labelled rows'
+    `expected`, with `fixed` as given."""
 
     params: dict[str, jax.Array]
     expected: Expected | None
     fixed: dict[str, jax.Array]
     allowed: dict[str, jax.Array] = {}  # see factors.Known: (restarts, states)
-    drawn: np.ndarray | None = None  # (restarts,) those that begin at `params` all the same; None: none
+    # (restarts,) those that begin at `params` all the same; None: none
+    drawn: np.ndarray | None = None
 
 
 def tells_apart(plan: Plan, start: Mapping) -> bool:
-    """Whether a start decides which state is which: one that is hidden, and parameters that the user's start leaves open."""
+    """Whether a start decides which state is which: one that is hidden, and parameters that the
+    user's start leaves open."""
     apart = any(plan.variables[v].states > 1 for v in (*hidden(plan), *plan.globals))
     return apart and not set(plan.free) <= set(start)
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[dict[str, jax.Array], Expected]:
+def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[dict[str, jax.Array],
+                                                                               Expected]:
     """Prior means, and an E-step there on the labelled rows of every restart."""
     point = prior_point(plan, known)
-    return point, jax.vmap(lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows))(rows, allowed)
+    return point, jax.vmap(
+        lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows)
+    )(rows, allowed)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def first_step(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping) -> dict[str, jax.Array]:
+def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
+               allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
     def one(rows, allowed):
@@ -86,11 +98,14 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappi
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"))
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
-    """The prior means; parameters without a closed form a small random step away, since a prior mean is the saddle point of
-    every product of parameters. Those in which all is affine are in no product, and a step in some unit of a column may be far."""
+    """The prior means; parameters without a closed form a small random step away, since a prior
+    mean is the saddle point of every product of parameters. Those in which all is affine are in no
+    product, and a step in some unit of a column may be far."""
     point, sites = prior_point(plan, known), plan.structure.sites
-    formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None for name in block.names]
-    bent = {p for name in users(plan) for uses in sites[name].uses.values() for p, use in uses.items() if use.level > Level.AFFINE}
+    formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None
+                for name in block.names]
+    bent = {p for name in users(plan) for uses in sites[name].uses.values()
+            for p, use in uses.items() if use.level > Level.AFFINE}
     climbing = [name for name in formless if name in bent]
     maps = transforms(plan, point, known, climbing)
 
@@ -98,7 +113,9 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
         moved = dict(point)
         for i, name in enumerate(climbing):
             u = maps[name].inv(point[name])
-            moved[name] = maps[name](u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype))
+            moved[name] = maps[name](
+                u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype)
+            )
         return moved
 
     return jax.vmap(one)(jax.random.split(key, restarts))
@@ -116,8 +133,9 @@ def starts(
     whole: bool = False,
     allowed: Mapping | None = None,
 ) -> Start:
-    """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at weight 1 and others
-    unlabelled with total weight k; else the prior means. `start` overrides by name.
+    """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
+    weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by
+    name.
 
     Args:
         whole: make the M-step here, for engines that have none.
@@ -132,12 +150,14 @@ def starts(
         point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     outside = _one_each(plan, restarts, seed)
-    if not (hidden(plan) or allowed or outside) and restarts == 1:  # what is seen in part tells states apart
+    # what is seen in part tells states apart
+    if not (hidden(plan) or allowed or outside) and restarts == 1:
         point = _near_prior(plan, prior, 1, known, jax.random.key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
-    if (whole or plan.rowwise) and not allowed:  # the posterior of row-wise sites belongs to the rows it was made on
+    # the posterior of row-wise sites belongs to the rows it was made on
+    if (whole or plan.rowwise) and not allowed:
         point = first_step(plan, prior, known, rows, outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     point, expected = _labelled(plan, known, rows, allowed | outside)
@@ -147,13 +167,15 @@ def starts(
         return Start(point, expected, fixed, allowed)
     for name, value in _from_prior(plan, prior, known, int(labels.drawn.sum()), seed).items():
         point[name] = np.array(point[name])
-        point[name][labels.drawn] = np.asarray(fixed[name])[labels.drawn] if name in fixed else np.asarray(value)
+        point[name][labels.drawn] = (np.asarray(fixed[name])[labels.drawn] if name in fixed
+                                     else np.asarray(value))
     return Start(point, expected, fixed, allowed, labels.drawn)
 
 
-def _from_prior(plan: Plan, prior: bool, known: Known, count: int, seed: int) -> dict[str, np.ndarray]:
-    """The prior means, near enough, and draws of the prior where it can be drawn: states that cannot stand for one another have
-    their meaning from there."""
+def _from_prior(plan: Plan, prior: bool, known: Known, count: int, seed: int) -> dict[str,
+                                                                                      np.ndarray]:
+    """The prior means, near enough, and draws of the prior where it can be drawn: states that
+    cannot stand for one another have their meaning from there."""
     key = jax.random.key(seed)
     try:
         return jax.device_get(_drawn(plan, prior, count, known, key))
@@ -167,12 +189,14 @@ def _drawn(plan: Plan, prior: bool, count: int, known: Known, key):
     if count == 1:
         return near
     draws = jax.vmap(lambda key: prior_draw(plan, known, key))(jax.random.split(key, count - 1))
-    return {name: jnp.concatenate([near[name], draws[name].astype(near[name].dtype)]) for name in plan.free}
+    return {name: jnp.concatenate([near[name], draws[name].astype(near[name].dtype)])
+            for name in plan.free}
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
-    """For the discrete sites outside rows that are unseen, the one joint state with which a restart begins: variable → (restarts,
-    states) bool. Where all are possible, those that could stand for one another would do so for ever."""
+    """For the discrete sites outside rows that are unseen, the one joint state with which a restart
+    begins: variable → (restarts, states) bool. Where all are possible, those that could stand for
+        one another would do so for ever."""
     random, out = np.random.default_rng([seed, 4]), {}
     for name in plan.globals if plan.free else ():
         states = plan.variables[name].states
@@ -181,17 +205,22 @@ def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
-    """The parameters a little apart, where states of a hidden site have come to share their values: such a point may be a saddle, at
-    which an ascent ends all the same. None where there are no such states."""
+    """The parameters a little apart, where states of a hidden site have come to share their values:
+    such a point may be a saddle, at which an ascent ends all the same. None where there are no such
+    states."""
     sites, alike = plan.structure.sites, set()
     for variable in (v for v in plan.variables if v not in plan.pattern and sites[v].states):
         near = (variable, *plan.structure.children[variable])
-        touched = {p for name in near for uses in sites[name].uses.values() for p in uses if p in plan.free}
-        sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape) if size == sites[variable].states > 1]
-        below = [p for p, _ in sized if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
+        touched = {p for name in near for uses in sites[name].uses.values() for p in uses
+                   if p in plan.free}
+        sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape)
+                 if size == sites[variable].states > 1]
+        below = [p for p, _ in sized
+                 if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
         same = None
         for p, axis in ((p, axis) for p, axis in sized if p in below):
-            values = np.moveaxis(np.asarray(params[p], float), axis, 0).reshape(sites[variable].states, -1)
+            values = np.moveaxis(np.asarray(params[p], float), axis,
+                                 0).reshape(sites[variable].states, -1)
             scale = np.maximum(np.abs(values).max(), 1e-30)
             close = (np.abs(values[:, None] - values[None]) <= ALIKE * scale).all(-1)
             same = close if same is None else same & close
@@ -199,10 +228,12 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
             alike |= set(below)
     if not alike:
         return None
-    random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value) for name, value in params.items()}
+    random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value)
+                                                     for name, value in params.items()}
     for name in sorted(alike):
         size = AWAY * (1 + random.standard_normal(out[name].shape))
-        value = out[name] * (1 + size) if sites[name].domain != "real" else out[name] + size * np.maximum(np.abs(out[name]).max(), 1.0)
+        value = (out[name] * (1 + size) if sites[name].domain != "real"
+                 else out[name] + size * np.maximum(np.abs(out[name]).max(), 1.0))
         value = value / value.sum(-1, keepdims=True) if sites[name].domain == "simplex" else value
         value = np.clip(value, 0, 1) if sites[name].domain == "unit_interval" else value
         out[name] = value.astype(out[name].dtype) if inside(sites[name], value) else out[name]
@@ -210,16 +241,19 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
 
 
 def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """Probability tables of hidden chains, of which single steps tell nothing, some way off their prior means: equal ones would
-    stay equal."""
+    """Probability tables of hidden chains, of which single steps tell nothing, some way off their
+    prior means: equal ones would stay equal."""
     random, out = np.random.default_rng([seed, 3]), {}
-    used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values() for p in uses}
-    for name in (name for name in plan.free if name in used and plan.structure.sites[name].domain == "simplex"):
+    used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values()
+            for p in uses}
+    for name in (name for name in plan.free if name in used
+                 and plan.structure.sites[name].domain == "simplex"):
         table = point[name]
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)
         moved = (1 - OFF) * table + OFF * draw
-        if table.ndim > 2 and table.shape[-2] == table.shape[-1]:  # behind the starts, from each state to each: in every other they stay
+        # behind the starts, from each state to each: in every other they stay
+        if table.ndim > 2 and table.shape[-2] == table.shape[-1]:
             moved[1::2] = (1 - STICKY) * moved[1::2] + STICKY * np.eye(table.shape[-1])
         out[name] = moved.astype(table.dtype)
     return out
@@ -244,10 +278,14 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
         where[variable] = evidence[:, None].astype(weights.dtype)
     rows = _filled(rows)._replace(weights=weights, likelihood=likelihood)
     if steps:
-        rows = rows._replace(steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner)))
+        rows = rows._replace(
+            steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner))
+        )
     return jax.tree.map(jnp.asarray, rows)
 
 
 def _filled(rows: Rows) -> Rows:
     """Rows whose torn vectors count as seen: they are filled by column means."""
-    return rows._replace(seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={})
+    return rows._replace(
+        seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={}
+    )

@@ -12,8 +12,8 @@ from probml.families.log_linear import log_beta
 class Beta:
     """Q(c) = A log c + B log(1 − c) + constant, elementwise in a probability c.
 
-    Q' = A/c − B/(1−c) at c and c/2 are two linear equations. Near the mode both terms are of one size, so that
-    a rare count keeps its digits beside a large one; the engines read twice.
+    Q' = A/c − B/(1−c) at c and c/2 are two linear equations. Near the mode both terms are of one
+    size, so that a rare count keeps its digits beside a large one; the engines read twice.
     """
 
     name = "beta"
@@ -47,7 +47,8 @@ class Beta:
 
 
 class BetaPrior(NamedTuple):
-    """Beta(a, b); where a or b is below 1 the density has no maximum inside and is maximised in the logit coordinate."""
+    """Beta(a, b); where a or b is below 1 the density has no maximum inside and is maximised in the
+    logit coordinate."""
 
     kind: str = "Beta"
     form: str = "beta"

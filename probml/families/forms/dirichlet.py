@@ -8,7 +8,8 @@ from jax.scipy.special import gammaln, xlogy
 
 
 class Dirichlet:
-    """Q(c) = Σ N_i log c_i + constant on the simplex: N_i = c_i ∂Q/∂c_i, read at the uniform point."""
+    """Q(c) = Σ N_i log c_i + constant on the simplex: N_i = c_i ∂Q/∂c_i, read at the uniform
+    point."""
 
     name = "dirichlet"
     domain = "simplex"
@@ -35,7 +36,8 @@ class Dirichlet:
 
 
 class DirichletPrior(NamedTuple):
-    """Dirichlet(a); where some a is below 1 the density has no maximum and is maximised in the softmax coordinate."""
+    """Dirichlet(a); where some a is below 1 the density has no maximum and is maximised in the
+    softmax coordinate."""
 
     kind: str = "Dirichlet"
     form: str = "dirichlet"

@@ -1,4 +1,5 @@
-"""The Gaussian form: an objective quadratic in a location or in regression weights; conjugate priors Normal and MultivariateNormal."""
+"""The Gaussian form: an objective quadratic in a location or in regression weights; conjugate
+priors Normal and MultivariateNormal."""
 
 from typing import NamedTuple
 
@@ -8,17 +9,20 @@ from jax.scipy.linalg import solve_triangular
 
 
 def solve(precision, right):
-    """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that units do not matter.
+    """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that
+    units do not matter.
 
-    A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still, a larger one where rounding has made
-    it an uphill one.
+    A jitter of a few ulp on the unit diagonal keeps a flat direction (collinear columns) still, a
+    larger one where rounding has made it an uphill one.
     """
     diagonal = jnp.diagonal(precision, axis1=-2, axis2=-1)
     scale = jnp.where(diagonal > 0, diagonal, 1.0) ** -0.5
     unit = precision * scale[..., :, None] * scale[..., None, :]
-    jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1], dtype=precision.dtype)
+    jitter = 8 * jnp.finfo(precision.dtype).eps * jnp.eye(precision.shape[-1],
+                                                          dtype=precision.dtype)
     lower = jnp.linalg.cholesky(unit + jitter)
-    lower = jnp.where(jnp.isnan(lower).any((-2, -1), keepdims=True), jnp.linalg.cholesky(unit + 128 * jitter), lower)
+    lower = jnp.where(jnp.isnan(lower).any((-2, -1), keepdims=True),
+                      jnp.linalg.cholesky(unit + 128 * jitter), lower)
     half = solve_triangular(lower, (scale * right)[..., None], lower=True)
     return scale * solve_triangular(jnp.swapaxes(lower, -1, -2), half, lower=False)[..., 0]
 
@@ -33,7 +37,8 @@ class Gaussian:
     domain = "real"
 
     def points(self, c, event):
-        """c itself, and c moved along every axis that matters; a quadratic may be probed with long steps."""
+        """c itself, and c moved along every axis that matters; a quadratic may be probed with long
+        steps."""
         step = jnp.maximum(1.0, jnp.abs(c))
         if event == 0:
             return jnp.stack([c, c + step])
@@ -46,7 +51,8 @@ class Gaussian:
         if event == 0:
             precision = -(gradients[1] - gradient) / (points[1] - c)
             safe = jnp.where(precision > 0, precision, 1.0)
-            return {"loc": c + jnp.where(precision > 0, gradient / safe, 0.0), "precision": precision}
+            return {"loc": c + jnp.where(precision > 0, gradient / safe, 0.0),
+                    "precision": precision}
         size = jnp.maximum(1.0, jnp.abs(c))
         precision = -jnp.moveaxis(gradients[1:] - gradient, 0, -2) / size[..., :, None]
         precision = 0.5 * (precision + jnp.swapaxes(precision, -1, -2))

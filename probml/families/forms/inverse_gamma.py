@@ -1,4 +1,5 @@
-"""The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma and Exponential (precision, rate)."""
+"""The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma
+and Exponential (precision, rate)."""
 
 from typing import NamedTuple
 
@@ -8,42 +9,49 @@ from jax.scipy.special import gammaln, xlogy
 
 
 class InverseGamma:
-    """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0, such as 1/rate.
+    """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0, such as
+    1/rate.
 
-    With s(c) = c Q'(c) = −A + B/c, the gradients at c and far above it give both: there only −A is left. At the mode
-    c = B/A neither suffers cancellation, which is why the engines read twice.
+    With s(c) = c Q'(c) = −A + B/c, the gradients at c and far above it give both: there only −A is
+    left. At the mode c = B/A neither suffers cancellation, which is why the engines read twice.
     """
 
     name = "inverse_gamma"
     domain = "positive"
 
     def points(self, c, event):
-        """c, and c times a power of two; a rate of 0 is read at the largest c whose square is a number."""
+        """c, and c times a power of two; a rate of 0 is read at the largest c whose square is a
+        number."""
         double = c.dtype == jnp.float64
         c = jnp.minimum(c, 1e140 if double else 1e15)
         return jnp.stack([c, c * 2.0 ** (20 if double else 8)])
 
     def read(self, points, gradients, event):
-        """A and B; what rounding may have made of an A of nothing is 0 (no counts at all), and B is no less than it can hide."""
+        """A and B; what rounding may have made of an A of nothing is 0 (no counts at all), and B is
+        no less than it can hide."""
         c, k = points[0], points[1] / points[0]
         here, there = points * gradients
         eps = jnp.finfo(c.dtype).eps
         a = (here - k * there) / (k - 1)
         a = jnp.where(jnp.abs(a) <= 32 * eps * jnp.abs(here) / k, 0.0, a)
-        return {"A": a, "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
+        return {"A": a,
+                "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
         return -jnp.sum(natural["A"] * jnp.log(c) + natural["B"] / c)
 
     def mode(self, natural, fallback, event):
-        """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing was seen."""
+        """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing
+        was seen."""
         a, b = natural["A"], natural["B"]
         some = (a > 0) | (a != a)  # a broken reading is NaN and must show
-        return jnp.where(some, b / jnp.where(some, a, 1.0), jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
+        return jnp.where(some, b / jnp.where(some, a, 1.0),
+                         jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
 
     def onward(self, natural, c, event):
-        """Where to read next: at the mode, or where A went lost beside B/c, as far above c as would just have shown it."""
+        """Where to read next: at the mode, or where A went lost beside B/c, as far above c as would
+        just have shown it."""
         _, above = self.points(c, event)
         lost = (natural["A"] == 0) & (natural["B"] > 0)
         return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
@@ -52,7 +60,8 @@ class InverseGamma:
         """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
 
         Args:
-            move: values of the parameter's c → those of the argument's c, the same up to constant factors.
+            move: values of the parameter's c → those of the argument's c, the same up to constant
+                factors.
         """
         shape = role.shape(natural)
         return {"shape": move(shape) / move(jnp.ones_like(shape)), "scale": move(natural["B"])}
@@ -74,8 +83,8 @@ class InverseGammaPrior(NamedTuple):
 
 
 class GammaPrior(NamedTuple):
-    """Gamma(a, b) on a precision or rate t = 1/c: log density (a−1) log t − b t. The mode is the one in t; where a is below 1
-    the density has no maximum and is maximised in log t."""
+    """Gamma(a, b) on a precision or rate t = 1/c: log density (a−1) log t − b t. The mode is the
+    one in t; where a is below 1 the density has no maximum and is maximised in log t."""
 
     kind: str
     form: str = "inverse_gamma"

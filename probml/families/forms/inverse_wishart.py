@@ -1,4 +1,5 @@
-"""The inverse-Wishart form: objectives in a covariance matrix; conjugate priors InverseWishart (covariance) and Wishart (precision)."""
+"""The inverse-Wishart form: objectives in a covariance matrix; conjugate priors InverseWishart
+(covariance) and Wishart (precision)."""
 
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ class InverseWishart:
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
-        return -0.5 * jnp.sum(natural["nu"] * jnp.linalg.slogdet(c)[1] + jnp.sum(natural["Psi"] * jnp.linalg.inv(c), (-2, -1)))
+        return -0.5 * jnp.sum(natural["nu"] * jnp.linalg.slogdet(c)[1]
+                              + jnp.sum(natural["Psi"] * jnp.linalg.inv(c), (-2, -1)))
 
     def mode(self, natural, fallback, event):
         nu = natural["nu"][..., None, None]

@@ -17,7 +17,8 @@ class Bernoulli:
     canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
 
     def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.BernoulliProbs) else {"logits": base.logits}
+        return {"probs": base.probs} if isinstance(base,
+                                                   dist.BernoulliProbs) else {"logits": base.logits}
 
     def states(self, arguments):
         return 2
@@ -33,9 +34,11 @@ class Bernoulli:
     def natural(self, arguments, centre):
         if "logits" in arguments:
             logits = arguments["logits"]
-            low = logits < 0  # one choice throughout: at 0 the slopes of min and | | would not fit together
+            # one choice throughout: at 0 the slopes of min and | | would not fit together
+            low = logits < 0
             rest = jnp.log1p(jnp.exp(jnp.where(low, logits, -logits)))  # that both logs share
-            return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest, jnp.where(low, logits, 0.0) - rest], -1)}
+            return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest,
+                                      jnp.where(low, logits, 0.0) - rest], -1)}
         p = arguments["probs"]
         return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
 

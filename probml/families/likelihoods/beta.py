@@ -1,4 +1,5 @@
-"""Beta likelihood: shares between 0 and 1, T(x) = (log x, log(1 − x)); no closed form, but the statistics pool."""
+"""Beta likelihood: shares between 0 and 1, T(x) = (log x, log(1 − x)); no closed form, but the
+statistics pool."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -7,7 +8,8 @@ from probml.families import log_linear
 
 
 class BetaLikelihood:
-    """log p(x) = (a − 1) log x + (b − 1) log(1 − x) − log B(a, b), a = concentration1, b = concentration0, for 0 < x < 1."""
+    """log p(x) = (a − 1) log x + (b − 1) log(1 − x) − log B(a, b), a = concentration1, b =
+    concentration0, for 0 < x < 1."""
 
     types = (dist.Beta,)
     name = "Beta"

@@ -1,4 +1,5 @@
-"""Binomial likelihood: successes among total_count trials, T(x) = (x, n − x); n is known, and may differ from row to row."""
+"""Binomial likelihood: successes among total_count trials, T(x) = (x, n − x); n is known, and may
+differ from row to row."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,8 @@ def _times(count, log):
 
 
 class Binomial:
-    """log p(x) = x log p + (n − x) log(1 − p) + log C(n, x), p = probs = logistic(logits), n = total_count."""
+    """log p(x) = x log p + (n − x) log(1 − p) + log C(n, x), p = probs = logistic(logits), n =
+    total_count."""
 
     types = (dist.BinomialProbs, dist.BinomialLogits)
     name = "Binomial"
@@ -46,12 +48,14 @@ class Binomial:
         given = log_linear.floats(arguments)
         n = given["total_count"]
         if "logits" in given:
-            return {"hit": jax.nn.log_sigmoid(given["logits"]), "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
+            return {"hit": jax.nn.log_sigmoid(given["logits"]),
+                    "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
         return {"hit": log_table(given["probs"]), "miss": log_table(1 - given["probs"]), "total": n}
 
     def log_density(self, natural, x, seen):
         hit, miss, n = natural["hit"], natural["miss"], lax.stop_gradient(natural["total"])
-        x = x.astype(hit.dtype)[:, None]  # (b, 1, c) against (p, c): n may differ between states, so no product
+        # (b, 1, c) against (p, c): n may differ between states, so no product
+        x = x.astype(hit.dtype)[:, None]
         inside = (x >= 0) & (x <= n)
         x = jnp.where(inside, x, 0.0)
         log = jnp.where(inside, _times(x, hit) + _times(n - x, miss) + _choose(n, x), -jnp.inf)
@@ -62,5 +66,7 @@ class Binomial:
         a, b, n = arguments["a"], arguments["b"], log_linear.floats(arguments)["total_count"]
         inside = (x >= 0) & (x <= n)
         x = jnp.where(inside, x, 0.0)
-        log = _choose(n, x) + log_linear.rising(a, x) + log_linear.rising(b, n - x) - log_linear.rising(a + b, n)
+        log = _choose(
+            n, x
+        ) + log_linear.rising(a, x) + log_linear.rising(b, n - x) - log_linear.rising(a + b, n)
         return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)

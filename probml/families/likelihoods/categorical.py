@@ -1,11 +1,13 @@
-"""Categorical likelihood: log probability tables, looked up by matrix products with one-hot rows."""
+"""Categorical likelihood: log probability tables, looked up by matrix products with one-hot
+rows."""
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 FLOOR = -(2.0**100)  # stands for log 0 inside a product
-ONE_HOT = 64  # up to this many states a one-hot product is faster than gather and its scatter-add gradient
+# up to this many states a one-hot product is faster than gather and its scatter-add gradient
+ONE_HOT = 64
 
 
 def look_up(table, codes, seen):
@@ -28,7 +30,9 @@ def look_up(table, codes, seen):
         flat = table.reshape(p, c * k)
         value = hot @ jnp.where(jnp.isneginf(flat), FLOOR, flat).T  # 0 · (−∞) is NaN in a product
         return jnp.where(value > FLOOR / 2, value, -jnp.inf)
-    picked = jnp.take_along_axis(table.transpose(1, 2, 0)[None], codes[..., None, None], axis=2)[..., 0, :]  # (b, c, p)
+    # (b, c, p)
+    picked = jnp.take_along_axis(table.transpose(1, 2, 0)[None], codes[..., None, None],
+                                 axis=2)[..., 0, :]
     if seen is not None:
         picked = jnp.where(seen[..., None], picked, 0.0)
     return picked.sum(1)
@@ -41,16 +45,20 @@ def log_table(table):
 
 
 class Categorical:
-    """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected counts."""
+    """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected
+    counts."""
 
     types = (dist.CategoricalProbs, dist.CategoricalLogits)
     name = "Categorical"
     event = 0
     argument_event = {"probs": 1, "logits": 1}
-    canonical = {"probs": ("dirichlet", ())}  # logits are shared up to a constant and normalised together: no form
+    # logits are shared up to a constant and normalised together: no form
+    canonical = {"probs": ("dirichlet", ())}
 
     def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {"logits": base.logits}
+        return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {
+            "logits": base.logits
+        }
 
     def states(self, arguments):
         return next(iter(arguments.values())).shape[-1]
@@ -60,7 +68,8 @@ class Categorical:
 
     def probabilities(self, arguments):
         """(..., c, k) table of state probabilities."""
-        return arguments["probs"] if "probs" in arguments else jax.nn.softmax(arguments["logits"], -1)
+        return arguments["probs"] if "probs" in arguments else jax.nn.softmax(arguments["logits"],
+                                                                              -1)
 
     def natural(self, arguments, centre):
         if "logits" in arguments:

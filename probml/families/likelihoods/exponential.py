@@ -8,7 +8,8 @@ from probml.families.likelihoods.categorical import log_table
 
 
 class Exponential:
-    """log p(x) = log rate − rate x for x >= 0: no time at all is a waiting time, though NumPyro draws none."""
+    """log p(x) = log rate − rate x for x >= 0: no time at all is a waiting time, though NumPyro
+    draws none."""
 
     types = (dist.Exponential,)
     name = "Exponential"

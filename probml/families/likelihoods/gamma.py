@@ -9,7 +9,8 @@ from probml.families.likelihoods.categorical import log_table
 
 
 class Gamma:
-    """log p(x) = a log rate − log Γ(a) + (a − 1) log x − rate x for x > 0, a the concentration, which has no closed form."""
+    """log p(x) = a log rate − log Γ(a) + (a − 1) log x − rate x for x > 0, a the concentration,
+    which has no closed form."""
 
     types = (dist.Gamma,)
     name = "Gamma"
@@ -29,13 +30,17 @@ class Gamma:
     def natural(self, arguments, centre):
         given = log_linear.floats(arguments)
         a, rate = given["concentration"], given["rate"]
-        return {"eta": jnp.concatenate([a, -rate], -1), "constant": a * log_table(rate) - gammaln(a)}
+        return {"eta": jnp.concatenate([a, -rate], -1),
+                "constant": a * log_table(rate) - gammaln(a)}
 
     def log_density(self, natural, x, seen):
-        return log_linear.log_density(natural, x, seen, x > 0, lambda x: ([jnp.log(x), x], -jnp.log(x)))
+        return log_linear.log_density(natural, x, seen, x > 0,
+                                      lambda x: ([jnp.log(x), x], -jnp.log(x)))
 
     def predictive(self, arguments, x, seen):
         """rate ~ Gamma(s, b): compound gamma, Γ(s + a)/Γ(s) Γ(a) · b^s x^(a−1) / (b + x)^(s+a)."""
-        a, s, b = log_linear.floats(arguments)["concentration"], arguments["shape"], arguments["scale"]
-        log = log_linear.rising(s, a) - gammaln(a) - s * jnp.log1p(x / b) - a * jnp.log(b + x) + (a - 1) * jnp.log(x)
+        a, s, b = (log_linear.floats(arguments)["concentration"], arguments["shape"],
+                   arguments["scale"])
+        log = (log_linear.rising(s, a) - gammaln(a) - s * jnp.log1p(x / b) - a * jnp.log(b + x)
+               + (a - 1) * jnp.log(x))
         return log_linear.masked(log, seen)

@@ -18,7 +18,8 @@ class Geometric:
     canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
 
     def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.GeometricProbs) else {"logits": base.logits}
+        return {"probs": base.probs} if isinstance(base,
+                                                   dist.GeometricProbs) else {"logits": base.logits}
 
     def states(self, arguments):
         return None
@@ -38,4 +39,6 @@ class Geometric:
     def predictive(self, arguments, x, seen):
         """p ~ Beta(a, b): beta-geometric, B(a + 1, b + x) / B(a, b)."""
         a, b = arguments["a"], arguments["b"]
-        return log_linear.masked(jnp.log(a) + log_linear.rising(b, x) - log_linear.rising(a + b, x + 1), seen)
+        return log_linear.masked(
+            jnp.log(a) + log_linear.rising(b, x) - log_linear.rising(a + b, x + 1), seen
+        )

@@ -1,4 +1,5 @@
-"""Markov chain: log initial and transition tables; what is seen of a whole chain enters through its first state and its pair counts."""
+"""Markov chain: log initial and transition tables; what is seen of a whole chain enters through its
+first state and its pair counts."""
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ from probml.language.markov_chain import MarkovChain
 
 
 class Chain:
-    """log p(z) = Σ_i [z_1 = i] log initial_i + Σ_ij n_ij log transition_ij, n_ij the number of steps from i to j.
+    """log p(z) = Σ_i [z_1 = i] log initial_i + Σ_ij n_ij log transition_ij, n_ij the number of
+    steps from i to j.
 
-    A site's arguments are traced for a chain of one step, so that a transition that varies along time is that into one step.
+    A site's arguments are traced for a chain of one step, so that a transition that varies along
+    time is that into one step.
     """
 
     types = (MarkovChain,)
@@ -55,14 +58,16 @@ def counts(states: jax.Array, alive: jax.Array | None, k: int) -> dict[str, jax.
 
 
 def log_density(log: jax.Array, count: jax.Array) -> jax.Array:
-    """Σ count × log probability: a table (rows or 1, *scope, *own) and counts (rows, *own) → (rows, *scope); 0 · (−∞) = 0."""
+    """Σ count × log probability: a table (rows or 1, *scope, *own) and counts (rows, *own) → (rows,
+    *scope); 0 · (−∞) = 0."""
     count, own = _beside(log, count)
     terms = jnp.where(count == 0, 0.0, count * jnp.where(count == 0, 0.0, log))
     return terms.sum(own)
 
 
 def predictive(concentration: jax.Array, count: jax.Array) -> jax.Array:
-    """log p(counts) with a table's rows integrated out, each its own Dirichlet: Π Γ(a. )/Γ(a. + n.) Π Γ(a + n)/Γ(a), of one sequence."""
+    """log p(counts) with a table's rows integrated out, each its own Dirichlet: Π Γ(a. )/Γ(a. + n.)
+    Π Γ(a + n)/Γ(a), of one sequence."""
     count, own = _beside(concentration, count)
     cells = rising(concentration, count).sum(own)
     return cells - rising(concentration.sum(-1), count.sum(-1)).sum(own[:-1])
@@ -71,4 +76,5 @@ def predictive(concentration: jax.Array, count: jax.Array) -> jax.Array:
 def _beside(table: jax.Array, count: jax.Array) -> tuple[jax.Array, tuple[int, ...]]:
     """Counts with axes for a table's scope, and the table's own axes."""
     scope = table.ndim - count.ndim
-    return count.reshape(len(count), *(1,) * scope, *count.shape[1:]), tuple(range(1 + scope, table.ndim))
+    return (count.reshape(len(count), *(1,) * scope, *count.shape[1:]),
+            tuple(range(1 + scope, table.ndim)))

@@ -1,4 +1,5 @@
-"""Multinomial and DirichletMultinomial likelihoods: vectors of counts, such as the words of a text."""
+"""Multinomial and DirichletMultinomial likelihoods: vectors of counts, such as the words of a
+text."""
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +17,13 @@ def _orders(x):
 def _whole(x, seen, dtype):
     """Counts with unseen vectors at 0, and which are seen: (b, c)."""
     x = x.astype(dtype)
-    return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0), seen.all(-1))
+    return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0),
+                                           seen.all(-1))
 
 
 class _Counts:
-    """What both have in common: total_count is ancillary, since every row of counts has its own total."""
+    """What both have in common: total_count is ancillary, since every row of counts has its own
+    total."""
 
     event = 1
     ancillary = "total_count"
@@ -30,7 +33,8 @@ class _Counts:
 
 
 class Multinomial(_Counts):
-    """log p(x) = Σ x_i log p_i + log n! − Σ log x_i!, n = Σ x_i, p = probs = softmax(logits); the Categorical of n draws."""
+    """log p(x) = Σ x_i log p_i + log n! − Σ log x_i!, n = Σ x_i, p = probs = softmax(logits); the
+    Categorical of n draws."""
 
     types = (dist.MultinomialProbs, dist.MultinomialLogits)
     name = "Multinomial"
@@ -38,7 +42,9 @@ class Multinomial(_Counts):
     canonical = {"probs": ("dirichlet", ())}
 
     def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.MultinomialProbs) else {"logits": base.logits}
+        return {"probs": base.probs} if isinstance(base, dist.MultinomialProbs) else {
+            "logits": base.logits
+        }
 
     def natural(self, arguments, centre):
         (name, value), *_ = log_linear.floats(arguments).items()
@@ -50,7 +56,9 @@ class Multinomial(_Counts):
         table = jnp.where(jnp.isneginf(table), FLOOR, table).reshape(len(table), -1)
         value = x.reshape(len(x), -1) @ table.T
         possible = (x >= 0).all((1, 2))[:, None] & (value > FLOOR / 2)
-        return jnp.where(possible, value, -jnp.inf) + _orders(jnp.maximum(x, 0.0)).sum(-1, keepdims=True)
+        return jnp.where(possible, value, -jnp.inf) + _orders(jnp.maximum(x, 0.0)).sum(
+            -1, keepdims=True
+        )
 
     def predictive(self, arguments, x, seen):
         """p ~ Dirichlet(a): Dirichlet-multinomial."""
@@ -58,9 +66,11 @@ class Multinomial(_Counts):
 
 
 class DirichletMultinomial(_Counts):
-    """log p(x) = Σ log Γ(a_i + x_i)/Γ(a_i) − log Γ(Σa + n)/Γ(Σa) + log n! − Σ log x_i!, a the concentration.
+    """log p(x) = Σ log Γ(a_i + x_i)/Γ(a_i) − log Γ(Σa + n)/Γ(Σa) + log n! − Σ log x_i!, a the
+    concentration.
 
-    Its rows do not pool: no statistics of fixed size say what a chunk of them says of the concentration.
+    Its rows do not pool: no statistics of fixed size say what a chunk of them says of the
+    concentration.
     """
 
     types = (dist.DirichletMultinomial,)
@@ -79,7 +89,8 @@ class DirichletMultinomial(_Counts):
         return self.predictive(natural, x[:, None], None if seen is None else seen[:, None]).sum(-1)
 
     def predictive(self, arguments, x, seen):
-        """The density itself, for any leading axes: x (..., c, k), concentration broadcast against it."""
+        """The density itself, for any leading axes: x (..., c, k), concentration broadcast against
+        it."""
         a = arguments["concentration"]
         x, _ = _whole(x, seen, a.dtype)
         inside = (x >= 0).all(-1)

@@ -1,4 +1,5 @@
-"""MultivariateNormal likelihood: T(x) = (lower triangle of x xᵀ, x), so that E and M steps are two matrix products a chunk."""
+"""MultivariateNormal likelihood: T(x) = (lower triangle of x xᵀ, x), so that E and M steps are two
+matrix products a chunk."""
 
 import jax
 import jax.numpy as jnp
@@ -11,21 +12,26 @@ from probml.families import marginal_normal as integrals
 
 
 def statistics(x):
-    """The statistics of rows, one a column: pairs x_i x_j, j ≤ i, in the order of tril_indices, then x; (b, d) → (d(d+1)/2 + d, b).
+    """The statistics of rows, one a column: pairs x_i x_j, j ≤ i, in the order of tril_indices,
+    then x; (b, d) → (d(d+1)/2 + d, b).
 
-    Contiguous vector products: row block i writes x_i · (x_0 … x_{d−1}), of which block i+1 overwrites the surplus. A
-    gather of the pairs takes twice as long, and fused into the products it would be made again for every state.
+    Contiguous vector products: row block i writes x_i · (x_0 … x_{d−1}), of which block i+1
+    overwrites the surplus. A gather of the pairs takes twice as long, and fused into the products
+    it would be made again for every state.
     """
     b, d = x.shape
     x = lax.optimization_barrier(x.T)  # once, not again in every fusion
     out = jnp.zeros((d * (d + 1) // 2 + d, b), x.dtype)
-    out = lax.fori_loop(0, d, lambda i, out: lax.dynamic_update_slice(out, x[i] * x, (i * (i + 1) // 2, 0)), out)
+    out = lax.fori_loop(
+        0, d, lambda i, out: lax.dynamic_update_slice(out, x[i] * x, (i * (i + 1) // 2, 0)), out
+    )
     return lax.optimization_barrier(lax.dynamic_update_slice(out, x, (out.shape[0] - d, 0)))
 
 
 @jax.custom_vjp
 def product(eta, statistics):
-    """(p, q) @ (q, b) → (b, p), transposed apart from the product, here and in the gradient: folded into it, it is three times slower."""
+    """(p, q) @ (q, b) → (b, p), transposed apart from the product, here and in the gradient: folded
+    into it, it is three times slower."""
     return lax.optimization_barrier(eta @ statistics).T
 
 
@@ -43,7 +49,8 @@ product.defvjp(_forward, _backward)
 
 
 class MultivariateNormal:
-    """log p(x) = −½ (x − loc)ᵀ Σ⁻¹ (x − loc) − ½ log|2πΣ|, Σ given as covariance, precision or Cholesky factor."""
+    """log p(x) = −½ (x − loc)ᵀ Σ⁻¹ (x − loc) − ½ log|2πΣ|, Σ given as covariance, precision or
+    Cholesky factor."""
 
     types = (dist.MultivariateNormal,)
     name = "MultivariateNormal"
@@ -60,15 +67,19 @@ class MultivariateNormal:
     mean_of = ("loc",)
 
     def smallest(self, arguments):
-        """The conditional scale of each coordinate given the ones before it, never below the smallest principal scale."""
+        """The conditional scale of each coordinate given the ones before it, never below the
+        smallest principal scale."""
         if "precision_matrix" in arguments:
             return jnp.diagonal(arguments["precision_matrix"], axis1=-2, axis2=-1) ** -0.5
-        lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(arguments["covariance_matrix"])
+        lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(
+            arguments["covariance_matrix"]
+        )
         return jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))
 
     def arguments(self, base):
         given = base.__dict__
-        scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril") if name in given)
+        scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril")
+                       if name in given)
         return {"loc": base.loc, scatter: given[scatter]}
 
     def states(self, arguments):
@@ -85,17 +96,22 @@ class MultivariateNormal:
             lower = jnp.linalg.cholesky(precision)
             half_log_det = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
         else:
-            lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(arguments["covariance_matrix"])
-            precision = cho_solve((lower, True), jnp.broadcast_to(jnp.eye(d, dtype=lower.dtype), lower.shape))
+            lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(
+                arguments["covariance_matrix"]
+            )
+            precision = cho_solve((lower, True),
+                                  jnp.broadcast_to(jnp.eye(d, dtype=lower.dtype), lower.shape))
             half_log_det = -jnp.log(jnp.abs(jnp.diagonal(lower, axis1=-2, axis2=-1))).sum(-1)
         linear = (precision @ loc[..., None])[..., 0]
         rows, columns = np.tril_indices(d)
         factor = jnp.asarray(np.where(rows == columns, -0.5, -1.0), loc.dtype)
         constant = -0.5 * (linear * loc).sum(-1) + half_log_det - 0.5 * d * jnp.log(2 * jnp.pi)
-        return {"eta": jnp.concatenate([precision[..., rows, columns] * factor, linear], -1), "constant": constant}
+        return {"eta": jnp.concatenate([precision[..., rows, columns] * factor, linear], -1),
+                "constant": constant}
 
     def log_density(self, natural, x, seen, unseen=None):
-        """As every kernel; with `unseen` rows may be seen in part, else a row counts only where it is seen whole."""
+        """As every kernel; with `unseen` rows may be seen in part, else a row counts only where it
+        is seen whole."""
         eta, constant = natural["eta"], natural["constant"]
         if unseen is not None:
             x = x * seen
@@ -103,7 +119,9 @@ class MultivariateNormal:
         if seen is not None:
             whole = seen.all(-1)[..., None].astype(x.dtype)
             x = x * whole
-        columns = statistics(x[:, 0]) if x.shape[1] == 1 else jax.vmap(statistics, 1)(x).reshape(-1, len(x))
+        columns = statistics(x[:, 0]) if x.shape[1] == 1 else jax.vmap(statistics, 1)(x).reshape(
+            -1, len(x)
+        )
         value = product(eta.reshape(len(eta), -1), columns)
         return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
 
@@ -111,21 +129,26 @@ class MultivariateNormal:
         """Statistics of x + shift from those of x: Σ(x + s)(x + s)ᵀ by pairs and Σ(x + s)."""
         d = shift.shape[-1]
         rows, columns = np.tril_indices(d)
-        pairs, first, count = statistics["eta"][..., :-d], statistics["eta"][..., -d:], statistics["constant"][..., None]
+        pairs, first, count = (statistics["eta"][..., :-d], statistics["eta"][..., -d:],
+                               statistics["constant"][..., None])
         cross = first[..., rows] * shift[..., columns] + first[..., columns] * shift[..., rows]
         pairs = pairs + cross + count * shift[..., rows] * shift[..., columns]
-        return {"eta": jnp.concatenate([pairs, first + count * shift], -1), "constant": statistics["constant"]}
+        return {"eta": jnp.concatenate([pairs, first + count * shift], -1),
+                "constant": statistics["constant"]}
 
     def predictive(self, arguments, x, seen):
-        """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where there are degrees of freedom."""
+        """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where
+        there are degrees of freedom."""
         if seen is not None:
             lower = arguments["scale_tril"]
             covariance = lower @ jnp.swapaxes(lower, -1, -2)
             return integrals.log_density(arguments["loc"], covariance, x, seen, arguments.get("df"))
-        return (dist.MultivariateStudentT if "df" in arguments else dist.MultivariateNormal)(**arguments).log_prob(x)
+        return (dist.MultivariateStudentT if "df" in arguments
+                else dist.MultivariateNormal)(**arguments).log_prob(x)
 
     def fill(self, distribution, value, x, seen):
-        """x, its unseen coordinates given the seen ones: their conditional mean, or moved from a draw `value` of the whole vector."""
+        """x, its unseen coordinates given the seen ones: their conditional mean, or moved from a
+        draw `value` of the whole vector."""
         return integrals.fill(value, distribution.covariance_matrix, x, seen)
 
     def _integrated(self, eta, x, unseen):
@@ -137,13 +160,15 @@ class MultivariateNormal:
         precision, linear = -(1 + jnp.eye(d, dtype=x.dtype)) * eta[..., place], eta[..., -d:]
         cells = range(x.shape[1])
         return sum(
-            integrals.evidence(precision[:, c], linear[:, c], x[:, c], unseen._replace(order=unseen.order[:, c], count=unseen.count[:, c]))
+            integrals.evidence(precision[:, c], linear[:, c], x[:, c],
+                               unseen._replace(order=unseen.order[:, c], count=unseen.count[:, c]))
             for c in cells
         )
 
 
 class LowRank:
-    """MultivariateNormal of covariance W Wᵀ + diag(cov_diag), W = cov_factor: row by row, as its statistics would have d² numbers."""
+    """MultivariateNormal of covariance W Wᵀ + diag(cov_diag), W = cov_factor: row by row, as its
+    statistics would have d² numbers."""
 
     types = (dist.LowRankMultivariateNormal,)
     name = "LowRankMultivariateNormal"

@@ -9,7 +9,8 @@ from probml.families import log_linear
 class Normal:
     """log p(x) = −½((x − loc)/scale)² − log scale − ½ log 2π for each cell.
 
-    Data and locations are centred on the column mean before they are squared (float32 at large offsets).
+    Data and locations are centred on the column mean before they are squared (float32 at large
+    offsets).
     """
 
     types = (dist.Normal,)
@@ -38,11 +39,13 @@ class Normal:
         loc, scale = arguments["loc"] - centre, arguments["scale"]
         precision = 1.0 / scale**2
         eta = jnp.concatenate([loc * precision, -0.5 * precision], -1)
-        return {"eta": eta, "constant": -0.5 * loc**2 * precision - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)}
+        return {"eta": eta,
+                "constant": -0.5 * loc**2 * precision - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)}
 
     def log_density(self, natural, x, seen):
         eta, constant = natural["eta"], natural["constant"]
-        if seen is None and x.shape[-1] == 1:  # a product of so few statistics is slower than what it multiplies
+        # a product of so few statistics is slower than what it multiplies
+        if seen is None and x.shape[-1] == 1:
             return x * eta[:, 0] + (x**2) * eta[:, 1] + constant[:, 0]
         if seen is None:
             return jnp.concatenate([x, x**2], -1) @ eta.T + constant.sum(-1)
@@ -54,13 +57,18 @@ class Normal:
         """Statistics of x + shift from those of x: Σ(x + s) and Σ(x + s)²."""
         first, second = jnp.split(statistics["eta"], 2, -1)
         count, s = statistics["constant"], shift
-        return {"eta": jnp.concatenate([first + count * s, second + 2 * s * first + count * s**2], -1), "constant": count}
+        return {"eta": jnp.concatenate([first + count * s, second + 2 * s * first + count * s**2],
+                                       -1), "constant": count}
 
     def predictive(self, arguments, x, seen):
-        """Location, and perhaps scale, integrated out: Normal, or Student's t where there are degrees of freedom."""
+        """Location, and perhaps scale, integrated out: Normal, or Student's t where there are
+        degrees of freedom."""
         loc, scale = arguments["loc"], arguments["scale"]
         if "df" not in arguments:
             return log_linear.masked(dist.Normal(loc, scale).log_prob(x), seen)
         df = arguments["df"]
-        normaliser = log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)  # once a table entry, not once a row
-        return log_linear.masked(normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen)
+        # once a table entry, not once a row
+        normaliser = log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
+        return log_linear.masked(
+            normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
+        )

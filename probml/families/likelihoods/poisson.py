@@ -33,11 +33,13 @@ class Poisson:
         return {"eta": log_table(rate), "constant": -rate}
 
     def log_density(self, natural, x, seen):
-        return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], -log_linear.log_factorial(x)))
+        return log_linear.log_density(natural, x, seen, x >= 0,
+                                      lambda x: ([x], -log_linear.log_factorial(x)))
 
     def direct(self, arguments, x, seen):
-        """Log densities of cells, each with a rate of its own: large counts near their rate by what is between them,
-        −x (ρ − log(1 + ρ)) − ½ log 2πx − …, ρ = (rate − x) / x; the terms of the kernel are of the size of x log x, and cancel."""
+        """Log densities of cells, each with a rate of its own: large counts near their rate by what
+        is between them, −x (ρ − log(1 + ρ)) − ½ log 2πx − …, ρ = (rate − x) / x; the terms of the
+        kernel are of the size of x log x, and cancel."""
         rate = log_linear.floats(arguments)["rate"]
         inside = x >= 0
         real = inside if seen is None else inside & seen
@@ -45,7 +47,9 @@ class Poisson:
         near = (x >= LARGE) & (rate > x / 4) & (rate < 4 * x)
         much = jnp.where(near, x, LARGE)
         apart = (jnp.where(near, rate, LARGE) - much) / much
-        close = -much * (apart - jnp.log1p(apart)) - 0.5 * jnp.log(2 * jnp.pi * much) - 1 / (12 * much) + 1 / (360 * much**3)
+        close = -much * (
+            apart - jnp.log1p(apart)
+        ) - 0.5 * jnp.log(2 * jnp.pi * much) - 1 / (12 * much) + 1 / (360 * much**3)
         log = jnp.maximum(log_table(rate), FLOOR)
         plain = x * log - rate - log_linear.log_factorial(x)
         value = jnp.where(near, close, jnp.where(plain > FLOOR / 2, plain, -jnp.inf))
@@ -55,4 +59,5 @@ class Poisson:
     def predictive(self, arguments, x, seen):
         """rate ~ Gamma(a, b): negative binomial, Γ(a + x)/Γ(a) x! · (b/(b+1))^a (b+1)^−x."""
         a, b = arguments["shape"], arguments["scale"]
-        return log_linear.masked(log_linear.rising(a, x) - log_linear.log_factorial(x) - a * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
+        return log_linear.masked(log_linear.rising(a, x) - log_linear.log_factorial(x) - a
+                                 * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
