@@ -33,7 +33,7 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
         "format": 1, "model": repr(fit.model),
         "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome),
         "iterations": fit.iterations,
-        "log_evidence": fit.log_evidence, "notes": fit.notes,
+        "log_evidence": fit.log_evidence, "bound": fit.bound, "notes": fit.notes,
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "closed": len(leaves) if fit.closed is not None else None,

@@ -41,6 +41,7 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
             tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
             held_out=arrays.get("held_out"),
             double=bool(meta.get("double", False)),
+            bound=meta.get("bound"),
         )  # fmt: skip
     except ModelError:
         raise

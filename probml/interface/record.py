@@ -2,6 +2,7 @@
 several questions share."""
 
 import functools
+import pickle
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +17,7 @@ from probml.assessment import reports
 from probml.dataset import dataset, read, tables
 from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
-from probml.engines.engine import Status
+from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.fits import fitting
@@ -69,6 +70,10 @@ class Record:
     held_out: Any = field(default=None, repr=False)
     # found in double, since float32 has too few digits for it, and asked in double
     double: bool = field(default=False, repr=False)
+    # a lower bound of log p(data), where an engine maximises one
+    bound: float | None = field(default=None, repr=False)
+    # the engine itself; a Fit from a file has its name alone
+    by: Engine | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found) -> "Record":
@@ -113,7 +118,19 @@ class Record:
             seen if outcome.belief is not None and isinstance(seen, dataset.Data) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
             found.double,
+            outcome.bound,
+            engine,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without an engine that cannot be pickled, as one with an optimiser made of closures: its
+        name stays."""
+        state = dict(self.__dict__)
+        try:
+            pickle.dumps(self.by)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            state["by"] = None
+        return state
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
@@ -437,7 +454,7 @@ class Shell:
 
     def __init__(self, fit: Record):
         self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None,
-                           data=None)
+                           data=None, by=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 
