@@ -16,16 +16,14 @@ from probml.elimination.chain_arithmetic import (
     choose,
     entering_logs,
     exp,
-    finite,
     first_of,
     lead,
-    log_of,
-    log_sum,
     normalised,
     one_step,
     seen_at,
     step_at,
 )
+from probml.numerics.logs import finite, log_of, log_sum
 
 
 def _forward(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> tuple[jax.Array,

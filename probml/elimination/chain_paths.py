@@ -5,19 +5,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chain_arithmetic import (
-    FLOOR,
     Chain,
-    capped,
     choose,
     entering_logs,
     linear_of,
-    log_sum,
     normalised,
     one_step,
     share_of,
     step_at,
 )
 from probml.elimination.chain_passes import Pass, filter, lanes_of, total_of, wide_forward
+from probml.numerics.logs import floored, log_sum, unfloored
 
 
 def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
@@ -157,8 +155,8 @@ def best(chain: Chain, blocks: int = 1, wide: bool = False) -> jax.Array:
     """The log weight of the most probable path, (G, rows); its gradient is one-hot along that
     path."""
     _, states = lax.stop_gradient(maximise(chain, blocks, wide=wide))
-    chain = chain._replace(emission=capped(chain.emission), transition=capped(chain.transition),
-                           initial=capped(chain.initial))
+    chain = chain._replace(emission=floored(chain.emission), transition=floored(chain.transition),
+                           initial=floored(chain.initial))
     steps, g, m = states.shape
     # (L, G, K, M)
     hot = jax.nn.one_hot(states, chain.emission.shape[2], axis=2, dtype=chain.emission.dtype)
@@ -179,4 +177,4 @@ def best(chain: Chain, blocks: int = 1, wide: bool = False) -> jax.Array:
         step = jnp.where(chain.alive[:, None], step, 0.0)
         first = jnp.where(chain.alive[0, ::blocks], first, 0.0)
     log = step.reshape(steps, g, m // blocks, blocks).sum((0, 3)) + (chain.initial * first).sum(1)
-    return jnp.where(log > FLOOR / 2, log, -jnp.inf)
+    return unfloored(log)
