@@ -4,17 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.entry import Entry
+from probml.families.forms.beta import BETA
+from probml.families.likelihood import Likelihood
 from probml.families.likelihoods.categorical import log_table, look_up
 
 
-class Bernoulli:
+class Bernoulli(Likelihood):
     """p(x = 1) = probs = logistic(logits)."""
 
-    types = (dist.BernoulliProbs, dist.BernoulliLogits)
     name = "Bernoulli"
     event = 0
     argument_event = {"probs": 0, "logits": 0}
-    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+    canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base,
@@ -44,3 +46,6 @@ class Bernoulli:
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
+
+
+ENTRIES = (Entry((dist.BernoulliProbs, dist.BernoulliLogits), Bernoulli()),)

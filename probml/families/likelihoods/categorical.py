@@ -5,6 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.entry import Entry
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.likelihood import Likelihood
+
 FLOOR = -(2.0**100)  # stands for log 0 inside a product
 # up to this many states a one-hot product is faster than gather and its scatter-add gradient
 ONE_HOT = 64
@@ -44,16 +48,15 @@ def log_table(table):
     return jnp.where(positive, jnp.log(jnp.where(positive, table, 1.0)), -jnp.inf)
 
 
-class Categorical:
+class Categorical(Likelihood):
     """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected
     counts."""
 
-    types = (dist.CategoricalProbs, dist.CategoricalLogits)
     name = "Categorical"
     event = 0
     argument_event = {"probs": 1, "logits": 1}
     # logits are shared up to a constant and normalised together: no form
-    canonical = {"probs": ("dirichlet", ())}
+    canonical = {"probs": (DIRICHLET, ())}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {
@@ -78,3 +81,6 @@ class Categorical:
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
+
+
+ENTRIES = (Entry((dist.CategoricalProbs, dist.CategoricalLogits), Categorical()),)
