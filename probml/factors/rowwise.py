@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from probml.device.rows import Known, Rows
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.factors.pooled import cells
 from probml.families.marginal_normal import log_density as unseen_density

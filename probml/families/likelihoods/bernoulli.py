@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families.likelihoods.categorical import log_table, look_up
+from probml.families.likelihoods.categorical import look_up
+from probml.numerics.logs import log_of
 
 
 class Bernoulli:
@@ -40,7 +41,7 @@ class Bernoulli:
             return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest,
                                       jnp.where(low, logits, 0.0) - rest], -1)}
         p = arguments["probs"]
-        return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
+        return {"log": jnp.stack([log_of(1 - p), log_of(p)], -1)}
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)

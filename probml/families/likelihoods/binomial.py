@@ -7,8 +7,8 @@ import numpyro.distributions as dist
 from jax import lax
 
 from probml.families import log_linear
-from probml.families.likelihoods.categorical import log_table
 from probml.families.log_linear import log_factorial
+from probml.numerics.logs import log_of
 
 
 def _choose(n, x):
@@ -50,7 +50,7 @@ class Binomial:
         if "logits" in given:
             return {"hit": jax.nn.log_sigmoid(given["logits"]),
                     "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
-        return {"hit": log_table(given["probs"]), "miss": log_table(1 - given["probs"]), "total": n}
+        return {"hit": log_of(given["probs"]), "miss": log_of(1 - given["probs"]), "total": n}
 
     def log_density(self, natural, x, seen):
         hit, miss, n = natural["hit"], natural["miss"], lax.stop_gradient(natural["total"])

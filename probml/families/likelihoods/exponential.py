@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
-from probml.families.likelihoods.categorical import log_table
+from probml.numerics.logs import log_of
 
 
 class Exponential:
@@ -33,7 +33,7 @@ class Exponential:
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]
-        return {"eta": -rate, "constant": log_table(rate)}
+        return {"eta": -rate, "constant": log_of(rate)}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))

@@ -5,7 +5,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 
 from probml.families import log_linear
-from probml.families.likelihoods.categorical import log_table
+from probml.numerics.logs import log_of
 
 
 class Gamma:
@@ -31,7 +31,7 @@ class Gamma:
         given = log_linear.floats(arguments)
         a, rate = given["concentration"], given["rate"]
         return {"eta": jnp.concatenate([a, -rate], -1),
-                "constant": a * log_table(rate) - gammaln(a)}
+                "constant": a * log_of(rate) - gammaln(a)}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x > 0,

@@ -4,9 +4,9 @@ first state and its pair counts."""
 import jax
 import jax.numpy as jnp
 
-from probml.families.likelihoods.categorical import log_table
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain
+from probml.numerics.logs import log_of
 
 
 class Chain:
@@ -34,7 +34,7 @@ class Chain:
         return MarkovChain(**arguments, steps=1)
 
     def natural(self, arguments, centre):
-        return {name: log_table(table) for name, table in arguments.items()}
+        return {name: log_of(table) for name, table in arguments.items()}
 
     def probabilities(self, arguments):
         """Of the first state."""
