@@ -17,7 +17,7 @@ from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
-from probml.plan.blocks import KINKED, NEWTON
+from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def curved(plan: Plan, known: Known) -> bool:
     if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return (all(s.kind not in KINKED and not s.factor for s in kinds)
+    return (all(not s.entry.kinked and not s.factor for s in kinds)
             and density.size(plan, known) <= NEWTON)
 
 
@@ -83,7 +83,7 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
         z, history, status = _blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
-    free = not engine.prior or any(plan.structure.sites[name].kind == "ImproperUniform"
+    free = not engine.prior or any(plan.structure.sites[name].entry.improper
                                    for name in plan.free)
     notes = runaway(plan, known, *(
         np.asarray(ends[name]) for name in ("first", "last", "step")

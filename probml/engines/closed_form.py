@@ -13,12 +13,13 @@ from probml.engines.side_by_side import alike
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior
+from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
-from probml.plan.blocks import backward, blocks, forward, pack
+from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
+from probml.posteriors.closed import draw_params
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior, coupling
-from probml.posteriors.predictive import draw_params
 from probml.updates.least_squares import root, rooted
 from probml.updates.updates import Objective, modes, read
 
@@ -47,9 +48,8 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                 pairs = zip(stage, found, strict=True)
                 found = [root(plan, block, params, known, rows) if rooted(plan, block) else one
                          for block, one in pairs]
-            # a mode at a rate of 0 is no place to read from
-            edge = {b.names[0] for b in stage if b.form == "inverse_gamma"}
-            params.update({n: jnp.where((v > 0) | (n not in edge), v, params[n])
+            readable = {name: b.form.readable for b in stage for name in b.names}
+            params.update({n: jnp.where(readable[n](v), v, params[n])
                            for n, v in modes(params, stage, found).items()})
             natural += [_integrate(plan, block, n, params, known)
                         for block, n in zip(stage, found, strict=True)]
@@ -103,11 +103,11 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
 
     The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
     """
-    if block.form not in ("inverse_gamma", "inverse_wishart"):
+    if not block.form.scale:
         return natural
     name = block.names[0]
     scaled = [
-        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form == "gaussian"
+        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form.joint
         and name in coupling(plan, b) for n in b.names
     ]
     if not scaled:
@@ -125,10 +125,7 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
         return total
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
-    slope = c * jax.grad(normaliser)(c)
-    if block.form == "inverse_gamma":
-        return {"A": natural["A"] + slope, "B": natural["B"]}
-    return {"nu": natural["nu"] + 2 * slope.sum((-2, -1)) / c.shape[-1], "Psi": natural["Psi"]}
+    return block.form.integrated(natural, c * jax.grad(normaliser)(c))
 
 
 def _means(plan: Plan, marginals: Marginals, params):

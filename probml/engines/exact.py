@@ -69,7 +69,7 @@ class Exact(Engine):
                 f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown "
                 f"parameters ('{plan.free[0]}', ...). Try EM()"
             )
-        heavy = next((name for name in plan.rowwise if hasattr(sites[name].family, "minorant")),
+        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
             raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
@@ -77,14 +77,14 @@ class Exact(Engine):
         for stage in blocks(plan, True):
             for block in stage:
                 if (not (block.form and block.conjugate)
-                    or sites[block.names[0]].kind == "ImproperUniform"):
+                    or sites[block.names[0]].entry.improper):
                     why = block.why or "its prior is improper"
                     raise Refusal(
                         f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                         f"no conjugate update: "
                         f"{why}. Try EM() or MAP()"
                     )
-        single = {b.names[0] for stage in blocks(plan, True) for b in stage if b.form != "gaussian"}
+        single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
         for name in plan.free:
             above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
                          None)
@@ -94,9 +94,9 @@ class Exact(Engine):
                     f"posterior has no closed form. "
                     f"Give '{above}' in the data, or try EM() or MAP()"
                 )
-        for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
+        for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
             scales = coupling(plan, block)
-            if block.stacked and any(scales) and any(sites[name].kind == "MultivariateNormal"
+            if block.stacked and any(scales) and any(sites[name].family.event
                                                      for name in block.names):
                 raise Refusal(
                     f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
@@ -149,7 +149,7 @@ def _loose(every: list, posterior: Posterior) -> tuple[int, np.ndarray] | None:
     """A block of coefficients that can move together at no cost, as far as the arithmetic can tell,
     and how: (d,) of its places."""
     for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
-        if block.form != "gaussian" or block.event == 0:
+        if not block.form.joint or block.event == 0:
             continue
         if "root" in natural:
             root = np.asarray(natural["root"])

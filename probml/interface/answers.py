@@ -105,7 +105,7 @@ class Answers(Parameters):
         out, ask, medians = {}, [], []
         for site in self.structure.sites.values():
             if (site.rows and held.pattern.get(site.name) != "seen"
-                and not hasattr(site.family, "ancillary") and not site.factor):
+                and site.traits.ancillary is None and not site.factor):
                 if not site.states and not self.structure.has_mean(site.name):
                     medians.append(site.name)
                     continue

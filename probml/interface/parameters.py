@@ -12,8 +12,8 @@ from probml.families.finite import Shifted
 from probml.interface.record import Record
 from probml.numerics.precision import in_its_own
 from probml.plan.blocks import blocks
+from probml.posteriors.closed import draw_params
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.predictive import draw_params
 from probml.structure import deterministics
 
 

@@ -87,7 +87,7 @@ class Record:
             warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
                           RuntimeWarning, stacklevel=3)
         return cls(
-            model,
+            outcome.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},
             seen.shapes,
             repr(engine),

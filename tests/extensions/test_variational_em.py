@@ -28,9 +28,13 @@ from probml.errors import Refusal
 from probml.evidence.passes import expect
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.families import registry
+from probml.families.form import Form
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.forms.gaussian import GAUSSIAN
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA
+from probml.families.links import backward
 from probml.numerics.compiling import jit
-from probml.plan.blocks import Block, backward, blocks, users
+from probml.plan.blocks import Block, blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior
@@ -74,7 +78,7 @@ class VariationalEM(Engine):
             owner |= dict.fromkeys(block.names, block)
             if not block.conjugate or (block.form, block.event) not in AVERAGES:
                 raise Refusal(f"{where}: parameter '{block.names[0]}' has no closed form here "
-                              f"({block.why or block.form}). Try EM() or NUTS()")
+                              f"({block.why or block.form.name}). Try EM() or NUTS()")
         for site in (plan.structure.sites[name] for name in users(plan)):
             own = {name for name in (site.name,) if name in owner}
             own |= {name for uses in site.uses.values() for name in uses if name in owner}
@@ -110,58 +114,52 @@ def _all_blocks(plan: Plan) -> list[Block]:
 
 
 # E[f(c)] of a function in the span of a form's statistics: f at a point, and its slopes in a
-# coordinate u of c. form, event → its u, and from the slopes of the log normaliser (the means of
-# the statistics) the point and the directions in which f is differentiated in turn.
+# coordinate u of c. Form, axes of a value → c(u), and from the means of the statistics the point
+# and the directions in which f is differentiated in turn.
 
 
-def _table(natural, slopes):
-    """Of log c: f(E c) + Σ (E log cᵢ − log E cᵢ) ∂f/∂log cᵢ."""
-    point = (natural["N"] + 1) / (natural["N"] + 1).sum(-1, keepdims=True)
-    return jnp.log(point), [(slopes["N"] - jnp.log(point),)]
+def _table(mean):
+    """Of log c, at c ∝ exp E log c."""
+    u = jax.nn.log_softmax(mean["log"])
+    return u, [(mean["log"] - u,)]
 
 
-def _variance(natural, slopes):
-    """Of log c and 1/c, at c = 1/E(1/c)."""
-    u = -jnp.log(-slopes["B"])
-    away = -slopes["A"] - u
+def _variance(mean):
+    """Of log c and 1/c, at c = 1/E(1/c): f″ removes log c's part from f′."""
+    u = -jnp.log(mean["inverse"])
+    away = mean["log"] - u
     return u, [(away,), (away, jnp.ones_like(u))]
 
 
-def _location(natural, slopes):
+def _location(mean):
     """Of c and c²: f(E c) + ½ var(c) f″."""
-    half = jnp.sqrt(0.5 / natural["precision"])
-    return natural["loc"], [(half, half)]
+    half = jnp.sqrt(0.5 * (mean["square"] - mean["value"] ** 2))
+    return mean["value"], [(half, half)]
 
 
-AVERAGES: dict[tuple[str, int], tuple[Callable, Callable, Callable]] = {
-    ("dirichlet", 1): (jnp.exp, jnp.log, _table),
-    ("inverse_gamma", 0): (jnp.exp, jnp.log, _variance),
-    ("gaussian", 0): (lambda u: u, lambda c: c, _location),
+AVERAGES: dict[tuple[Form | None, int], tuple[Callable, Callable]] = {
+    (DIRICHLET, 1): (jnp.exp, _table),
+    (INVERSE_GAMMA, 0): (jnp.exp, _variance),
+    (GAUSSIAN, 0): (lambda u: u, _location),
 }
 
 
-def _reading(plan: Plan, block: Block, natural: Mapping) -> tuple[jax.Array, list[tuple]]:
-    """u and directions of a block, see AVERAGES."""
-    form, site = registry.FORMS[block.form], plan.structure.sites[block.names[0]]
-    prior = registry.prior(site.kind)
-
-    def log_normaliser(natural):
-        c = jnp.full(site.shape, 1 / site.shape[-1] if block.event else 1.0)
-        density = prior.posterior(natural, block.event).log_prob(backward(c, block.steps))
-        return form.value(natural, c, block.event) - density.sum()
-
-    return AVERAGES[block.form, block.event][2](natural, jax.grad(log_normaliser)(natural))
+def _reading(plan: Plan, block: Block, natural: Mapping) -> tuple[Callable, jax.Array, list[tuple]]:
+    """u → the parameter, u and directions of a block, see AVERAGES."""
+    prior = plan.structure.sites[block.names[0]].entry.prior
+    link, directions = AVERAGES[block.form, block.event]
+    return (lambda u: backward(link(u), block.steps),
+            *directions(block.form.expectation(natural, prior)))
 
 
 def _averaged(function: Callable[[Mapping], Any], plan: Plan, found: Posterior) -> Any:
     """E_q[function(θ)] of a function without products across blocks."""
     total = function(found.params)
     for block, natural in zip(_all_blocks(plan), found.natural, strict=True):
-        u, ways = _reading(plan, block, natural)
-        (name,), link = block.names, AVERAGES[block.form, block.event][0]
+        link, u, ways = _reading(plan, block, natural)
 
-        def of(u, name=name, block=block, link=link):
-            return function({**found.params, name: backward(link(u), block.steps)})
+        def of(u, name=block.names[0], link=link):
+            return function({**found.params, name: link(u)})
 
         for directions in ways:
             slope = of
@@ -181,8 +179,8 @@ def _maximised(plan: Plan, expected, params: Mapping, known: Known, rows: Rows) 
     for stage in blocks(plan, True):
         natural += read(Objective(plan, expected, params, known, rows, True, mode=False), stage)
     for block, found in zip(_all_blocks(plan), natural, strict=True):
-        link = AVERAGES[block.form, block.event][0]
-        points[block.names[0]] = backward(link(_reading(plan, block, found)[0]), block.steps)
+        link, u, _ = _reading(plan, block, found)
+        points[block.names[0]] = link(u)
     return Posterior(tuple(natural), points, points)
 
 
