@@ -2,6 +2,7 @@
 several questions share."""
 
 import functools
+import pickle
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +17,7 @@ from probml.assessment import reports
 from probml.dataset import dataset, read, tables
 from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
-from probml.engines.engine import Status
+from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.fits import fitting
@@ -26,11 +27,7 @@ from probml.language.settings import freeze, thaw
 from probml.numerics.precision import in_its_own
 from probml.plan import decide
 from probml.plan import plan as planning
-from probml.plan.blocks import blocks
-from probml.posteriors.closed import draw_params
-from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import Posterior
-from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import Point, Posterior
 from probml.queries import asking, queries
 from probml.queries.simulation import simulate_rows
 from probml.structure import deterministics
@@ -55,20 +52,21 @@ class Record:
     names: dict[str, tuple] = field(default_factory=dict, repr=False)
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
-    closed: Posterior | None = field(default=None, repr=False)
-    # log posterior of the discrete sites outside rows, an axis each
-    states: Any = field(default=None, repr=False)
+    # what is known of the sites outside rows beyond the point
+    belief: Posterior = field(default=Point(), repr=False)
     # the model that was fitted, where do() has changed it since
     learnt: Bound | None = field(default=None, repr=False)
     # the statistics of complete data, which merge() adds
     kept: Kept | None = field(default=None, repr=False)
-    # a posterior that is no closed form
-    drawn: Draws | Normal | None = field(default=None, repr=False)
     # what was seen, where there are draws to judge it by
     data: dataset.Data | None = field(default=None, repr=False)
     held_out: Any = field(default=None, repr=False)
     # found in double, since float32 has too few digits for it, and asked in double
     double: bool = field(default=False, repr=False)
+    # a lower bound of log p(data), where an engine maximises one
+    bound: float | None = field(default=None, repr=False)
+    # the engine itself; a Fit from a file has its name alone
+    by: Engine | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found) -> "Record":
@@ -105,15 +103,25 @@ class Record:
             seen.labels,
             found.given,
             tuple(sorted(seen.pattern.items())),
-            outcome.posterior,
-            found.states,
+            found.posterior,
             None,
             found.kept,
-            outcome.belief,
             seen if outcome.belief is not None and isinstance(seen, dataset.Data) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
             found.double,
+            outcome.bound,
+            engine,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without an engine that cannot be pickled, as one with an optimiser made of closures: its
+        name stays."""
+        state = dict(self.__dict__)
+        try:
+            pickle.dumps(self.by)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            state["by"] = None
+        return state
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
@@ -156,10 +164,6 @@ class Record:
         structure = self.structure if self.learnt is None else trace(self.learnt, self.shapes)
         return decide.make(structure, dict(self.pattern), tuple(self.given))
 
-    @property
-    def _marginals(self) -> Marginals:
-        return Marginals(self._plan, self._known(), blocks(self._plan, True), self.closed)
-
     def _known(self) -> Known:
         return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
 
@@ -173,32 +177,29 @@ class Record:
         """
         found = self._site(site)
         if found.kind == deterministics.KIND:
-            outside = f"fit.params['{site}']" if self._at_point else f"fit.draws(n)['{site}']"
+            outside = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
             instead = f"fit.predict(data, '{site}')" if found.rows else outside
             raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
                           f"it in closed form; take {instead}")
         if found.rows:
             raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, "
                              f"'{site}'), a posterior for every row")
-        if found.discrete and self.states is not None:
-            plan = self._plan
+        plan, table = self._plan, self.belief.table
+        if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its "
                               f"values have no end that could be listed")
             axis = plan.globals.index(site)
-            joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
+            joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
             cells = jax.nn.one_hot(plan.variables[site].values, found.finite)
             probs = jnp.tensordot(joint, cells, 1)
             probs = probs / probs.sum(-1, keepdims=True)
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
-        if self.closed is not None and site in self.closed.mean:
-            return self._marginals.distribution(site)
-        found = (self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None
-                 and site in self.point else None)
+        found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            instead = (f"fit.draws(n)['{site}']" if self.drawn is not None
-                       else f"fit.params['{site}']")
+            drawn = self.belief.varies and not self.belief.exact
+            instead = f"fit.draws(n)['{site}']" if drawn else f"fit.params['{site}']"
             raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
                           f"with probml.Exact(), or take {instead}")
         return found
@@ -210,7 +211,7 @@ class Record:
         Raises:
             Refusal: the engine found a point.
         """
-        if self._at_point:
+        if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
         if n < 1:
@@ -225,16 +226,18 @@ class Record:
         return Shell(self)
 
     @property
-    def _at_point(self) -> bool:
-        """Nothing is known but a point."""
-        return self.closed is None and self.drawn is None and self.states is None
+    def certain(self) -> bool:
+        """Whether nothing is known but a point."""
+        return not self.belief.varies and self.belief.table is None
+
+    @property
+    def drawn(self) -> Posterior | None:
+        """A posterior that is no closed form; None where it is one, or a point."""
+        return self.belief if self.belief.varies and not self.belief.exact else None
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
         """Of the sites outside rows alone, discrete ones as codes."""
-        if self.drawn is not None:
-            return self.drawn.draw(self._plan, self._known(), n, seed)
-        return draw_params(self._plan, n, self.closed, self.states, self._known(),
-                           jax.random.key(seed))
+        return self.belief.draw(self._plan, self._known(), n, seed)
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
@@ -436,8 +439,7 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None,
-                           data=None)
+        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 
