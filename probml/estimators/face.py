@@ -15,7 +15,6 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from numpyro.distributions import biject_to
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
@@ -244,7 +243,5 @@ def n_parameters(fit: Fit) -> int:
     """Free parameters of a model: the unconstrained coordinates of every parameter site that is not
     given."""
     sites = fit.structure.sites
-    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters
-              if name not in fit.given]
-    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int))
-               for support, shape in shapes)
+    return sum(sites[name].domain.size(sites[name].shape) for name in fit.structure.parameters
+               if name not in fit.given)
