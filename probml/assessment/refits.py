@@ -23,7 +23,6 @@ from probml.fits import fitting
 from probml.numerics.compiling import jit
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.posteriors.closed import draw_params
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace
 
@@ -147,18 +146,14 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
     plan, rows, known, outcome = ran
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.message}")
-    belief = outcome.belief
-    if belief is not None:
-        if getattr(belief, "stats", None):
-            flat = {name: np.asarray(value) for name, value in belief.values.items()}
-            return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
-        return jax.device_get(belief.draw(plan, known, draws, seed)), False
-    states = fitting.states(plan, outcome, known, rows)
-    if plan.free and outcome.posterior is None:
+    found = fitting.posterior(plan, outcome, known, rows)
+    if found.stats:
+        flat = {name: np.asarray(value) for name, value in found.chains.items()}
+        return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
+    if plan.free and not found.varies:
         raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try "
                       f"probml.NUTS() or probml.Exact()")
-    return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known,
-                                      jax.random.key(seed))), False
+    return jax.device_get(found.draw(plan, known, draws, seed)), False
 
 
 def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, chain: bool) -> Drawn:

@@ -17,9 +17,9 @@ from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
 from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
-from probml.posteriors.closed import draw_params
+from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import Posterior, coupling
+from probml.posteriors.coupling import coupling
 from probml.updates.least_squares import root, rooted
 from probml.updates.updates import Objective, modes, read
 
@@ -58,7 +58,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                          jax.eval_shape(sweep, (params, ()))[1])
     params, natural = jax.lax.fori_loop(0, 3, lambda _, carry: sweep(carry), (params, blank))
-    posterior = Posterior(tuple(natural), params, params)
+    posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
                                                params))
     marginals = Marginals(plan, known, stages, posterior)
@@ -165,6 +165,6 @@ def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
         if plan.additive:
             rows = summarise(plan, prior_point(plan, known), known, rows)
         posterior, evidence, mismatch = closed_form(plan, known, rows)
-        return draw_params.__wrapped__(plan, draws, posterior, None, known, key), evidence, mismatch
+        return draw_params.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
 
     return jax.lax.map(one, (known, rows, keys), batch_size=batch)

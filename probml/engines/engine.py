@@ -32,8 +32,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
 from probml.language.language import Bound
 from probml.plan.plan import Plan
-from probml.posteriors.coupling import Posterior
-from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import Point, Posterior
 
 
 class Status(enum.IntEnum):
@@ -111,12 +110,17 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...] = ()
     posterior: Posterior | None = None
     log_evidence: float | None = None
-    belief: Draws | Normal | None = None
+    belief: Posterior | None = None
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
     bound: float | None = None
     model: Bound | None = None
+
+    @property
+    def found(self) -> Posterior:
+        """What is known beyond the point: one of the two, or nothing."""
+        return next((each for each in (self.belief, self.posterior) if each is not None), Point())
 
 
 @dataclass(frozen=True, eq=False)

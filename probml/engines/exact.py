@@ -17,7 +17,8 @@ from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
-from probml.posteriors.coupling import Posterior, coupling
+from probml.posteriors.closed import Closed
+from probml.posteriors.coupling import coupling
 from probml.updates.least_squares import rooted
 
 # What must be left of a coefficient's precision beside all others, by whether JAX computes in
@@ -145,7 +146,7 @@ class Exact(Engine):
                     "the closed form differs between two points")
 
 
-def _loose(every: list, posterior: Posterior) -> tuple[int, np.ndarray] | None:
+def _loose(every: list, posterior: Closed) -> tuple[int, np.ndarray] | None:
     """A block of coefficients that can move together at no cost, as far as the arithmetic can tell,
     and how: (d,) of its places."""
     for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
@@ -173,7 +174,7 @@ def _loose(every: list, posterior: Posterior) -> tuple[int, np.ndarray] | None:
     return None
 
 
-def _refuse_loose(plan: Plan, posterior: Posterior) -> None:
+def _refuse_loose(plan: Plan, posterior: Closed) -> None:
     """Refuse coefficients that can move together at no cost: nothing then holds the answer."""
     every = [block for stage in blocks(plan, True) for block in stage]
     found = _loose(every, posterior)

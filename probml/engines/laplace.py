@@ -112,7 +112,7 @@ class Laplace(Engine):
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in self.over}
         found = Laplace().run(replace(problem, plan=some, known=given, start=start))
-        if not isinstance(found.belief, Normal):
+        if found.belief.chains is not None:
             raise Refusal(f"Laplace(over=...): {problem} has discrete "
                           f"sites outside rows; take all parameters")
         owner = np.concatenate([np.full(spec.size, name in self.over)

@@ -12,7 +12,7 @@ import numpy as np
 from probml import errors
 from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
-from probml.device.rows import Known, Summary
+from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
 from probml.engines.engine import Engine, Outcome, Problem, Status, checked
@@ -27,6 +27,7 @@ from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
 
@@ -45,7 +46,7 @@ class Found(NamedTuple):
     engine: Engine
     outcome: Outcome
     given: dict
-    states: Any  # log p(discrete sites outside rows | data)
+    posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
 
@@ -57,7 +58,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
     return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
-                 run.states, run.kept, note is not None)
+                 run.posterior, run.kept, note is not None)
 
 
 def _inferred(
@@ -105,7 +106,7 @@ class _Run(NamedTuple):
     engine: Engine
     outcome: Outcome
     known: Known
-    states: Any
+    posterior: Posterior
     kept: Kept | None
 
 
@@ -127,7 +128,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return _Run(engine, outcome, known, states(plan, outcome, known, rows), kept)
+    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
@@ -147,17 +148,13 @@ def reduced(engine: Engine, problem: Problem) -> Problem:
     return replace(problem, rows=_summarise(plan, problem.known, problem.rows))
 
 
-def states(plan: Plan, outcome, known, rows):
-    """log p(discrete sites outside rows | data): at the point that was found, or the mean over
-    draws."""
-    if not plan.globals:
-        return None
-    tables = getattr(outcome.belief, "tables", None)
-    if tables is not None:
-        flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
-        return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
-    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()},
-                             known, rows)
+def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
+    """What was found beyond the point; of a point, the discrete sites outside rows given it."""
+    if not plan.globals or outcome.found.varies:
+        return outcome.found
+    return Point(_global_posterior(
+        plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows
+    ))
 
 
 def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
@@ -188,8 +185,8 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
                  for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
-        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given), None,
-                          None, note is not None)
+        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
+                          outcome.found, None, note is not None)
     return out
 
 
@@ -227,8 +224,8 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept,
-                 fit.double)
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+                 outcome.found, kept, fit.double)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

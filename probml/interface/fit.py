@@ -174,12 +174,12 @@ def _log_joint(plan, params, known_, rows):
 
 
 def _flatten(fit: Fit):
-    return (fit.point, fit.closed, fit.states, fit.drawn), fit._shell
+    return (fit.point, fit.belief), fit._shell
 
 
 def _unflatten(shell: Shell, arrays) -> Fit:
-    point, closed, states, drawn = arrays
-    return replace(shell.fit, point=point, closed=closed, states=states, drawn=drawn)
+    point, belief = arrays
+    return replace(shell.fit, point=point, belief=belief)
 
 
 def as_tree(kind: type) -> type:

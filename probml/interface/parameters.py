@@ -11,9 +11,6 @@ from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.record import Record
 from probml.numerics.precision import in_its_own
-from probml.plan.blocks import blocks
-from probml.posteriors.closed import draw_params
-from probml.posteriors.conjugate import Marginals
 from probml.structure import deterministics
 
 
@@ -32,32 +29,29 @@ class Parameters(Record):
         """
         found = self._site(site)
         if found.kind == deterministics.KIND:
-            outside = f"fit.params['{site}']" if self._at_point else f"fit.draws(n)['{site}']"
+            outside = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
             instead = f"fit.predict(data, '{site}')" if found.rows else outside
             raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
                           f"it in closed form; take {instead}")
         if found.rows:
             raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, "
                              f"'{site}'), a posterior for every row")
-        if found.discrete and self.states is not None:
-            plan = self._plan
+        plan, table = self._plan, self.belief.table
+        if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its "
                               f"values have no end that could be listed")
             axis = plan.globals.index(site)
-            joint = jnp.exp(self.states).sum(tuple(i for i in range(self.states.ndim) if i != axis))
+            joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
             cells = jax.nn.one_hot(plan.variables[site].values, found.finite)
             probs = jnp.tensordot(joint, cells, 1)
             probs = probs / probs.sum(-1, keepdims=True)
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
-        if self.closed is not None and site in self.closed.mean:
-            return self._marginals.distribution(site)
-        found = (self.drawn.distribution(self._plan, self._known(), site) if self.drawn is not None
-                 and site in self.point else None)
+        found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            instead = (f"fit.draws(n)['{site}']" if self.drawn is not None
-                       else f"fit.params['{site}']")
+            instead = (f"fit.params['{site}']" if self.drawn is None
+                       else f"fit.draws(n)['{site}']")
             raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
                           f"with probml.Exact(), or take {instead}")
         return found
@@ -69,7 +63,7 @@ class Parameters(Record):
         Raises:
             Refusal: the engine found a point.
         """
-        if self._at_point:
+        if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
         if n < 1:
@@ -79,18 +73,6 @@ class Parameters(Record):
         return found | {name: np.asarray(value)
                         for name, value in deterministics.drawn(self, draws).items()}
 
-    @property
-    def _at_point(self) -> bool:
-        """Nothing is known but a point."""
-        return self.closed is None and self.drawn is None and self.states is None
-
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
         """Of the sites outside rows alone, discrete ones as codes."""
-        if self.drawn is not None:
-            return self.drawn.draw(self._plan, self._known(), n, seed)
-        return draw_params(self._plan, n, self.closed, self.states, self._known(),
-                           jax.random.key(seed))
-
-    @property
-    def _marginals(self) -> Marginals:
-        return Marginals(self._plan, self._known(), blocks(self._plan, True), self.closed)
+        return self.belief.draw(self._plan, self._known(), n, seed)

@@ -21,8 +21,7 @@ from probml.language.settings import freeze
 from probml.numerics.precision import in_its_own
 from probml.plan import decide
 from probml.plan import plan as planning
-from probml.posteriors.coupling import Posterior
-from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import Point, Posterior
 from probml.structure import deterministics
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -45,15 +44,12 @@ class Record:
     names: dict[str, tuple] = field(default_factory=dict, repr=False)
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
-    closed: Posterior | None = field(default=None, repr=False)
-    # log posterior of the discrete sites outside rows, an axis each
-    states: Any = field(default=None, repr=False)
+    # what is known of the sites outside rows beyond the point
+    belief: Posterior = field(default=Point(), repr=False)
     # the model that was fitted, where do() has changed it since
     learnt: Bound | None = field(default=None, repr=False)
     # the statistics of complete data, which merge() adds
     kept: Kept | None = field(default=None, repr=False)
-    # a posterior that is no closed form
-    drawn: Draws | Normal | None = field(default=None, repr=False)
     # what was seen, where there are draws to judge it by
     data: dataset.Data | None = field(default=None, repr=False)
     held_out: Any = field(default=None, repr=False)
@@ -99,11 +95,9 @@ class Record:
             seen.labels,
             found.given,
             tuple(sorted(seen.pattern.items())),
-            outcome.posterior,
-            found.states,
+            found.posterior,
             None,
             found.kept,
-            outcome.belief,
             seen if outcome.belief is not None and isinstance(seen, dataset.Data) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
             found.double,
@@ -165,6 +159,16 @@ class Record:
     def _known(self) -> Known:
         return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
 
+    @property
+    def certain(self) -> bool:
+        """Whether nothing is known but a point."""
+        return not self.belief.varies and self.belief.table is None
+
+    @property
+    def drawn(self) -> Posterior | None:
+        """A posterior that is no closed form; None where it is one, or a point."""
+        return self.belief if self.belief.varies and not self.belief.exact else None
+
     @functools.cached_property
     def _shell(self) -> "Shell":
         return Shell(self)
@@ -205,8 +209,7 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, closed=None, states=None, drawn=None, kept=None,
-                           data=None, by=None)
+        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

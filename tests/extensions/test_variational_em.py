@@ -36,8 +36,8 @@ from probml.families.links import backward
 from probml.numerics.compiling import jit
 from probml.plan.blocks import Block, blocks, users
 from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import Posterior
 from probml.updates.updates import Objective, read
 
 BLOCK = 25  # iterations a device call
@@ -152,7 +152,7 @@ def _reading(plan: Plan, block: Block, natural: Mapping) -> tuple[Callable, jax.
             *directions(block.form.expectation(natural, prior)))
 
 
-def _averaged(function: Callable[[Mapping], Any], plan: Plan, found: Posterior) -> Any:
+def _averaged(function: Callable[[Mapping], Any], plan: Plan, found: Closed) -> Any:
     """E_q[function(θ)] of a function without products across blocks."""
     total = function(found.params)
     for block, natural in zip(_all_blocks(plan), found.natural, strict=True):
@@ -173,7 +173,7 @@ def _along(function: Callable, way: jax.Array, u: jax.Array) -> Any:
     return jax.jvp(function, (u,), (way,))[1]
 
 
-def _maximised(plan: Plan, expected, params: Mapping, known: Known, rows: Rows) -> Posterior:
+def _maximised(plan: Plan, expected, params: Mapping, known: Known, rows: Rows) -> Closed:
     """The M-step: q(θ) of every block, and the points about which functions of it are averaged."""
     natural, points = [], {}
     for stage in blocks(plan, True):
@@ -181,17 +181,17 @@ def _maximised(plan: Plan, expected, params: Mapping, known: Known, rows: Rows) 
     for block, found in zip(_all_blocks(plan), natural, strict=True):
         link, u, _ = _reading(plan, block, found)
         points[block.names[0]] = link(u)
-    return Posterior(tuple(natural), points, points)
+    return Closed(tuple(natural), points, points)
 
 
 @functools.partial(jit, static_argnums=0)
-def _first(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Posterior:
+def _first(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Closed:
     return _maximised(plan, expect(plan, params, known, rows), params, known, rows)
 
 
 @functools.partial(jit, static_argnums=0)
-def _several(plan: Plan, found: Posterior, known: Known, rows: Rows,
-             count) -> tuple[Posterior, jax.Array]:
+def _several(plan: Plan, found: Closed, known: Known, rows: Rows,
+             count) -> tuple[Closed, jax.Array]:
     """Iterations, and the bound before each M-step: of what is left after the last it is no
     more."""
 
@@ -209,7 +209,7 @@ def _several(plan: Plan, found: Posterior, known: Known, rows: Rows,
 
 
 @functools.partial(jit, static_argnums=0)
-def _with_means(plan: Plan, found: Posterior, known: Known) -> Posterior:
+def _with_means(plan: Plan, found: Closed, known: Known) -> Closed:
     return found._replace(mean=Marginals(plan, known, blocks(plan, True), found).means())
 
 
