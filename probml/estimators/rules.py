@@ -54,6 +54,11 @@ ENGINE: Rule = (
     and hasattr(value, "run"),
 )
 
+CLASS_WEIGHT: Rule = (
+    "None, 'balanced' or class → weight",
+    lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
+)
+
 
 def whole(low: int) -> Rule:
     """A whole number from `low` on."""
