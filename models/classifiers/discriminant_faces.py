@@ -31,8 +31,8 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
         prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
         centre, mean_scale, scale: prior of means and covariances in units of X, see
-            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
-            of its standard deviation within the classes: no unit of measurement matters.
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within the classes: no unit of measurement matters.
 
     Attributes:
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
@@ -133,7 +133,8 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
         prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre,
-            mean_scale, scale: as in GaussianDiscriminant.
+            mean_scale, scale: as in GaussianDiscriminant, the standard deviation within k-means
+            clusters of every class.
 
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_

@@ -58,8 +58,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
         centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by
-            default (None) about each column's mean and a tenth of its standard deviation within the
-            classes, so that no unit of measurement matters.
+            default (None) about each column's mean and its standard deviation within the classes,
+            so that no unit of measurement matters.
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
             hundredth of a row of counts, or of a column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.

@@ -72,8 +72,9 @@ class GaussianMixture(InUnits, Mixture):
         concentration: pseudo-rows of every component's weight; 1/k or less lets components that are
             not needed empty themselves.
         centre, mean_scale, scale: the prior of means and covariances in units of X, see
-            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
-            of its standard deviation: no unit of measurement matters.
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within k-means clusters, as many as components (the most, of several
+            n_components): no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
