@@ -32,9 +32,9 @@ LONGEST = 400
 TALL = {
     "probml.interface.fit", "probml.interface.record", "probml.engines.map",
     "probml.posteriors.conjugate", "probml.elimination.elimination", "probml.queries.queries",
-    "probml.models.frames.columns", "probml.models.classifiers.linear_classifier_faces",
+    "probml.models.classifiers.linear_classifier_faces",
     "probml.models.pictures.fitted", "probml.models.pictures.network_pictures",
-    "probml.models.experts.experts_face", "probml.models.regression.evidence",
+    "probml.models.regression.evidence",
     "probml.models.regression.regression_faces", "probml.models.chains.hidden_markov_face",
     "probml.models.bayesian_networks.bif",
 }

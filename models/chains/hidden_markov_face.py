@@ -23,7 +23,7 @@ from probml.estimators.validation import check_is_fitted, check_random_state
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.sequences import Steps, read, together
 from probml.models.frames.clusters import clusters
-from probml.models.frames.columns import warn_of_tied
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments
 
 

@@ -9,7 +9,7 @@ from probml.estimators.classifier import Additive, Classifier
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import FLAG, whole
 from probml.models.classifiers.naive_bayes_face import COVARIANCE, NORMAL, SEARCH
-from probml.models.frames import columns
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import canonical, gaussian_mixture
@@ -187,8 +187,8 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
 
     def _doubt(self, X):
         if self.n_components > 1:
-            columns.warn_of_tied(X, self._column,
-                                 "Drop it, or take NaiveBayes, which treats it as categories")
+            warn_of_tied(X, self._column,
+                         "Drop it, or take NaiveBayes, which treats it as categories")
         return []
 
     def _infer(self, model, data, weights, start, complete):

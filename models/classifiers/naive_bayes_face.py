@@ -15,7 +15,8 @@ from probml.estimators.rules import (
     optional,
     whole,
 )
-from probml.models.frames import columns
+from probml.models.frames.learning import learn_for, take
+from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical
@@ -132,9 +133,9 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         self.engine = engine
 
     def _take(self, X, reset):
-        X = columns.take(self, X, reset, frames=(self.categorical, self.kinds))
+        X = take(self, X, reset, frames=(self.categorical, self.kinds))
         if reset:
-            self.columns_ = columns.learn_for(self, X, self.categorical, self.kinds)
+            self.columns_ = learn_for(self, X, self.categorical, self.kinds)
         return X
 
     def _data(self, X):
@@ -151,8 +152,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     def _judge(self, X, codes):
         data = self._data(X)
         for code, label in enumerate(self.classes_.tolist()):
-            columns.refuse_constant(self.columns_, {name: values[codes == code]
-                                                    for name, values in data.items()}, label)
+            refuse_constant(self.columns_, {name: values[codes == code]
+                                            for name, values in data.items()}, label)
 
     def bayes_factors(self, X, a, b):
         """p(x_f | class a) / p(x_f | class b) of every cell, (n, d): times the prior odds, their

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from probml.dataset.digits import ROUNDING
 from probml.models.frames.clusters import clusters
 
 SHARE = 0.1  # the default of `scale` where nothing parts the rows of a column, in spreads of it
-ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread of a column
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
 TIME = 0.01  # the default of `rate`, in mean waiting times of a column, or rows of counts
 

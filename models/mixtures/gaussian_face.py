@@ -19,7 +19,7 @@ from probml.estimators.rules import (
     sizes,
     whole,
 )
-from probml.models.frames import columns
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixtures.starts import precision_near
@@ -191,8 +191,8 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _doubt(self, X):
-        columns.warn_of_tied(X, self._column,
-                             "Drop it, or take MixedMixture, which treats it as categories")
+        warn_of_tied(X, self._column,
+                     "Drop it, or take MixedMixture, which treats it as categories")
         return []
 
     @property
