@@ -15,8 +15,10 @@ class MixtureOfExpertsClassifier(ExpertsFace, Classifier):
     The model is that of MixtureOfExperts with softmax experts, of standardised X. Rows whose label
     is None or NaN are left out.
 
-    Args: those of MixtureOfExperts but for `scale`; weight_scale is in logits per standard
-        deviation of a column.
+    Args: those of MixtureOfExperts but for `scale`. gate_scale and weight_scale are in logits per
+        standard deviation of a column and 1 by default, which is the penalty of a logistic
+        regression with C = 1: a label says far less than a number, and under wider priors experts
+        learn a few hundred rows by heart (benchmarks/defaults.md).
 
     Attributes:
         classes_; coef_ (k, classes − 1, d) and intercept_ (k, classes − 1), logits against the
