@@ -65,10 +65,10 @@ if TYPE_CHECKING:  # for editors
     from probml.models.classifiers.logistic_face import LogisticRegression  # noqa: F401
     from probml.models.classifiers.naive_bayes_face import NaiveBayes  # noqa: F401
     from probml.models.classifiers.perceptron_face import Perceptron  # noqa: F401
-    from probml.models.experts.experts_face import (
-        MixtureOfExperts,  # noqa: F401
+    from probml.models.experts.experts_classifier_face import (
         MixtureOfExpertsClassifier,  # noqa: F401
     )
+    from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -111,7 +111,7 @@ _LATE = {
     "MixtureDiscriminant": "classifiers.discriminant_faces",
     "NaiveBayes": "classifiers.naive_bayes_face",
     "MixtureOfExperts": "experts.experts_face",
-    "MixtureOfExpertsClassifier": "experts.experts_face",
+    "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "HiddenMarkov": "chains.hidden_markov_face",

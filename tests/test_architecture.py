@@ -31,7 +31,6 @@ LONGEST = 400
 # Still to be divided; nothing may be added here.
 TALL = {
     "probml.queries.queries",
-    "probml.models.frames.columns", "probml.models.experts.experts_face",
 }
 
 

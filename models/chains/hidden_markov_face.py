@@ -26,8 +26,9 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted, check_random_state
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.sequence_data import OfSequences
-from probml.models.frames.columns import warn_of_tied
-from probml.models.frames.units import SHARE, moments
+from probml.models.frames.clusters import clusters
+from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.units import moments
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -67,8 +68,8 @@ class HiddenMarkov(OfSequences):
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         centre: prior centre of the means, in the data's units; None is the mean of each column.
-        scale: below which standard deviations are held, in the data's units; None is a tenth of
-            each column's.
+        scale: prior standard deviation of a state's, in the data's units; None is each column's
+            within k-means clusters of the steps, as many as states.
         concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
@@ -172,10 +173,12 @@ class HiddenMarkov(OfSequences):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli", "poisson"):
             return {}
-        found = moments(steps.values, None if weights is None
-                        else np.repeat(np.asarray(weights, float), steps.lengths))
+        weights = (None if weights is None
+                   else np.repeat(np.asarray(weights, float), steps.lengths))
+        found = moments(steps.values, weights, clusters(steps.values, self.n_states, weights),
+                        self.n_states)
         measured = {"prior_centre": (self.centre, found.centre),
-                    "prior_scale": (self.scale, SHARE * found.spread)}
+                    "prior_scale": (self.scale, found.within)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions

@@ -2,7 +2,8 @@
 
 from probml.estimators.mixture import Mixture
 from probml.estimators.rules import ANY, number, numbers, one_of, optional
-from probml.models.frames import columns
+from probml.models.frames.learning import learn_for, take
+from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_face import NORMAL, SEARCH
 from probml.models.mixtures.naive_bayes import naive_bayes
@@ -19,9 +20,9 @@ class _Columns(InUnits, Mixture):
         return self.categorical, self.kinds
 
     def _take(self, X, reset):
-        X = columns.take(self, X, reset, frames=self._settings())
+        X = take(self, X, reset, frames=self._settings())
         if reset:
-            self.columns_ = columns.learn_for(self, X, *self._settings())
+            self.columns_ = learn_for(self, X, *self._settings())
         return X
 
     def _data(self, X):
@@ -34,10 +35,10 @@ class _Columns(InUnits, Mixture):
         return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
     def _judge(self, X, codes):
-        columns.refuse_constant(self.columns_, self._data(X))
+        refuse_constant(self.columns_, self._data(X))
 
     def _doubt(self, X):
-        columns.warn_of_ties(self.columns_, self._data(X))
+        warn_of_ties(self.columns_, self._data(X))
         return [self.columns_.status] if self.columns_.status else []
 
     def _rows_of(self, data):

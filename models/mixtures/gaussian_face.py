@@ -19,7 +19,7 @@ from probml.estimators.rules import (
     sizes,
     whole,
 )
-from probml.models.frames import columns
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixtures.starts import precision_near
@@ -72,8 +72,9 @@ class GaussianMixture(InUnits, Mixture):
         concentration: pseudo-rows of every component's weight; 1/k or less lets components that are
             not needed empty themselves.
         centre, mean_scale, scale: the prior of means and covariances in units of X, see
-            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
-            of its standard deviation: no unit of measurement matters.
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within k-means clusters, as many as components (the most, of several
+            n_components): no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -190,8 +191,8 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _doubt(self, X):
-        columns.warn_of_tied(X, self._column,
-                             "Drop it, or take MixedMixture, which treats it as categories")
+        warn_of_tied(X, self._column,
+                     "Drop it, or take MixedMixture, which treats it as categories")
         return []
 
     @property
