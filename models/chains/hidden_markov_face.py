@@ -121,7 +121,7 @@ class HiddenMarkov(OfSequences):
             ModelError: a parameter, by name. DataError: lengths, sequences, cells or states that
                 cannot be used, by name.
         """
-        check(self, self._rules)
+        check(self)
         steps = self._steps(X, lengths, reset=True)
         if self.n_states > len(steps.values):
             raise DataError(

@@ -1,13 +1,19 @@
 """Classification by mixtures of experts, by the manners of scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import DataError
 from probml.estimators.classifier import Classifier
+from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
 from probml.estimators.validation import check_consistent_length
-from probml.models.experts.experts_frame import ExpertsFace
+from probml.models.experts.experts_frame import BRANCHES, ExpertsFace
 
 
+@dataclass(eq=False, repr=False)
 class MixtureOfExpertsClassifier(ExpertsFace, Classifier):
     """Classification by experts, each a softmax regression, that a softmax gate shares the rows out
     to.
@@ -24,6 +30,20 @@ class MixtureOfExpertsClassifier(ExpertsFace, Classifier):
         classes_; coef_ (k, classes − 1, d) and intercept_ (k, classes − 1), logits against the
         first class; and those of MixtureOfExperts but for scale_.
     """
+
+    n_experts: int = parameter(2, whole(1))
+    _: KW_ONLY
+    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
+    gate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    gate_scale: float = parameter(1.0, number(0.0, above=True))
+    weight_scale: float = parameter(1.0, number(0.0, above=True))
+    prior: bool = parameter(True, FLAG)
+    n_init: int | None = parameter(None, optional(whole(1)))
+    tol: float = parameter(1e-8, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)

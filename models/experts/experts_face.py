@@ -1,21 +1,34 @@
 """Regression by mixtures of experts, by the manners of scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import DataError
-from probml.estimators.rules import check, number
-from probml.estimators.validation import check_is_fitted
-from probml.models.experts.experts_frame import ExpertsFace, centre_and_unit
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    check,
+    number,
+    numbers,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.models.experts.experts_frame import BRANCHES, ExpertsFace, centre_and_unit
 
-try:
-    from sklearn.base import RegressorMixin
-    from sklearn.utils import check_array, column_or_1d
-    from sklearn.utils.validation import check_consistent_length
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
-
+@dataclass(eq=False, repr=False)
 class MixtureOfExperts(RegressorMixin, ExpertsFace):
     """Regression by experts, each a plane with a noise of its own, that a softmax gate shares the
     rows out to.
@@ -51,40 +64,20 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
         gives.
     """
 
-    _rules = {**ExpertsFace._rules, "scale": number(0.0, above=True)}
-
-    def __init__(
-        self,
-        n_experts=2,
-        *,
-        branches=None,
-        gate=True,
-        concentration=1.0,
-        gate_scale=10.0,
-        weight_scale=10.0,
-        scale=0.1,
-        prior=True,
-        n_init=None,
-        tol=1e-8,
-        max_iter=1000,
-        random_state=None,
-        engine=None,
-    ):
-        super().__init__(
-            n_experts,
-            branches=branches,
-            gate=gate,
-            concentration=concentration,
-            gate_scale=gate_scale,
-            weight_scale=weight_scale,
-            prior=prior,
-            n_init=n_init,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            engine=engine,
-        )
-        self.scale = scale
+    n_experts: int = parameter(2, whole(1))
+    _: KW_ONLY
+    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
+    gate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    gate_scale: float = parameter(10.0, number(0.0, above=True))
+    weight_scale: float = parameter(10.0, number(0.0, above=True))
+    scale: float = parameter(0.1, number(0.0, above=True))
+    prior: bool = parameter(True, FLAG)
+    n_init: int | None = parameter(None, optional(whole(1)))
+    tol: float = parameter(1e-8, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,); rows whose y is NaN say nothing and are left
@@ -97,7 +90,7 @@ class MixtureOfExperts(RegressorMixin, ExpertsFace):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         if y is None:
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
                             f"the target y is None.")

@@ -1,4 +1,4 @@
-"""What the faces of experts share: their rules, standardised columns, and the tree."""
+"""What the faces of experts share: standardised columns, and the tree."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.face import Face, flat
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, whole
+from probml.estimators.rules import Rule, whole
 from probml.models.experts.experts import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.models.experts.learnt import Learnt
 from probml.models.frames.complete import Complete
@@ -18,54 +18,13 @@ def _is_branches(value) -> bool:
     )
 
 
+BRANCHES: Rule = ("None or a tuple of whole numbers of at least 2, such as (2, 2)", _is_branches)
+
+
 class ExpertsFace(Learnt, Complete, Face):
     """Settings, standardised columns, and the model that they make."""
 
     _target = "y"
-    _rules = {
-        "n_experts": whole(1),
-        "branches": ("None or a tuple of whole numbers of at least 2, such as (2, 2)",
-                     _is_branches),
-        "gate": FLAG,
-        "concentration": numbers(0.0),
-        "gate_scale": number(0.0, above=True),
-        "weight_scale": number(0.0, above=True),
-        "prior": FLAG,
-        "n_init": optional(whole(1)),
-        "tol": number(0.0),
-        "max_iter": whole(1),
-        "random_state": SEED,
-        "engine": ENGINE,
-    }
-
-    def __init__(
-        self,
-        n_experts=2,
-        *,
-        branches=None,
-        gate=True,
-        concentration=1.0,
-        gate_scale=1.0,
-        weight_scale=1.0,
-        prior=True,
-        n_init=None,
-        tol=1e-8,
-        max_iter=1000,
-        random_state=None,
-        engine=None,
-    ):
-        self.n_experts = n_experts
-        self.branches = branches
-        self.gate = gate
-        self.concentration = concentration
-        self.gate_scale = gate_scale
-        self.weight_scale = weight_scale
-        self.prior = prior
-        self.n_init = n_init
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
 
     # Reading
 

@@ -134,7 +134,7 @@ class KernelDensity(DensityMixin, _Kernels):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         X = self._centres(X)
         weights, kept = self._weigh(X, sample_weight)
         X = X if kept is None else X[kept]

@@ -316,7 +316,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,

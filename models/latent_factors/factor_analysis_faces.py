@@ -51,7 +51,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         X = self._take(X, reset=True).astype(float)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:

@@ -48,7 +48,7 @@ class FromMoments(RegressorMixin, Complete, Unsure, Face):
 
     def _read(self, X, y, sample_weight):
         """(X (n, d), y (n, m), weights or None) as floats, checked."""
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
