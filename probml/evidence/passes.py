@@ -13,6 +13,7 @@ from probml.elimination.elimination import Factor
 from probml.evidence.surrogates import inner
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors, row_evidence
+from probml.factors.integrated import beliefs
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.families import registry
@@ -32,7 +33,8 @@ class Expected(NamedTuple):
     """An E-step: what the M-step needs of the rows, and the log evidence."""
 
     statistics: dict[str, Any]  # like naturals: Σ q T(x)
-    taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
+    # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
+    taps: dict[str, Any]
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
     # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
@@ -65,7 +67,19 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
-        return jax.vjp(total, natural, taps)
+        if not plan.latents:
+            return jax.vjp(total, natural, taps)
+        sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
+                 for group in plan.latents}
+        messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
+        value, back = jax.vjp(total, natural, taps | messages)
+
+        def apart(share):
+            statistics, taps = back(share)
+            weights = {name: taps.pop(name) for name in messages}
+            return statistics, taps | beliefs(plan, params, known, rows, weights)
+
+        return value, apart
 
     def whole(logs, total):
         return total_evidence(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.factors.chains import rowwise_logs
+from probml.factors import integrated
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
 from probml.plan.plan import Plan
@@ -35,9 +36,11 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
 def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
-    `anchor`, if given."""
-    return sum(
+    `anchor`, if given; of groups of latents, the expectation over them too."""
+    total = sum(
         (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
         start=jnp.zeros(()),
     )
+    return sum((integrated.expected(plan, params, known, rows, group, taps[group.name])
+                for group in plan.latents), start=total)

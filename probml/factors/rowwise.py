@@ -23,7 +23,7 @@ def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str
     sites, site = plan.structure.sites, plan.structure.named[name]
     env = {i: rows.inputs[i][:, None] for i in site.inputs}
     for parent in site.parents:
-        if sites[parent].rows and parent not in plan.variables:
+        if sites[parent].rows and parent not in plan.variables and parent not in plan.hidden:
             value = rows.values[parent]
             if parent in known.centre:
                 value = value + known.centre[parent].reshape(sites[parent].cells)

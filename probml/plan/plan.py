@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probml.jaxpr.switches import Switches, find
+from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
 from probml.structure.structure import Structure
 
@@ -64,6 +65,7 @@ class Plan:
     entries: int
     work: int  # entries of all tables a row
     width: int  # numbers a row touches
+    latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
@@ -92,8 +94,29 @@ class Plan:
     @functools.cached_property
     def touching(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
-        used = {p for name in (*self.pooled, *self.rowwise) for p in self.discrete_parents(name)}
+        used = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
+                for p in self.discrete_parents(name)}
         return tuple(name for name in self.globals if name in used)
+
+    @functools.cached_property
+    def integrated(self) -> tuple[str, ...]:
+        """The sites whose density looks at latents: neither pooled nor row-wise, but part of a
+        group's message."""
+        return tuple(name for group in self.latents for name in group.sites)
+
+    @functools.cached_property
+    def hidden(self) -> dict[str, Group]:
+        """The latents, each with its group."""
+        return {name: group for group in self.latents for name in group.names}
+
+    def groups(self, name: str) -> tuple[Group, ...]:
+        """The groups whose latents a site is, or looks at."""
+        near = (name, *self.structure.named[name].parents)
+        return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
+
+    def reach(self, group: Group) -> tuple[str, ...]:
+        """The variables on which the message of a group depends."""
+        return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
     def discrete_parents(self, name: str) -> tuple[str, ...]:
         """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
@@ -107,9 +130,11 @@ class Plan:
         )
 
     def scope(self, name: str) -> tuple[str, ...]:
-        """The variables of a site's factor."""
+        """The variables of a site's factor; of one that looks at latents, theirs too."""
         own = (name,) if name in self.variables else ()
-        return (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
+        direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
+        more = [v for group in self.groups(name) for v in self.reach(group)] if self.latents else ()
+        return tuple(dict.fromkeys((*direct, *more))) if more else direct
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
@@ -249,13 +274,14 @@ class Plan:
     def complete(self) -> bool:
         """Nothing inside rows is summed or integrated out: pooled statistics are then the same at
         every parameter value."""
-        return not self.torn and all(name in self.globals for name in self.variables)
+        return not (self.torn or self.latents) and all(name in self.globals
+                                                       for name in self.variables)
 
     @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""
-        return not (self.torn or self.variables or self.rowwise)
+        return not (self.torn or self.variables or self.rowwise or self.latents)
 
     @functools.cached_property
     def factorising(self) -> int:
