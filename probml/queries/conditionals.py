@@ -50,8 +50,9 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
     if weight.shape[1] == 1:
         mean, lower = mean[:, 0], lower[:, 0]
-    parts = (dist.MultivariateNormal(mean, scale_tril=lower) if site.cells
-             else dist.Normal(mean[..., 0], lower[..., 0, 0]))
+    # a cell that is seen has no spread, which validation would refuse
+    parts = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False) if site.cells
+             else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
     if weight.shape[1] == 1:
         return parts
     return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)

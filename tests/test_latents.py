@@ -1,0 +1,328 @@
+"""Unseen numbers inside rows: integrated out exactly where they are normal, held to the joint
+normal distribution."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from scipy import stats
+
+import probml
+from cases import fitted
+
+nan = np.nan
+
+
+def log_normal(x, mean, cov):
+    """log N(x; mean, cov) of what is seen of x."""
+    seen = ~np.isnan(x)
+    if not seen.any():
+        return 0.0
+    return stats.multivariate_normal(mean[seen], cov[np.ix_(seen, seen)]).logpdf(x[seen])
+
+
+def given(x, mean, cov):
+    """Mean and covariance of all coordinates given those that are seen."""
+    s = ~np.isnan(x)
+    gain = cov[:, s] @ np.linalg.inv(cov[np.ix_(s, s)]) if s.any() else np.zeros((len(x), 0))
+    return mean + gain @ (x[s] - mean[s]), cov - gain @ cov[s]
+
+
+@probml.model
+def web(u):
+    """A number that feeds a vector, both of which feed three cells, beside a state."""
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("state", 2):
+        level = sample("level", dist.Normal(0.0, 3.0))
+        offset = sample("offset", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+    spread = sample("spread", dist.LogNormal(0.0, 1.0))
+    slope = sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    root = sample("root", dist.LKJCholesky(2, 1.0))
+    load = sample("load", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    cross = sample("cross", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2))
+    beta = sample("beta", dist.Normal(0.0, 1.0))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0).expand([3]).to_event(1))
+    with probml.rows():
+        c = sample("c", dist.Categorical(weights))
+        a = sample("a", dist.Normal(level[c] + u, spread))
+        b = sample("b", dist.MultivariateNormal(slope * a[..., None], scale_tril=2.0 * root))
+        mean = offset[c] + load * a[..., None] + b @ cross.T + beta * u[..., None]
+        sample("d", dist.Normal(mean, noise).to_event(1))
+
+
+RNG = np.random.default_rng(0)
+ROWS = 12
+WEB = {
+    "weights": np.array([0.3, 0.7]), "level": np.array([-1.0, 0.5]),
+    "offset": RNG.normal(size=(2, 3)), "spread": np.array(1.3), "slope": RNG.normal(size=2),
+    "root": np.array([[1.0, 0.0], [0.6, 0.8]]), "load": RNG.normal(size=3),
+    "cross": RNG.normal(size=(3, 2)), "beta": np.array(0.4), "noise": np.array([0.5, 0.7, 0.9]),
+}
+
+
+def joint(p, u, c):
+    """Mean and covariance of (a, b, d) of a row in state c."""
+    step = np.zeros((6, 6))
+    step[1:3, 0], step[3:, 0], step[3:, 1:3] = p["slope"], p["load"], p["cross"]
+    own = np.zeros((6, 6))
+    own[0, 0], own[1:3, 1:3] = p["spread"] ** 2, 4 * p["root"] @ p["root"].T
+    own[3:, 3:] = np.diag(p["noise"] ** 2)
+    base = np.concatenate([[p["level"][c] + u], np.zeros(2), p["offset"][c] + p["beta"] * u])
+    total = np.linalg.inv(np.eye(6) - step)
+    return total @ base, total @ own @ total.T
+
+
+def some_web(holes):
+    """Rows of the web with a share of unseen cells."""
+    random = np.random.default_rng(1)
+    u, x = random.normal(size=ROWS), random.normal(size=(ROWS, 6)) * 2
+    x[random.random(x.shape) < holes] = nan
+    x[0] = nan
+    c = np.where(random.random(ROWS) < 0.5, random.integers(2, size=ROWS), nan)
+    return u, x, c
+
+
+CASES = {
+    "a and b unseen": {"d"}, "a seen in part": {"a", "d"}, "b seen in part": {"b", "d"},
+    "all seen in part": {"a", "b", "d"}, "d unseen": {"a", "b"},
+}
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return web().at(WEB)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_holes_of_a_linear_gaussian_network_are_the_joint_normal(case, fit):
+    u, x, c = some_web(0.35)
+    names = {"a": slice(0, 1), "b": slice(1, 3), "d": slice(3, 6)}
+    for name, where in names.items():
+        if name not in CASES[case]:
+            x[:, where] = nan
+    data = {"u": u, "c": c, **{n: x[:, w][:, 0] if n == "a" else x[:, w]
+                               for n, w in names.items() if n in CASES[case]}}
+    logs = np.array([[np.log(WEB["weights"][k]) + log_normal(row, *joint(WEB, v, k))
+                      if np.isnan(s) or s == k else -np.inf for k in range(2)]
+                     for v, row, s in zip(u, x, c, strict=True)])
+    total = np.logaddexp.reduce(logs, 1)
+    np.testing.assert_allclose(fit.log_prob(data), total, atol=1e-9)
+    share = np.exp(logs - total[:, None])
+    np.testing.assert_allclose(fit.predict_proba(data, "c"), share, atol=1e-9)
+    filled = fit.impute(data)
+    for i, (v, row) in enumerate(zip(u, x, strict=True)):
+        mean = share[i] @ np.array([given(row, *joint(WEB, v, k))[0] for k in range(2)])
+        got = np.concatenate([np.ravel(filled[n][i]) for n in names])
+        np.testing.assert_allclose(got, mean, atol=1e-9)
+
+
+def test_a_conditional_is_the_mixture_of_its_states(fit):
+    u, x, c = some_web(0.3)
+    x[:, :1] = nan
+    found = fit.conditional({"u": u, "c": c, "b": x[:, 1:3], "d": x[:, 3:]}, "b")
+    assert isinstance(found, dist.MixtureSameFamily) and found.batch_shape == (ROWS,)
+    for i, k in itertools.product(range(ROWS), range(2)):
+        mean, cov = given(x[i], *joint(WEB, u[i], k))
+        part = found.component_distribution
+        np.testing.assert_allclose(part.mean[i, k], mean[1:3], atol=1e-9)
+        lower = np.asarray(part.scale_tril)[i, k]
+        np.testing.assert_allclose(lower @ lower.T, cov[1:3, 1:3], atol=1e-9)
+
+
+def test_draws_given_a_row_have_its_conditional_moments(fit):
+    u, x, _ = some_web(0.0)
+    row = np.array([nan, nan, 0.7, 1.0, nan, -0.4])
+    n = 4000
+    data = {"u": np.full(n, u[1]), "c": np.zeros(n), "b": np.tile(row[1:3], (n, 1)),
+            "d": np.tile(row[3:], (n, 1))}
+    drawn = fit.simulate(rows=n, seed=3, given=data)
+    got = np.column_stack([drawn["a"], drawn["b"], drawn["d"]])
+    mean, cov = given(row, *joint(WEB, u[1], 0))
+    np.testing.assert_allclose(got.mean(0), mean, atol=5 * np.sqrt(np.diag(cov).max() / n))
+    np.testing.assert_allclose(np.cov(got.T), cov, atol=0.25)
+
+
+def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
+    """Of every parameter, by differences of the closed form."""
+    u, x, _ = some_web(0.3)
+    x[:, :3] = nan
+    model, data = web(), {"u": u, "d": x[:, 3:]}
+
+    def closed(p):
+        logs = [[np.log(p["weights"][k]) + log_normal(row, *joint(p, v, k)) for k in range(2)]
+                for v, row in zip(u, x, strict=True)]
+        return np.logaddexp.reduce(np.array(logs), 1).sum()
+
+    from probml.dataset import read
+    from probml.device import load
+    from probml.evidence.passes import log_evidence
+
+    held = read.read(model, data)
+    plan = held.plan()
+    rows, known = load.load(held, plan)
+    slopes = jax.jit(jax.grad(lambda p: log_evidence(plan, p, known, rows)))(
+        {name: jnp.asarray(value) for name, value in WEB.items()})
+    for name in ("level", "spread", "slope", "load", "cross", "beta", "noise"):
+        for place in np.ndindex(WEB[name].shape):
+            ends = []
+            for step in (-1e-5, 1e-5):
+                moved = {**WEB, name: np.array(WEB[name])}
+                moved[name][place] += step
+                ends.append(closed(moved))
+            want = (ends[1] - ends[0]) / 2e-5
+            np.testing.assert_allclose(slopes[name][place], want, rtol=1e-5, atol=1e-6)
+
+
+@probml.model
+def line():
+    m, s = sample("m", dist.Normal(0.0, 10.0)), sample("s", dist.LogNormal(0.0, 1.0))
+    a, b = sample("a", dist.Normal(0.0, 10.0)), sample("b", dist.Normal(0.0, 10.0))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        x = sample("x", dist.Normal(m, s))
+        sample("y", dist.Normal(a + b * x, noise))
+
+
+def test_a_missing_covariate_is_learnt_from_as_the_closed_form_has_it():
+    random = np.random.default_rng(2)
+    x = random.normal(1.0, 2.0, 80)
+    y = 0.5 - 1.5 * x + 0.7 * random.normal(size=80)
+    x[random.random(80) < 0.3], y[random.random(80) < 0.2] = nan, nan
+    fit = line().fit({"x": x, "y": y}, probml.EM(prior=False, tolerance=1e-12))
+    assert np.all(np.diff(fit.history) > -1e-9)
+
+    def closed(p):
+        mean = np.array([p["m"], p["a"] + p["b"] * p["m"]])
+        cov = p["s"] ** 2 * np.array([[1, p["b"]], [p["b"], p["b"] ** 2]])
+        cov[1, 1] += p["noise"] ** 2
+        return sum(log_normal(np.array(pair), mean, cov) for pair in zip(x, y, strict=True))
+
+    best = {name: float(value) for name, value in fit.params.items()}
+    np.testing.assert_allclose(fit.history[-1], closed(best), rtol=1e-10)
+    for name in best:  # stationary
+        ends = [closed({**best, name: best[name] + step}) for step in (-1e-4, 1e-4)]
+        assert abs(ends[1] - ends[0]) / 2e-4 < 1e-2
+
+
+@probml.model
+def bent(kind):
+    with probml.rows():
+        z = sample("z", dist.Normal(0.0, 1.0))
+        if kind == "square":
+            sample("y", dist.Normal(z**2, 1.0))
+        elif kind == "folded":
+            sample("y", dist.Normal(jnp.sqrt(z**2), 1.0))
+        elif kind == "scale":
+            sample("y", dist.Normal(0.0, jnp.exp(z)))
+        elif kind == "count":
+            sample("y", dist.Poisson(jnp.exp(z)))
+        elif kind == "heavy":
+            sample("y", dist.StudentT(3.0, z, 1.0))
+
+
+@pytest.mark.parametrize("kind, words", [
+    ("square", "not affinely"), ("folded", "not affinely"), ("scale", "the scale of 'y'"),
+    ("count", "'y', which depends on 'z', is Poisson"), ("heavy", "StudentT"),
+])
+def test_what_has_no_exact_integral_is_refused_with_its_reason(kind, words):
+    with pytest.raises(probml.Refusal, match="'z'") as refusal:
+        bent(kind=kind).fit({"y": np.array([1.0, 0.0, 2.0])})
+    assert words in str(refusal.value)
+
+
+def test_a_hole_that_has_no_exact_integral_is_refused_by_its_row():
+    @probml.model
+    def click():
+        slope = sample("slope", dist.Normal(0.0, 1.0))
+        with probml.rows():
+            x = sample("x", dist.Normal(0.0, 1.0))
+            sample("y", dist.Bernoulli(logits=slope * x))
+
+    with pytest.raises(probml.Refusal, match="'x' is unseen in row 1, and 1 rows"):
+        click().fit({"x": [0.1, nan, 1.0], "y": [1, 0, 1]})
+
+
+@probml.model
+def analysis(d: int, q: int):
+    loading = sample("loading", dist.Normal(0.0, 2.0).expand([d, q]).to_event(2))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0).expand([d]).to_event(1))
+    mean = sample("mean", dist.Normal(0.0, 10.0).expand([d]).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Normal(0.0, 1.0).expand([q]).to_event(1))
+        sample("x", dist.Normal(mean + z @ loading.T, noise).to_event(1))
+
+
+def factor_data(n=200, d=5, q=2, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(n, q)) @ random.normal(size=(q, d)) + random.normal(size=d)
+    return x + random.normal(size=(n, d)) * random.uniform(0.3, 1.0, d)
+
+
+def covariance(params):
+    return params["loading"] @ params["loading"].T + np.diag(params["noise"] ** 2)
+
+
+def test_factor_analysis_starts_off_the_saddle_of_no_loadings():
+    x = factor_data()
+    fit = fitted(analysis(d=5, q=2), {"x": x}, probml.EM(prior=False, tolerance=1e-9))
+    cov = covariance(fit.params)
+    got = sum(log_normal(row, fit.params["mean"], cov) for row in x)
+    np.testing.assert_allclose(fit.history[-1], got, rtol=1e-9)
+    none = stats.norm(x.mean(0), x.std(0)).logpdf(x).sum()
+    best = stats.multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x).sum()
+    assert got > best - 3.0 > none
+
+
+@probml.model
+def schools(sigma):
+    mu = sample("mu", dist.Normal(0.0, 5.0))
+    tau = sample("tau", dist.HalfNormal(5.0))
+    with probml.rows():
+        theta = sample("theta", dist.Normal(mu, tau))
+        sample("y", dist.Normal(theta, sigma))
+
+
+SCHOOLS = {"sigma": np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+           "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12])}
+
+
+def test_a_spread_of_zero_is_an_ordinary_point():
+    fit = schools().at({"mu": 3.0, "tau": 0.0})
+    want = stats.norm(3.0, SCHOOLS["sigma"]).logpdf(SCHOOLS["y"])
+    np.testing.assert_allclose(fit.log_prob(SCHOOLS), want, atol=1e-10)
+    np.testing.assert_allclose(fit.conditional(SCHOOLS, "theta").mean, 3.0)
+
+
+@pytest.mark.slow
+def test_draws_of_a_row_level_follow_the_draws_of_its_parameters():
+    fit = schools().fit(SCHOOLS, probml.NUTS(draws=500, chains=2))
+    assert set(fit.params) == {"mu", "tau"}
+    pair = fit.conditional(SCHOOLS, "theta")
+    p = fit.params
+    assert np.all(np.asarray(pair.variance) > 0) and np.all(
+        np.abs(np.asarray(pair.mean) - p["mu"]) < np.abs(SCHOOLS["y"] - p["mu"]) + 2)
+
+
+def test_explain_says_what_is_integrated_out():
+    words = {site["site"]: site["role"] for site in schools().explain(SCHOOLS).sites}
+    assert words["theta"] == "unseen, integrated out, exact Gaussian"
+    data = {"x": [0.1, nan, 1.0], "y": [1.0, 0.0, 2.0]}
+    words = {site["site"]: site["role"] for site in line().explain(data).sites}
+    assert words["x"] == "part-seen, integrated out where unseen, exact Gaussian"
+
+
+def test_float32_keeps_the_digits_of_a_far_and_tight_prior():
+    """Beside a prior 1e3 of its spreads away, and noise a thousandth of it."""
+    with jax.enable_x64(False):
+        fit = analysis(d=3, q=1).at({"loading": np.full((3, 1), 30.0), "noise": np.full(3, 0.03),
+                                     "mean": np.full(3, 100.0)})
+        x = 100.0 + np.array([[3.0, 3.02, 2.97], [-10.0, -10.03, -9.99]])
+        got = np.asarray(fit.log_prob({"x": x}))
+    cov = 900.0 + 0.0009 * np.eye(3)
+    x32 = x.astype(np.float32).astype(float)
+    np.testing.assert_allclose(got, [log_normal(row, np.full(3, 100.0), cov) for row in x32],
+                               rtol=2e-3)
