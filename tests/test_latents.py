@@ -13,6 +13,10 @@ from scipy import stats
 
 import probml
 from cases import fitted
+from probml.dataset import read
+from probml.device import load
+from probml.evidence.passes import expect, log_evidence
+from probml.evidence.surrogates import row_surrogate, surrogate
 
 nan = np.nan
 
@@ -157,10 +161,6 @@ def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
                 for v, row in zip(u, x, strict=True)]
         return np.logaddexp.reduce(np.array(logs), 1).sum()
 
-    from probml.dataset import read
-    from probml.device import load
-    from probml.evidence.passes import log_evidence
-
     held = read.read(model, data)
     plan = held.plan()
     rows, known = load.load(held, plan)
@@ -175,6 +175,67 @@ def test_the_gradient_of_the_evidence_is_that_of_the_joint_normal():
                 ends.append(closed(moved))
             want = (ends[1] - ends[0]) / 2e-5
             np.testing.assert_allclose(slopes[name][place], want, rtol=1e-5, atol=1e-6)
+
+
+@probml.model
+def analysers(whole: bool):
+    """Mixtures of factor analysers, of independent cells or of one vector; a second latent looks
+    at the first."""
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("component", 2):
+        loading = sample("loading", dist.Normal(0.0, 2.0).expand([3, 2]).to_event(2))
+        mean = sample("mean", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0).expand([3]).to_event(1))
+    drift, width = sample("drift", dist.Normal(0.0, 1.0)), sample("width", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        c = sample("c", dist.Categorical(weights))
+        z = sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        v = sample("v", dist.Normal(drift * z[..., 0], width))
+        loc = mean[c] + jnp.einsum("...dq,...q->...d", loading[c], z) + v[..., None]
+        if whole:
+            cov = noise[:, None] * noise + jnp.diag(noise**2)
+            sample("x", dist.MultivariateNormal(loc, covariance_matrix=cov))
+        else:
+            sample("x", dist.Normal(loc, noise).to_event(1))
+
+
+@pytest.mark.parametrize("case", ["cells", "vector", "rows of their own"])
+def test_the_m_step_climbs_what_touches_the_evidence(case):
+    """At the parameters of the E-step both have the same gradient, whether or not statistics
+    pool."""
+    random = np.random.default_rng(4)
+    if case == "rows of their own":
+        u, x, c = some_web(0.3)
+        model, data, params = web(), {"u": u, "c": c, "a": x[:, 0], "d": x[:, 3:]}, WEB
+    else:
+        x = random.normal(size=(9, 3))
+        x[2, 1], x[5] = nan, nan
+        model, data = analysers(whole=case == "vector"), {"x": x}
+        params = {"weights": np.array([0.4, 0.6]), "loading": random.normal(size=(2, 3, 2)),
+                  "mean": random.normal(size=(2, 3)), "noise": random.uniform(0.5, 1.0, 3),
+                  "drift": 0.3, "width": 0.8}
+    held = read.read(model, data)
+    plan = held.plan()
+    assert bool(plan.even) == (case != "rows of their own")
+    rows, known = load.load(held, plan)
+    params = {name: jnp.asarray(value) for name, value in params.items()}
+
+    @jax.jit
+    def slopes(params):
+        expected = expect(plan, params, known, rows)
+
+        def climbed(p):
+            one = jax.tree.map(lambda leaf: leaf[0], (expected.taps, rows))
+            return surrogate(plan, expected, p, known) + row_surrogate(plan, one[0], p, known,
+                                                                       one[1])
+
+        return (expected.log_evidence, jax.grad(climbed)(params),
+                jax.grad(lambda p: log_evidence(plan, p, known, rows))(params))
+
+    value, climbed, wanted = slopes(params)
+    assert np.isfinite(value)
+    for name in params:
+        np.testing.assert_allclose(climbed[name], wanted[name], atol=1e-9, err_msg=name)
 
 
 @probml.model

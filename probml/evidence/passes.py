@@ -11,9 +11,9 @@ from probml.device.rows import Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.elimination import Factor
 from probml.evidence.surrogates import inner
+from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors, row_evidence
-from probml.factors.integrated import beliefs
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.families import registry
@@ -40,6 +40,9 @@ class Expected(NamedTuple):
     # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
     # with them
     size: jax.Array
+    # groups of latents whose statistics pool: where these were taken about, and they themselves
+    middle: dict[str, Any]
+    pooled: dict[str, Any]
 
 
 def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False,
@@ -55,9 +58,10 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
         return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural),
-                        _size(chunks.statistics, natural))
+                        _size(chunks.statistics, natural), {}, {})
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
+    middle = integrated.middles(plan, params, known)
 
     def chunk(rows: Rows):
         shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
@@ -77,7 +81,9 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         def apart(share):
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
-            return statistics, taps | beliefs(plan, params, known, rows, weights)
+            found = integrated.statistics(plan, params, known, rows, middle, weights)
+            return (statistics, found), taps | integrated.beliefs(plan, params, known, rows,
+                                                                  weights)
 
         return value, apart
 
@@ -92,7 +98,10 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
 
     (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest,
                                                         linear=not plan.touching)
-    return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
+    pooled = {}
+    if plan.latents:
+        statistics, pooled = statistics
+    return Expected(statistics, taps, posteriors, value, _size(statistics, natural), middle, pooled)
 
 
 def _size(statistics: Any, natural: Any) -> jax.Array:

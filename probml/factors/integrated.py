@@ -69,19 +69,67 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, st
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows,
             weights: Mapping[str, jax.Array]) -> dict[str, Belief]:
-    """Of every group what the M-step needs of a chunk of rows.
+    """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
 
     Args:
         weights: name of a group → (b, *states).
     """
+    return {group.name: Belief(weights[group.name], _finite(moments(plan, params, known, rows,
+                                                                    group)))
+            for group in plan.latents if group not in plan.even}
+
+
+def _finite(found: Moments) -> Moments:
+    """Of an impossible state nothing is known, and nothing asked."""
+    return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
+
+
+def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
+    """Where the groups whose statistics pool stand before a row is seen, over their states."""
+    fixed = environment(plan, params, known)
+    return {group.name: over_states(plan, lambda *states, g=group: g.kind.middle(
+        plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
+    ), plan.reach(group)) for group in plan.even}
+
+
+def statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, middle: Mapping,
+               weights: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Of every group whose statistics pool, those of a chunk of rows: leaves (*states, ...).
+
+    Args:
+        middle: as `middles`. weights: as in `beliefs`.
+    """
     out = {}
-    for group in plan.latents:
-        found = moments(plan, params, known, rows, group)
-        # of an impossible state nothing is known, and nothing asked
-        out[group.name] = Belief(weights[group.name],
-                                 jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0),
-                                              found))
+    for group in plan.even:
+        found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
+
+        def one(middle, weight, found, seen=seen, group=group):
+            return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
+
+        for _ in plan.reach(group):
+            one = jax.vmap(one, in_axes=(0, 1, 1))
+        out[group.name] = one(middle[group.name], weights[group.name], found)
     return out
+
+
+def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
+           statistics: Mapping) -> jax.Array:
+    """Σ over rows and states of weight × E[log p(latents, what is seen | params)], of the groups
+    whose statistics pool."""
+    fixed, total = environment(plan, params, known), jnp.zeros(())
+    for group in plan.even:
+        reach = plan.reach(group)
+
+        def at(states, middle, found, group=group, reach=reach):
+            env = {**fixed, **dict(zip(reach, states, strict=True))}
+            return group.kind.pooled(plan.structure, group, middle, env, found)
+
+        for i in reversed(range(len(reach))):
+            axis = tuple(0 if i == j else None for j in range(len(reach)))
+            at = jax.vmap(at, in_axes=(axis, 0, 0))
+        total += at(tuple(states_of(plan, name) for name in reach), middle[group.name],
+                    statistics[group.name]).sum()
+    return total
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,

@@ -26,6 +26,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.jaxpr.levels import Level
 from probml.latents.latent import Group, Moments, Seen
+from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
 from probml.numerics.compiling import jit
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -99,6 +100,60 @@ class Gaussian:
         residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
         spread = jax.vmap(push)(moments.root)
         return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(spread**2)
+
+
+    def middle(self, structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
+        at, out = dict(env), {}
+        for name in group.sites:
+            site = structure.sites[name]
+            out[name] = columns(site, structure.cells(name, at)["loc"])
+            if name in group.names:
+                at[name] = site.place(out[name])
+        return out
+
+    def statistics(self, structure: Structure, group: Group, middle: Mapping, weight: jax.Array,
+                   seen: Seen, moments: Moments) -> dict[str, Second]:
+        flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
+        mean, out, start = moments.mean - flat, {}, 0
+        for name in group.sites:
+            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+            cells, at = _layout(site)[0], slice(0)
+            if name in group.names:
+                x, mask, at = None, None, slice(start, start + middle[name].size)
+                start = at.stop
+            else:
+                x = columns(site, x) - middle[name]
+                mask = None if mask is None else columns(site, mask)
+            out[name] = seconds(weight, mean, moments.root, x, mask, at, cells)
+        return out
+
+    def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
+               statistics: Mapping[str, Second]) -> jax.Array:
+        flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
+        sizes = np.cumsum([middle[name].size for name in group.names])[:-1]
+
+        def place(values):
+            return {name: structure.sites[name].place(part) for name, part in zip(
+                group.names, jnp.split(values, sizes), strict=True)}
+
+        total = jnp.zeros(())
+        for name in group.sites:
+            site = structure.sites[name]
+            loc, slope, arguments = locations(structure, name, env, flat, place)
+            count = statistics[name].around[:, 0, 0]
+            left = scatter(statistics[name], loc - middle[name], slope)
+            root = _root(site, arguments)
+            if site.event:
+                half = solve_triangular(root, left, lower=True)
+                square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
+                                   axis1=-2, axis2=-1)
+                log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+            else:
+                square, log = left[..., 0, 0] / root**2, jnp.log(root)
+            log += 0.5 * LOG_TWO_PI * loc.shape[-1]
+            live = count > 0
+            total -= jnp.where(live, 0.5 * square + count * log, 0.0).sum()
+        return total
 
 
 class _Posterior:
@@ -190,7 +245,7 @@ def _root(site: Site, arguments: Mapping) -> jax.Array:
     if not site.event:
         return arguments["scale"]
     if "scale_tril" in arguments:
-        return arguments["scale_tril"]
+        return jnp.tril(arguments["scale_tril"])
     if "precision_matrix" in arguments:
         lower = jnp.linalg.cholesky(arguments["precision_matrix"])
         eye = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)

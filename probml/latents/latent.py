@@ -8,7 +8,7 @@ discrete neighbours like any other, and engines know nothing of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -71,3 +71,16 @@ class Latent(Protocol):
                  moments: Moments) -> jax.Array:
         """E[log p(latents, seen sites | env)] over latents of these moments: what an M-step
         climbs."""
+
+    def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
+        """Where the latents and sites of a group stand before a row is seen: about it statistics
+        are taken. For groups that take nothing of a row (plan.even)."""
+
+    def statistics(self, structure: Structure, group: Group, middle: Any, weight: jax.Array,
+                   seen: Seen, moments: Moments) -> Any:
+        """What `pooled` needs of rows, at one state: all arguments lead with the rows' axis, which
+        is summed over."""
+
+    def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
+               statistics: Any) -> jax.Array:
+        """Σ over rows of weight × `expected`, from their statistics."""

@@ -224,7 +224,7 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     }
     for name in plan.free:
         form, steps, places, moved, why = found[name]
-        rowwise = any(name in uses for s in (*plan.rowwise, *plan.integrated)
+        rowwise = any(name in uses for s in (*plan.rowwise, *plan.scattered)
                       for uses in sites[s].uses.values())
         conjugate = form is not None and name in matching
         why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
@@ -249,7 +249,7 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     together: list[Block] = []
     for group in gaussian:
         names = tuple(name for name in plan.free if name in group)
-        rowwise = any(name in uses for name in names for s in (*plan.rowwise, *plan.integrated)
+        rowwise = any(name in uses for name in names for s in (*plan.rowwise, *plan.scattered)
                       for uses in sites[s].uses.values())
         event, stacked = _shape(plan, names, found[names[0]][3],
                                 names[0] in flat or sites[names[0]].kind == "Normal")

@@ -51,8 +51,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     variables: dict[str, Variable] = {}
     observed, latents = [], []
     for name in (name for name in holes if sites[name].discrete):
-        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is seen in part "
-                      f"where others depend on it, and its states are too many to be summed out")
+        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is seen in "
+                      f"part where others depend on it, and its states are too many to be summed "
+                      f"out")
     for site in sites.values():
         if (site.name in given or site.name not in active and site.rows or site.factor
             or site.name in barren):

@@ -109,6 +109,33 @@ class Plan:
         """The latents, each with its group."""
         return {name: group for group in self.latents for name in group.names}
 
+    @functools.cached_property
+    def even(self) -> tuple[Group, ...]:
+        """The groups whose programs take nothing of a row but latents and variables: their
+        statistics pool."""
+        sites = self.structure.sites
+
+        def plain(name: str) -> bool:
+            return not sites[name].inputs and all(
+                not sites[p].rows or p in self.hidden or p in self.variables
+                for p in sites[name].parents
+            )
+
+        def entries(group: Group) -> int:
+            own = sum(math.prod(sites[name].cells) for name in group.names)
+            cells = sum(math.prod(sites[name].cells) for name in group.sites)
+            return cells * (1 + own) ** 2 * math.prod(self.variables[v].states
+                                                      for v in self.reach(group))
+
+        return tuple(group for group in self.latents if all(map(plain, group.sites))
+                     and entries(group) <= TABLE)
+
+    @functools.cached_property
+    def scattered(self) -> tuple[str, ...]:
+        """The sites of the groups whose statistics do not pool."""
+        return tuple(name for group in self.latents if group not in self.even
+                     for name in group.sites)
+
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups whose latents a site is, or looks at."""
         near = (name, *self.structure.named[name].parents)

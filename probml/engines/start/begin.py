@@ -15,6 +15,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.em import EM
 from probml.engines.engine import Status
 from probml.engines.map import closed_start, curved
+from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
@@ -79,7 +80,8 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
                  for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
         return {name: jnp.asarray(point[name] if name in apart else value[0])
                 for name, value in first.params.items()}
-    if not plan.complete:
+    # latents alone: the mode over the spreads among them may be 0, where no sampler begins
+    if not plan.complete and (hidden(plan) or not plan.latents):
         found = EM(restarts=RESTARTS, max_iterations=200,
                    tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
         if found.status is not Status.COLLAPSED:
