@@ -358,6 +358,13 @@ def test_a_spread_of_zero_is_an_ordinary_point():
     np.testing.assert_allclose(fit.conditional(SCHOOLS, "theta").mean, 3.0)
 
 
+def test_a_spread_that_rows_cannot_tell_from_zero_is_said_to_be_at_its_boundary():
+    fit = schools().fit({**SCHOOLS, "y": np.full(8, 3.0) + np.arange(8) / 10})
+    assert fit.converged and "'tau' is at its boundary" in fit.status
+    apart = schools().fit({**SCHOOLS, "y": SCHOOLS["y"] * 8})
+    assert apart.converged and "boundary" not in apart.status
+
+
 @pytest.mark.slow
 def test_draws_of_a_row_level_follow_the_draws_of_its_parameters():
     fit = schools().fit(SCHOOLS, probml.NUTS(draws=500, chains=2))

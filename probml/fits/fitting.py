@@ -20,6 +20,7 @@ from probml.engines.start.prior import given_start, prior_point
 from probml.errors import ModelError, Refusal
 from probml.evidence.passes import global_posterior, summarise
 from probml.factors.digits import short
+from probml.fits import boundary
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -142,6 +143,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
             outcome = judged(plan, (engine if plan.free else Exact()).run(
                 held, plan, rows, known, weight, seed, start
             ), known)
+            outcome = boundary.noted(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
