@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.pooled import cells
 from probml.factors.rowwise import row_environment

@@ -25,7 +25,7 @@ def spreads(plan: Plan) -> tuple[str, ...]:
     for name in (name for name in plan.hidden if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
             found += [p for p in uses if argument not in sites[name].locations and p in plan.free
-                      and sites[p].domain == "positive"]
+                      and sites[p].domain.log_scale]
     return tuple(dict.fromkeys(found))
 
 

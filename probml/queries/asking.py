@@ -16,7 +16,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.plan.plan import Plan
-from probml.posteriors.predictive import predictives
+from probml.posteriors.closed import predictives
 from probml.queries import queries
 from probml.queries.queries import Belief
 
