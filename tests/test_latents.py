@@ -1,5 +1,5 @@
-"""Unseen numbers inside rows: integrated out exactly where they are normal, held to the joint
-normal distribution."""
+"""Unseen numbers inside rows: integrated out, held to the joint normal distribution and to another
+library's quadrature."""
 
 import itertools
 
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro import plate, sample
-from scipy import stats
+from numpyro import factor, plate, sample
+from scipy import integrate, stats
 
 import probml
 from cases import fitted
@@ -269,42 +269,155 @@ def test_a_missing_covariate_is_learnt_from_as_the_closed_form_has_it():
         assert abs(ends[1] - ends[0]) / 2e-4 < 1e-2
 
 
+BENT = {
+    "square": lambda z: dist.Normal(z**2, 1.0),
+    "folded": lambda z: dist.Normal(jnp.sqrt(z**2), 0.5),
+    "scale": lambda z: dist.Normal(0.0, jnp.exp(z)),
+    "count": lambda z: dist.Poisson(jnp.exp(z)),
+    "choice": lambda z: dist.Bernoulli(logits=2 * z),
+    "heavy": lambda z: dist.StudentT(3.0, z, 1.0),
+}
+
+
 @probml.model
-def bent(kind):
+def bent(kind, tail=False):
+    """A number that enters what is below it otherwise than affinely."""
+    width = sample("width", dist.LogNormal(0.0, 1.0))
     with probml.rows():
-        z = sample("z", dist.Normal(0.0, 1.0))
-        if kind == "square":
-            sample("y", dist.Normal(z**2, 1.0))
-        elif kind == "folded":
-            sample("y", dist.Normal(jnp.sqrt(z**2), 1.0))
-        elif kind == "scale":
-            sample("y", dist.Normal(0.0, jnp.exp(z)))
-        elif kind == "count":
-            sample("y", dist.Poisson(jnp.exp(z)))
-        elif kind == "heavy":
-            sample("y", dist.StudentT(3.0, z, 1.0))
+        z = sample("z", dist.StudentT(4.0, 0.3, width) if tail else dist.Normal(0.3, width))
+        sample("y", BENT[kind](z))
+
+
+@pytest.mark.parametrize("kind, tail", [*((kind, False) for kind in BENT), ("count", True)])
+def test_one_number_a_row_is_integrated_by_quadrature(kind, tail):
+    """Against adaptive quadrature by another library; each half line by itself, for kinks."""
+    y = np.array([1.0, 0.0, 3.0]) if kind != "choice" else np.array([1.0, 0.0, 1.0])
+    fit = bent(kind=kind, tail=tail).at({"width": 0.8})
+    prior = dist.StudentT(4.0, 0.3, 0.8) if tail else dist.Normal(0.3, 0.8)
+
+    def density(z, value):
+        return np.exp(float(prior.log_prob(z) + BENT[kind](jnp.asarray(z)).log_prob(value)))
+
+    def moment(value, power):
+        ends = ((-40.0, 0.0), (0.0, 40.0)) if tail else ((-8.0, 0.0), (0.0, 8.0))
+        return sum(integrate.quad(lambda z: z**power * density(z, value), *end, limit=200)[0]
+                   for end in ends)
+
+    loose = 5e-3 if kind == "folded" else 2e-6
+    want = [moment(value, 0) for value in y]
+    np.testing.assert_allclose(fit.log_prob({"y": y}), np.log(want), atol=loose)
+    if kind == "count":
+        means = [moment(value, 1) / whole for value, whole in zip(y, want, strict=True)]
+        np.testing.assert_allclose(fit.impute({"y": y})["z"], means, atol=1e-5)
+
+
+@probml.model
+def click():
+    slope = sample("slope", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        x = sample("x", dist.Normal(0.0, 1.0))
+        sample("y", dist.Bernoulli(logits=slope * x))
+
+
+def test_a_hole_under_a_choice_is_integrated_where_it_is_and_nowhere_else():
+    fit = click().at({"slope": 1.5})
+    x, y = np.array([0.1, nan, 1.0]), np.array([1.0, 1.0, nan])
+    got = fit.log_prob({"x": x, "y": y})
+    seen = stats.norm.logpdf(x) - np.log1p(np.exp(-1.5 * x))
+    np.testing.assert_allclose(got[[0, 1]], [seen[0], np.log(0.5)], atol=1e-8)
+    np.testing.assert_allclose(got[2], stats.norm.logpdf(1.0), atol=1e-8)
+    chance = fit.predict_proba({"x": x, "y": y}, "y")[:, 1]
+    np.testing.assert_allclose(chance, [1.0, 1.0, 1 / (1 + np.exp(-1.5))], atol=1e-8)
+
+
+@probml.model
+def rates(waits: bool):
+    shape = sample("shape", dist.Gamma(2.0, 1.0))
+    rate = sample("rate", dist.Gamma(2.0, 1.0))
+    with probml.rows():
+        r = sample("r", dist.Gamma(shape, rate))
+        rates = 2 * r[..., None] * jnp.ones(2)
+        sample("y", (dist.Exponential if waits else dist.Poisson)(rates).to_event(1))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_gamma_rate_of_several_cells_is_conjugate(waits):
+    y = np.array([[1.0, 2.0], [0.5, nan], [4.0, 1.0]])
+    y = y if waits else np.floor(y)
+    fit = rates(waits=waits).at({"shape": 2.5, "rate": 0.7})
+    below = (lambda r: stats.expon(scale=1 / (2 * r)).logpdf) if waits else (
+        lambda r: stats.poisson(2 * r).logpmf)
+
+    def joint(r, row):
+        return np.exp(stats.gamma(2.5, scale=1 / 0.7).logpdf(r) + np.nansum(below(r)(row)))
+
+    whole = np.array([integrate.quad(joint, 0, 60, args=(row,), epsabs=1e-14)[0] for row in y])
+    np.testing.assert_allclose(fit.log_prob({"y": y}), np.log(whole), atol=1e-8)
+    first = [integrate.quad(lambda r, row: r * joint(r, row), 0, 60, args=(row,),
+                            epsabs=1e-14)[0] for row in y]
+    np.testing.assert_allclose(fit.impute({"y": y})["r"], first / whole, atol=1e-7)
+    words = {site["site"]: site["role"] for site in rates(waits=waits).explain({"y": y}).sites}
+    assert words["r"] == "unseen, integrated out, conjugate"
+
+
+def test_em_of_overdispersed_counts_ends_at_the_mode_of_the_negative_binomial():
+    random = np.random.default_rng(6)
+    counts = random.poisson(random.gamma(3.0, 0.8, 300))
+    y = np.column_stack([counts, np.full(300, nan)])
+    fit = rates(waits=False).fit({"y": y}, probml.EM(prior=False, tolerance=1e-10))
+    assert np.all(np.diff(fit.history) > -1e-7)
+    p = fit.params
+
+    def closed(shape, rate):
+        return stats.nbinom(shape, rate / (rate + 2)).logpmf(counts).sum()
+
+    best = closed(p["shape"], p["rate"])
+    np.testing.assert_allclose(fit.history[-1], best, rtol=1e-9)
+    for factor in (0.97, 1.03):
+        assert closed(p["shape"] * factor, p["rate"] * factor) < best + 1e-3
+        assert closed(p["shape"] * factor, p["rate"]) < best
+
+
+@probml.model
+def several(kind):
+    with probml.rows():
+        if kind == "state":
+            z = sample("z", dist.Normal(0.0, 1.0))
+            c = sample("c", dist.Bernoulli(logits=z))
+            sample("y", dist.Normal(3.0 * c, 1.0))
+        elif kind == "vector":
+            z = sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+            sample("y", dist.Poisson(jnp.exp(z.sum(-1))))
+        elif kind == "loss":
+            z = sample("z", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(z, 1.0))
+            factor("loss", z**2)
+        elif kind == "chain":
+            z = sample("z", dist.Normal(0.0, 1.0))
+            c = sample("c", probml.MarkovChain(jnp.ones(2) / 2, jnp.full((2, 2), 0.5)))
+            sample("y", dist.Normal(c + z[..., None], 1.0).to_event(1))
 
 
 @pytest.mark.parametrize("kind, words", [
-    ("square", "not affinely"), ("folded", "not affinely"), ("scale", "the scale of 'y'"),
-    ("count", "'y', which depends on 'z', is Poisson"), ("heavy", "StudentT"),
+    ("state", "'c' (Bernoulli) looks at it"), ("vector", "several numbers of a row"),
+    ("loss", "'loss' (factor) looks at it"), ("chain", "'y' runs along a chain"),
 ])
-def test_what_has_no_exact_integral_is_refused_with_its_reason(kind, words):
+def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
+    y = np.zeros((3, 4)) if kind == "chain" else np.array([1.0, 0.0, 2.0])
     with pytest.raises(probml.Refusal, match="'z'") as refusal:
-        bent(kind=kind).fit({"y": np.array([1.0, 0.0, 2.0])})
-    assert words in str(refusal.value)
+        several(kind=kind).fit({"y": y})
+    assert words in str(refusal.value) and "Give 'z' in the data" in str(refusal.value)
 
 
-def test_a_hole_that_has_no_exact_integral_is_refused_by_its_row():
+def test_a_hole_that_has_no_integral_is_refused_by_its_row():
     @probml.model
-    def click():
-        slope = sample("slope", dist.Normal(0.0, 1.0))
+    def pair():
         with probml.rows():
-            x = sample("x", dist.Normal(0.0, 1.0))
-            sample("y", dist.Bernoulli(logits=slope * x))
+            x = sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+            sample("y", dist.Bernoulli(logits=x.sum(-1)))
 
     with pytest.raises(probml.Refusal, match="'x' is unseen in row 1, and 1 rows"):
-        click().fit({"x": [0.1, nan, 1.0], "y": [1, 0, 1]})
+        pair().at({}).log_prob({"x": [[0.1, 1], [nan, 0], [1, 1]], "y": [1, 0, 1]})
 
 
 @probml.model

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, states_of
-from probml.factors.pooled import cells
 from probml.factors.rowwise import row_environment
 from probml.latents.latent import Group, Moments
 from probml.plan.plan import Plan
+from probml.structure.densities import cells
 
 
 class Belief(NamedTuple):
@@ -142,26 +142,35 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group
     return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
-def at_means(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
+def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
              function: Callable[[dict], jax.Array]) -> jax.Array:
-    """function(env) of every row and joint state of a site that looks at latents, these at their
-    conditional means: the mean of what is affine in them. (b, *states of plan.scope, ...)."""
+    """function(env) of every row and joint state of a site that looks at latents, averaged over
+    these: normal ones at their conditional means, the mean of what is affine in them.
+    (b, *states of plan.scope, ...)."""
     fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
     groups, own = plan.groups(name), row_environment(plan, known, rows, name)
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
     def one(own, varying, seen):
-        def at(*states):
-            env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
-            for group in groups:
-                found = group.kind.conditional(plan.structure, group,
-                                               {**env, **varying[group.name]}, seen[group.name])
-                env |= {latent: sites[latent].place(value)
-                        for latent, value in split(plan, group, found.mean).items()}
-            return function(env)
+        def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
+            if not left:
+                return function(env)
+            group = left[0]
+            found = group.kind.conditional(plan.structure, group, {**env, **varying[group.name]},
+                                           seen[group.name])
 
-        return over_states(plan, at, scope)
+            def at(flat):
+                return over({**env, **{latent: sites[latent].place(value) for latent, value
+                                       in split(plan, group, flat).items()}}, left[1:])
+
+            if isinstance(found, Moments):  # of what is affine in them
+                return at(found.mean)
+            return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
+
+        return over_states(plan, lambda *states: over(
+            {**fixed, **own, **dict(zip(scope, states, strict=True))}, groups
+        ), scope)
 
     return jax.vmap(one, axis_size=len(rows.weights))(own, varying, seen)
 

@@ -41,6 +41,7 @@ class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
     words = "integrated out, exact Gaussian"
+    pools = True
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.sites:

@@ -52,6 +52,9 @@ class Latent(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
     words: str  # how `explain` says it
+    # whether second moments of rows are all that an M-step needs: then `middle`, `statistics` and
+    # `pooled` serve groups that take nothing of a row (plan.even)
+    pools: bool
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         """None where the integral is this kind's, else the reason in words."""
@@ -59,22 +62,21 @@ class Latent(Protocol):
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""
 
-    def conditional(self, structure: Structure, group: Group, env: Mapping,
-                    seen: Seen) -> Moments:
-        """The latents given what is seen."""
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+        """The latents given what is seen: Moments, or whatever `expected` takes that has a mean."""
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         """A draw of the latents given what is seen, (p,)."""
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: Moments) -> jax.Array:
+                 moments: Any) -> jax.Array:
         """E[log p(latents, seen sites | env)] over latents of these moments: what an M-step
         climbs."""
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
         """Where the latents and sites of a group stand before a row is seen: about it statistics
-        are taken. For groups that take nothing of a row (plan.even)."""
+        are taken."""
 
     def statistics(self, structure: Structure, group: Group, middle: Any, weight: jax.Array,
                    seen: Seen, moments: Moments) -> Any:

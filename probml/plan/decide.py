@@ -84,11 +84,11 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             observed.append(site.name)
     observed += [name for name in structure.losses if name in active]
     inside = [v for v in variables if sites[v].rows]
-    beside = [name for name in targets if name not in sites or sites[name].discrete]
-    groups = grouping.groups(structure, latents,
-                             [n for n in observed if not (sites[n].discrete or sites[n].factor)],
-                             [*inside, *beside, *(n for n in observed if sites[n].discrete
-                                                  or sites[n].factor)])
+    beside = [name for name in targets if name not in sites
+              or sites[name].discrete and name not in observed]
+    groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
+                             [*inside, *(n for n in observed if sites[n].factor)],
+                             [name for name in beside if name not in inside])
     integrated = {name for group in groups for name in group.sites}
     pooled, rowwise = [], []
     for name in (n for n in (*observed, *inside) if n not in integrated):

@@ -122,8 +122,8 @@ class Plan:
             return cells * (1 + own) ** 2 * math.prod(self.variables[v].states
                                                       for v in self.reach(group))
 
-        return tuple(group for group in self.latents if all(map(plain, group.sites))
-                     and entries(group) <= TABLE)
+        return tuple(group for group in self.latents if group.kind.pools
+                     and all(map(plain, group.sites)) and entries(group) <= TABLE)
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:

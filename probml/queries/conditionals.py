@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 from probml.dataset import dataset
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.evidence.passes import each
 from probml.factors import integrated
 from probml.numerics.compiling import jit
@@ -33,6 +33,9 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     if data.pattern.get(name) == "seen":
         raise ModelError(f"conditional(data, '{name}'): it is seen in every row")
     question = asking.prepare(fit, data, (name,), plug_in, (name,))
+    if not question.plan.hidden[name].kind.pools:
+        raise Refusal(f"conditional(data, '{name}'): it is not normal given a row; take "
+                      f"impute(data)['{name}'] for its mean, or draws, simulate(rows, given=data)")
     log, weight, mean, root = _components(question.plan, name, question.averaged, question.belief,
                                           question.known, question.rows)
     # (draws, chunks, b, states, ...) → (rows, draws × states, ...)
