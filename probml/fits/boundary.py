@@ -1,7 +1,9 @@
-"""Spreads of latents that an engine found at the edge of their support, 0: a fit that says so, as
-one of a mixed model that is singular (Bates et al. 2015)."""
+"""What a fit with latents has to say of itself: spreads found at the edge of their support, 0, as a
+mixed model that is singular (Bates et al. 2015), and integrals to which twice the nodes would add.
+"""
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +13,14 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.passes import log_evidence
+from probml.latents.quadrature import Quadrature
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 
 FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
 NEARER = 1e-3  # times itself: as good as 0
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
+ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence
 
 
 def spreads(plan: Plan) -> tuple[str, ...]:
@@ -30,20 +34,45 @@ def spreads(plan: Plan) -> tuple[str, ...]:
 
 
 def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """A point that was found, and which of its spreads the rows cannot tell from 0."""
+    """An outcome of a plan with latents, and what is to be said of it."""
+    params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
+    notes = list(outcome.notes)
+    if outcome.posterior is None and outcome.belief is None:
+        notes += _boundaries(plan, params, known, rows)
+    if any(type(group.kind) is Quadrature for group in plan.latents):
+        finer = _finer(plan)
+        gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
+        if not abs(gap) <= ROUGH * float(rows.weights.sum()):
+            notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
+                         f"{gap:.2g} nats")
+    return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
+
+
+@functools.lru_cache(maxsize=256)
+def _finer(plan: Plan) -> Plan:
+    """The plan with twice the nodes."""
+    return replace(plan, latents=tuple(
+        replace(group, kind=replace(group.kind, nodes=2 * group.kind.nodes))
+        if type(group.kind) is Quadrature else group for group in plan.latents
+    ))
+
+
+_evidence = jit(log_evidence, static_argnums=0)
+
+
+def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
+    """The spreads that the rows cannot tell from 0, in words."""
     names = spreads(plan)
-    if not names or outcome.posterior is not None or outcome.belief is not None:
-        return outcome
+    if not names:
+        return []
     middle = jax.device_get(compiled_prior_point(plan, known))
-    low = [name for name in names if np.any(np.asarray(outcome.params[name])
+    low = [name for name in names if np.any(np.asarray(params[name])
                                             < np.exp(-FALLEN) * middle[name])]
     if not low:
-        return outcome
-    params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
-    gone = [name for name, gain in zip(low, np.asarray(_gains(plan, tuple(low), params, known,
-                                                              rows)), strict=True) if gain < ALIKE]
-    notes = tuple(f"'{name}' is at its boundary: the rows tell no spread from 0" for name in gone)
-    return outcome._replace(notes=(*outcome.notes, *notes))
+        return []
+    gains = np.asarray(_gains(plan, tuple(low), params, known, rows))
+    return [f"'{name}' is at its boundary: the rows tell no spread from 0"
+            for name, gain in zip(low, gains, strict=True) if gain < ALIKE]
 
 
 @functools.partial(jit, static_argnums=(0, 1))

@@ -143,7 +143,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
             outcome = judged(plan, (engine if plan.free else Exact()).run(
                 held, plan, rows, known, weight, seed, start
             ), known)
-            outcome = boundary.noted(plan, outcome, known, rows)
+            if plan.latents:
+                outcome = boundary.noted(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:

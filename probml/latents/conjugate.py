@@ -36,7 +36,9 @@ COUNTS: dict[str, dict[str, tuple[str, Callable]]] = {
 class Conjugate(Quadrature):
     """A Gamma or Beta number; see the top of this file."""
 
-    words = "integrated out, conjugate"
+    @property
+    def words(self) -> str:
+        return "integrated out, conjugate"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]

@@ -51,10 +51,13 @@ class Moments(NamedTuple):
 class Latent(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
-    words: str  # how `explain` says it
     # whether second moments of rows are all that an M-step needs: then `middle`, `statistics` and
     # `pooled` serve groups that take nothing of a row (plan.even)
     pools: bool
+
+    @property
+    def words(self) -> str:
+        """How `explain` says it."""
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         """None where the integral is this kind's, else the reason in words."""

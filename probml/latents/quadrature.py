@@ -4,15 +4,16 @@ In a coordinate u without bounds, h(u) = log p(z(u)) + log |dz/du| + Σ log p(se
 mode μ, with curvature 1/s². The integral over u = μ + s sinh t is taken by the trapezoid rule in t,
 which for smooth densities converges faster than any power of the step, also where tails are those
 of a power (Takahasi & Mori 1974; about the mode as Liu & Pierce 1994 have it, whose Gauss–Hermite
-nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is below 1e-6 nats for a normal
-or Student's t under counts or choices. The nodes are weighted states of the number: what they do
-not depend on smoothly enough is not hidden by them, and gradients hold them still.
+nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is below 1e-6 nats for a
+normal or Student's t under counts or choices; a kink (a Laplace prior), or two peaks far apart,
+cost up to a hundredth, which a fit says (fits/boundary.py). Gradients hold the nodes still.
 
 Cost: 61 log densities a row, and 30 steps to its mode.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -38,11 +39,17 @@ class Nodes(NamedTuple):
     weights: jax.Array
 
 
+@dataclass(frozen=True)
 class Quadrature:
     """One continuous number in a row; see the top of this file."""
 
-    words = f"integrated out, quadrature with {NODES} nodes"
+    nodes: int = NODES
+
     pools = False
+
+    @property
+    def words(self) -> str:
+        return f"integrated out, quadrature with {self.nodes} nodes"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
@@ -55,13 +62,13 @@ class Quadrature:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint)
+        place, share = _nodes(structure, group, env, joint, self.nodes)
         logs = jax.vmap(lambda u: joint(*_moved(structure, group, env, u)))(place) + share
         return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint)
+        place, share = _nodes(structure, group, env, joint, self.nodes)
         values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
         weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
         values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
@@ -71,7 +78,7 @@ class Quadrature:
              key: jax.Array) -> jax.Array:
         """By inversion, the density linear between nodes ten times as dense."""
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, joint, 10 * NODES)
+        place, share = _nodes(structure, group, env, joint, 10 * self.nodes)
         values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
         mass = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
         total = jnp.cumsum(mass) - 0.5 * mass
@@ -124,7 +131,7 @@ def _moved(structure: Structure, group: Group, env: Mapping,
 
 
 def _nodes(structure: Structure, group: Group, env: Mapping, joint: Callable,
-           count: int = NODES) -> tuple[jax.Array, jax.Array]:
+           count: int) -> tuple[jax.Array, jax.Array]:
     """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
 
     def height(u: jax.Array) -> jax.Array:

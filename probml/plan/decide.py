@@ -78,6 +78,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             site.name in joint for joint in joints
         ):
             summed = False  # a count, asked for its mean or its probabilities cell by cell
+        if (site.name in targets and not has_children and site.rows and not site.chain
+            and state != "likelihood" and any(p in latents for p in site.parents)):
+            summed = False  # a leaf below a number: averaged over it
         if summed:
             variables[site.name] = _variable(structure, site)
         elif state is not None:
