@@ -2,6 +2,7 @@
 discriminant, linear SVM."""
 
 import dataclasses
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -23,13 +24,15 @@ from probml.models.classifiers.discriminant_faces import GaussianDiscriminant
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.frames.framed import Framed, counted
 from probml.models.frames.margins import Margin
+from probml.models.kernels.interior_point import Solution, hinge, solution
 from probml.models.kernels.support_vector_faces import CLASS_WEIGHT
-from probml.models.kernels.support_vectors import Kernel, solve
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.regression_faces import BayesianLinearRegression
 
 try:
     from sklearn.base import TransformerMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
@@ -37,8 +40,8 @@ except ModuleNotFoundError as error:
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
 LOOSE = 30.0
-# by which the conditions of the dual's maximum may be missed, in units of the decision value
-GAP = 1e-9
+# by which the dual's maximum may be missed, relative to it
+GAP = 1e-6
 # prior standard deviation of a weight that is as good as free, in targets per standard deviation of
 # its column
 FLAT = 1e4
@@ -181,7 +184,7 @@ class LinearSVM(_Planes):
         loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
-        max_iter: iterations of L-BFGS; of the dual, steps for each row.
+        max_iter: iterations of L-BFGS; of the dual, turns of an interior point, some 20.
         random_state: of no use, as nothing is random; kept for scikit-learn's habit.
         engine: an engine's value for the squared hinge; by default MAP().
 
@@ -231,27 +234,40 @@ class LinearSVM(_Planes):
         if not self.fit_intercept:
             raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the "
                             "intercept in it; take loss='squared_hinge'")
-        x = X - self._centre
-        kernel = Kernel("linear").matrix(x, "LinearSVM(loss='hinge')")
-        planes = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        found, support = [], np.zeros(len(X), bool)
-        for plane in planes:
-            sign = np.where(codes == plane, 1.0, -1.0)
-            box = sign * self.C * weights
-            low, high = np.minimum(box, 0.0), np.maximum(box, 0.0)
-            found.append(solve(kernel, sign[None], low[None], high[None], GAP,
-                               int(self.max_iter) * len(X)))
-            support |= found[-1].beta[0] != 0
-        beta = np.stack([x.T @ s.beta[0] for s in found], 1) * self._unit[:, None]
-        bias = np.array([s.bias for s in found])
-        self.support_ = np.flatnonzero(support)
-        self.n_iter_, self.converged_ = (max(s.steps for s in found),
-                                         all(s.gap <= GAP for s in found))
-        self.history_ = np.array([s.objective for s in found])
+        # in the frame's units the penalty would be another
+        x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
+                        int(self.max_iter)) for plane in planes]
+        beta = np.stack([x.T @ each.beta for each in found], 1) * self._unit[:, None]
+        bias = np.array([each.bias for each in found])
+        self.support_ = np.flatnonzero(np.any([each.beta != 0 for each in found], 0))
+        self.n_iter_, self.converged_ = (max(each.turns for each in found),
+                                         all(each.gap <= GAP for each in found))
+        self.history_ = np.array([each.objective for each in found])
+        if not self.converged_:
+            warnings.warn(
+                f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
+                f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
+                f"max_iter={self.max_iter}", RuntimeWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
-                       {"y": tuple(self.classes_.tolist())})
-        self.fit_ = fit
+        self.fit_ = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+                             {"y": tuple(self.classes_.tolist())})
+
+
+def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
+    """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
+    out of digits, by LIBSVM's steps, `most` for each row."""
+    found = hinge(x, sign, cost, most)
+    if found.gap <= GAP:
+        return found
+    steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        steps.fit(x, sign, sample_weight=cost)
+    beta = np.zeros(len(x))
+    beta[steps.support_] = steps.dual_coef_[0]
+    other = solution(x, sign, cost, beta, int(steps.n_iter_[0]))
+    return min(found, other, key=lambda each: each.gap)
 
 
 @dataclass(eq=False, repr=False)

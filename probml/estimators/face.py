@@ -152,8 +152,7 @@ class Face(BaseEstimator):
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM)
-                           else engine for engine in ladder)
+            ladder = tuple(engine.from_one() for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.engines.engine import Engine
 from probml.errors import ModelError
 
 Rule = tuple[str, Callable[[Any], bool]]
@@ -50,8 +51,7 @@ SEED: Rule = (
 )
 ENGINE: Rule = (
     "None or an engine's value, such as probml.EM()",
-    lambda value: value is None or not isinstance(value, type) and hasattr(value, "refuse")
-    and hasattr(value, "run"),
+    lambda value: value is None or isinstance(value, Engine),
 )
 
 
