@@ -182,7 +182,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
                                               *seen.get(name, (None, None)), own)
             residuals.append(residual.reshape(-1))
             log += more
-            if name in group.names:
+            if value is not None:
                 values.append(value.reshape(-1))
                 at[name] = site.place(value)
         return (jnp.concatenate(residuals), jnp.concatenate(values)), log

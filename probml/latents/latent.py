@@ -51,9 +51,7 @@ class Moments(NamedTuple):
 class Latent(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
-    # whether second moments of rows are all that an M-step needs: then `middle`, `statistics` and
-    # `pooled` serve groups that take nothing of a row (plan.even)
-    pools: bool
+    pools: bool  # whether it is a Pooling
 
     @property
     def words(self) -> str:
@@ -76,6 +74,11 @@ class Latent(Protocol):
                  moments: Any) -> jax.Array:
         """E[log p(latents, seen sites | env)] over latents of these moments: what an M-step
         climbs."""
+
+
+class Pooling(Latent, Protocol):
+    """A kind of which second moments of rows are all that an M-step needs, where a group takes
+    nothing of a row but its latents (plan.even)."""
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
         """Where the latents and sites of a group stand before a row is seen: about it statistics
