@@ -19,7 +19,9 @@ from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
     ALIKE,
+    EFFORT,
     FINAL,
+    LEAST,
     SETTLE,
     SHORT,
     Effort,
@@ -33,12 +35,13 @@ from probml.engines.start.start import Start, check_distinct, stack, starts, tel
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.plan import hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import blocks, directions
 from probml.plan.plan import Plan
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
 APART = 4
+HESSIANS = 3  # of an M-step that takes Newton's steps on the rows
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,9 @@ class EM(Engine):
             states = sum(plan.variables[name].states for name in hidden(plan))
             rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
+            # of fewer starts than LEAST the rule has made sure already that they are all it can buy
+            work = entries + HESSIANS * directions(plan, self.prior) ** 2
+            made = made._replace(starts=min(made.starts, max(int(EFFORT / (rows * work)), LEAST)))
         return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
 
     def _finished(self, problem: Problem, made: Effort,

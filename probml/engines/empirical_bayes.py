@@ -91,6 +91,10 @@ class EmpiricalBayes(Engine):
 
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
+        if not problem.plan.free:
+            raise Refusal(f"EmpiricalBayes of {problem}: every parameter is given, so that there "
+                          f"is nothing to integrate out. Leave one out of the data; or make the "
+                          f"setting a site, and fit it by MAP(prior=False)")
         _refuse_inexact(problem)
         _lifted(problem.plan, self.names)
 

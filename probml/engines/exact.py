@@ -57,6 +57,12 @@ class Exact(Engine):
                 f"some rows, which has no closed "
                 "form. Try EM()"
             )
+        unseen = next(iter(plan.hidden), None)
+        if unseen is not None:
+            raise Refusal(
+                f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
+                f"is unseen, beside unknown parameters. Try EM(), or NUTS()"
+            )
         hidden = [v for v in plan.variables if sites[v].rows]
         if hidden:
             state = "unseen in some rows" if hidden[0] in plan.pattern else "unseen"
