@@ -30,6 +30,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
+from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
@@ -99,6 +100,7 @@ class Outcome(NamedTuple):
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short: of digits, see factors.digits.short.
+        model: that was fitted, where the engine chose settings of it.
     """
 
     params: dict[str, Any]
@@ -113,6 +115,7 @@ class Outcome(NamedTuple):
     lost: int = 0
     short: bool = False
     bound: float | None = None
+    model: Bound | None = None
 
     @property
     def found(self) -> Posterior:
@@ -218,8 +221,8 @@ class Engine(ABC):
         return None
 
     @classmethod
-    def unasked(cls) -> "Engine":
-        """The settings in the ladder."""
+    def unasked(cls) -> "Engine | None":
+        """The settings in the ladder, and in what `explain` lists; None: some must be said."""
         return cls()
 
 

@@ -3,6 +3,7 @@
 import ast
 
 from probml.engines.em import EM
+from probml.engines.empirical_bayes import EmpiricalBayes
 from probml.engines.engine import Engine, Problem
 from probml.engines.exact import Exact
 from probml.engines.laplace import Laplace
@@ -11,11 +12,12 @@ from probml.engines.nuts import NUTS
 from probml.engines.svi import SVI
 from probml.errors import ModelError, Refusal
 
-KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI)
+KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI, EmpiricalBayes)
+_OFFERED = [engine for kind in KINDS if (engine := kind.unasked()) is not None]
 # from the first that is asked to the last
-LADDER = tuple(kind.unasked() for kind in sorted((kind for kind in KINDS if kind.rung is not None),
-                                                 key=lambda kind: kind.rung or 0))
-ON_REQUEST = tuple(kind.unasked() for kind in KINDS if kind.rung is None)
+LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None),
+                      key=lambda engine: engine.rung or 0))
+ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
 
 
 def choose(problem: Problem) -> tuple[Engine, dict[Engine, str]]:

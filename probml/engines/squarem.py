@@ -17,12 +17,11 @@ from probml.evidence.passes import Expected, expect
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
+from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise, transforms
 
-# multiplications in one call of a batch from which jaxlib uses its threads are 200,000
-LAPACK = 150_000
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
@@ -131,9 +130,8 @@ def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, r
     """A step of every restart: together, but a single one by itself, since products with a batch
     axis of one are slower.
 
-    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads
-    over its threads and blocks for ever where two such calls meet on two threads: the restarts' own
-    work is then done in turn, that on rows together.
+    Matrices of all restarts together may be too many for LAPACK in one batch
+    (numerics/lapack.py): the restarts' own work is then done in turn, that on rows together.
     """
     hard, restarts = static[1], state.value.shape[0]
 
@@ -147,7 +145,7 @@ def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, r
     if restarts == 1:
         state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
         return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
-    if READINGS * restarts * plan.factorising < LAPACK:
+    if READINGS * restarts * plan.factorising < lapack.WORK:
         return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state,
                                                                                          first)
     natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known),

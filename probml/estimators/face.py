@@ -18,7 +18,7 @@ import numpy as np
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
-from probml.estimators.rules import Rule
+from probml.estimators.rules import Rule, rules
 from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
@@ -33,16 +33,20 @@ DISTINCT = 10_000  # rows up to which a mixture's components are held against th
 
 
 class Face(BaseEstimator):
-    """What all faces share. A face stores its arguments unchanged, and has
+    """What all faces share. A face is a dataclass of its parameters, which are stored unchanged
+    (see rules.py), and has
 
-    `_rules`: parameter → Rule; `_target`: the model's site of the class or component; `_take(X,
+    `_target`: the model's site of the class or component; `_take(X,
     reset)`: X, validated; `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or
     components.
     """
 
-    _rules: ClassVar[Mapping[str, Rule]] = {}
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
+
+    @property
+    def _rules(self) -> Mapping[str, Rule]:
+        return rules(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

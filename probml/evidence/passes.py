@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows, Summary
 from probml.elimination import elimination
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.evidence.surrogates import inner
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors, row_evidence

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.factors.pooled import cells
 from probml.families.domains import supported

@@ -7,7 +7,8 @@ import numpyro.distributions as dist
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table, look_up
+from probml.families.likelihoods.categorical import look_up
+from probml.numerics.logs import log_of
 
 
 class Bernoulli(Likelihood):
@@ -42,7 +43,7 @@ class Bernoulli(Likelihood):
             return {"log": jnp.stack([jnp.where(low, 0.0, -logits) - rest,
                                       jnp.where(low, logits, 0.0) - rest], -1)}
         p = arguments["probs"]
-        return {"log": jnp.stack([log_table(1 - p), log_table(p)], -1)}
+        return {"log": jnp.stack([log_of(1 - p), log_of(p)], -1)}
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)

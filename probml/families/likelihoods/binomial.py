@@ -10,8 +10,8 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table
 from probml.families.log_linear import log_factorial
+from probml.numerics.logs import log_of
 
 
 def _choose(n, x):
@@ -49,7 +49,7 @@ class Binomial(Likelihood):
         if "logits" in given:
             return {"hit": jax.nn.log_sigmoid(given["logits"]),
                     "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
-        return {"hit": log_table(given["probs"]), "miss": log_table(1 - given["probs"]), "total": n}
+        return {"hit": log_of(given["probs"]), "miss": log_of(1 - given["probs"]), "total": n}
 
     def log_density(self, natural, x, seen):
         hit, miss, n = natural["hit"], natural["miss"], lax.stop_gradient(natural["total"])

@@ -7,7 +7,8 @@ from probml.families import domains, log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table
+from probml.families.location_scale import log_rate
+from probml.numerics.logs import log_of
 
 
 class Exponential(Likelihood):
@@ -25,7 +26,7 @@ class Exponential(Likelihood):
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]
-        return {"eta": -rate, "constant": log_table(rate)}
+        return {"eta": -rate, "constant": log_of(rate)}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))
@@ -36,4 +37,4 @@ class Exponential(Likelihood):
         return log_linear.masked(jnp.log(a / b) - (a + 1) * jnp.log1p(x / b), seen)
 
 
-ENTRIES = (Entry((dist.Exponential,), Exponential(), GammaPrior()),)
+ENTRIES = (Entry((dist.Exponential,), Exponential(), GammaPrior(), location_scale=log_rate),)

@@ -8,7 +8,8 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table
+from probml.families.location_scale import log_rate
+from probml.numerics.logs import log_of
 
 
 class Gamma(Likelihood):
@@ -27,7 +28,7 @@ class Gamma(Likelihood):
         given = log_linear.floats(arguments)
         a, rate = given["concentration"], given["rate"]
         return {"eta": jnp.concatenate([a, -rate], -1),
-                "constant": a * log_table(rate) - gammaln(a)}
+                "constant": a * log_of(rate) - gammaln(a)}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x > 0,
@@ -42,4 +43,4 @@ class Gamma(Likelihood):
         return log_linear.masked(log, seen)
 
 
-ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration")),)
+ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration"), location_scale=log_rate),)

@@ -8,7 +8,7 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table
+from probml.numerics.logs import log_of
 
 
 class Geometric(Likelihood):
@@ -30,7 +30,7 @@ class Geometric(Likelihood):
         (name, value), *_ = log_linear.floats(arguments).items()
         if name == "logits":
             return {"eta": jax.nn.log_sigmoid(-value), "constant": jax.nn.log_sigmoid(value)}
-        return {"eta": log_table(1 - value), "constant": log_table(value)}
+        return {"eta": log_of(1 - value), "constant": log_of(value)}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))

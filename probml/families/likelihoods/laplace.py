@@ -4,5 +4,7 @@ location."""
 import numpyro.distributions as dist
 
 from probml.families.entry import Entry
+from probml.families.location_scale import plain
 
-ENTRIES = (Entry((dist.Laplace, dist.AsymmetricLaplace), kinked=True),)
+ENTRIES = (Entry((dist.Laplace,), location_scale=plain, kinked=True),
+           Entry((dist.AsymmetricLaplace,), kinked=True))

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import log_table
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain
+from probml.numerics.logs import log_of
 
 
 class Chain(Likelihood):
@@ -36,7 +36,7 @@ class Chain(Likelihood):
         return MarkovChain(**arguments, steps=1)
 
     def natural(self, arguments, centre):
-        return {name: log_table(table) for name, table in arguments.items()}
+        return {name: log_of(table) for name, table in arguments.items()}
 
     def probabilities(self, arguments):
         """Of the first state."""

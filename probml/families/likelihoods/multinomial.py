@@ -9,7 +9,7 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import FLOOR, log_table
+from probml.numerics.logs import floored, log_of, unfloored
 
 
 def _orders(x):
@@ -48,14 +48,14 @@ class Multinomial(_Counts):
 
     def natural(self, arguments, centre):
         (name, value), *_ = log_linear.floats(arguments).items()
-        return {"log": jax.nn.log_softmax(value, -1) if name == "logits" else log_table(value)}
+        return {"log": jax.nn.log_softmax(value, -1) if name == "logits" else log_of(value)}
 
     def log_density(self, natural, x, seen):
         table = natural["log"]
         x, whole = _whole(x, seen, table.dtype)
-        table = jnp.where(jnp.isneginf(table), FLOOR, table).reshape(len(table), -1)
-        value = x.reshape(len(x), -1) @ table.T
-        possible = (x >= 0).all((1, 2))[:, None] & (value > FLOOR / 2)
+        table = floored(table).reshape(len(table), -1)
+        value = unfloored(x.reshape(len(x), -1) @ table.T)
+        possible = (x >= 0).all((1, 2))[:, None]
         return jnp.where(possible, value, -jnp.inf) + _orders(jnp.maximum(x, 0.0)).sum(
             -1, keepdims=True
         )

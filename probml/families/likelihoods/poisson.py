@@ -7,7 +7,7 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
-from probml.families.likelihoods.categorical import FLOOR, log_table
+from probml.numerics.logs import FLOOR, log_of, unfloored
 
 LARGE = 256.0  # a count from which Stirling's series has all digits after two terms
 
@@ -26,7 +26,7 @@ class Poisson(Likelihood):
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]
-        return {"eta": log_table(rate), "constant": -rate}
+        return {"eta": log_of(rate), "constant": -rate}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x >= 0,
@@ -46,9 +46,9 @@ class Poisson(Likelihood):
         close = -much * (
             apart - jnp.log1p(apart)
         ) - 0.5 * jnp.log(2 * jnp.pi * much) - 1 / (12 * much) + 1 / (360 * much**3)
-        log = jnp.maximum(log_table(rate), FLOOR)
+        log = jnp.maximum(log_of(rate), FLOOR)
         plain = x * log - rate - log_linear.log_factorial(x)
-        value = jnp.where(near, close, jnp.where(plain > FLOOR / 2, plain, -jnp.inf))
+        value = jnp.where(near, close, unfloored(plain))
         outside = -jnp.inf if seen is None else jnp.where(seen, -jnp.inf, 0.0)
         return jnp.where(real, value, outside)
 
