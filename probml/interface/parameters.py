@@ -50,7 +50,8 @@ class Parameters(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            instead = f"fit.{'params' if self.drawn is None else 'draws(n)'}['{site}']"
+            instead = (f"fit.params['{site}']" if self.drawn is None
+                       else f"fit.draws(n)['{site}']")
             raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
                           f"with probml.Exact(), or take {instead}")
         return found
