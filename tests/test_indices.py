@@ -573,7 +573,7 @@ def test_a_new_member_is_drawn_given_each_draw_of_the_parameters_above_it():
     values = {"mu": random.normal(3.0, 1.0, (1, 400)), "tau": random.uniform(0.5, 2.0, (1, 400)),
               "z": random.normal(5.0, 1.0, (1, 400, 3))}
     point = {"mu": np.array(3.0), "tau": np.array(1.0), "z": np.zeros(3)}
-    found = Fit(hierarchy(3), point, {"group": ((), "i")}, drawn=Draws(values, None, {}))
+    found = Fit(hierarchy(3), point, {"group": ((), "i")}, belief=Draws(values, None, {}))
     mean = found.predict({"group": [9, 1]}, unknown="new")  # a code that no member has
     mu, tau = (values[name][0] for name in ("mu", "tau"))
     assert mean[0] == pytest.approx(mu.mean(), abs=0.1) and mean[1] > 6

@@ -120,6 +120,16 @@ class Record:
         return {**self.point, **deterministics.point(self)}
 
     @property
+    def certain(self) -> bool:
+        """Whether nothing is known but a point."""
+        return not self.belief.varies and self.belief.table is None
+
+    @property
+    def drawn(self) -> Posterior | None:
+        """A posterior that is no closed form; None where it is one, or a point."""
+        return self.belief if self.belief.varies and not self.belief.exact else None
+
+    @property
     def converged(self) -> bool:
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                 Status.APPROXIMATED, Status.EARLY)
@@ -158,16 +168,6 @@ class Record:
 
     def _known(self) -> Known:
         return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
-
-    @property
-    def certain(self) -> bool:
-        """Whether nothing is known but a point."""
-        return not self.belief.varies and self.belief.table is None
-
-    @property
-    def drawn(self) -> Posterior | None:
-        """A posterior that is no closed form; None where it is one, or a point."""
-        return self.belief if self.belief.varies and not self.belief.exact else None
 
     @functools.cached_property
     def _shell(self) -> "Shell":
