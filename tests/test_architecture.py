@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
-    "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "plan",
+    "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
+    "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
     "estimators",

@@ -11,10 +11,10 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
 from probml.device.rows import Known, Rows
+from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarts import ahead, best_of, point_of, runs
-from probml.engines.saddle import off_saddle
-from probml.engines.squarem import held_at
+from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
+from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (

@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
-from probml.engines.settings import Axis, Evidence
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.box import Top, search

@@ -22,6 +22,7 @@ from probml.engines.start.prior import given_start, prior_point
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior, summarise
 from probml.factors.digits import short
+from probml.fits import boundary
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -123,6 +124,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     for engine in ladder:
         try:
             outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+            if plan.latents:
+                outcome = boundary.noted(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:

@@ -17,6 +17,7 @@ from probml.interface.answers import Answers
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
 from probml.queries import asking, members, queries
+from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
 
 
@@ -257,6 +258,19 @@ class Questions(Answers):
         the model computes there, as predict has it. `unknown` as in log_prob."""
         return members.answer(self, self._read(data, unknown=unknown), plug_in,
                               lambda fit, held: fit._imputed(held, plug_in))
+
+    def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
+        """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
+        batch shape (n,). Normal for a scalar, MultivariateNormal of all its cells behind one
+        another for more; a mixture of these (MixtureSameFamily) where something discrete is unseen
+        beside it, or the engine has draws of the parameters.
+
+        Raises:
+            ModelError: the site is discrete, seen in every row, or lies outside rows().
+            Refusal: it is not normal given the rest.
+        """
+        self._site(site)
+        return conditional(self, self._read(data), site, plug_in)
 
     def simulate(
         self,

@@ -11,11 +11,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
-from probml.engines.climbs import curved
-from probml.engines.coordinates import unflat
+from probml.engines.climbing.climbs import curved
+from probml.engines.climbing.coordinates import unflat
 from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.start.closed import closed_start
+from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
@@ -80,7 +81,8 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
                  for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
         return {name: jnp.asarray(point[name] if name in apart else value[0])
                 for name, value in first.params.items()}
-    if not plan.complete:
+    # latents alone: the mode over the spreads among them may be 0, where no sampler begins
+    if not plan.complete and (hidden(plan) or not plan.latents):
         found = EM(restarts=RESTARTS, max_iterations=200,
                    tolerance=1e-6).run(problem)
         if found.status is not Status.COLLAPSED:

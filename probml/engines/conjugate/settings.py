@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.closed_form import closed_form, sound
+from probml.engines.conjugate.closed_form import closed_form, sound
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
 from probml.numerics.compiling import jit
