@@ -32,11 +32,6 @@ LONGEST = 400
 # Still to be divided; nothing may be added here.
 TALL = {
     "probml.queries.queries",
-    "probml.models.frames.columns", "probml.models.classifiers.linear_classifier_faces",
-    "probml.models.pictures.fitted", "probml.models.pictures.network_pictures",
-    "probml.models.experts.experts_face", "probml.models.regression.evidence",
-    "probml.models.regression.regression_faces", "probml.models.chains.hidden_markov_face",
-    "probml.models.bayesian_networks.bif",
 }
 
 

@@ -14,7 +14,8 @@ import probml
 from probml.assessment import certificate
 from probml.dataset import read
 from probml.device import load
-from probml.engines import Engine, Outcome, Problem, Status, nuts_many
+from probml.engines import Engine, Outcome, Problem, Status
+from probml.engines.sampling import nuts_many
 from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import Exchange
 

@@ -220,10 +220,11 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
          "'weights': its entries are tied"),
         (rates(), {"y": np.array([1, 2])}, ("scale",), probml.Refusal,
          "exact log evidence, which this model has not.*'rate'"),
+        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "every parameter is given"),
         (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "with 1, which is bound, among"),
         (level(), Y, {"scale": (-1.0, 3.0)}, probml.ModelError, "above 0"),
     ],
-    ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact",
+    ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact", "given",
          "outside", "negative"],
 )
 def test_what_cannot_be_chosen_is_refused_by_name(model, data, choose, error, words):

@@ -15,7 +15,15 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import Rule, check, number, one_of, parameter, whole
+from probml.estimators.rules import CLASS_WEIGHT, Rule, check, number, one_of, parameter, whole
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    compute_class_weight,
+)
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
@@ -27,11 +35,8 @@ from probml.models.kernels.support_vectors import (
 )
 
 try:
-    from sklearn.base import RegressorMixin
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC, SVR
-    from sklearn.utils import column_or_1d, compute_class_weight
-    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
@@ -43,10 +48,6 @@ REAL: Rule = ("a number",
 GAMMA: Rule = (
     "'scale', 'auto' or a number of at least 0",
     lambda v: v in ("scale", "auto") if isinstance(v, str) else REAL[1](v) and v >= 0,
-)
-CLASS_WEIGHT: Rule = (
-    "None, 'balanced' or class → weight",
-    lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
 
 
@@ -315,7 +316,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,

@@ -11,15 +11,17 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
 from probml.device.rows import Known, Rows
+from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarts import ahead, best_of, point_of, runs
-from probml.engines.saddle import off_saddle
-from probml.engines.squarem import held_at
+from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
+from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
     ALIKE,
+    EFFORT,
     FINAL,
+    LEAST,
     SETTLE,
     SHORT,
     Effort,
@@ -33,12 +35,13 @@ from probml.engines.start.start import Start, check_distinct, stack, starts, tel
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.plan import hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import blocks, directions
 from probml.plan.plan import Plan
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
 APART = 4
+HESSIANS = 3  # of an M-step that takes Newton's steps on the rows
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,9 @@ class EM(Engine):
             states = sum(plan.variables[name].states for name in hidden(plan))
             rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
+            # of fewer starts than LEAST the rule has made sure already that they are all it can buy
+            work = entries + HESSIANS * directions(plan, self.prior) ** 2
+            made = made._replace(starts=min(made.starts, max(int(EFFORT / (rows * work)), LEAST)))
         return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
 
     def _finished(self, problem: Problem, made: Effort,

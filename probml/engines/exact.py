@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.closed_form import solve, solve_all, sound
+from probml.engines.conjugate.closed_form import solve, solve_all, sound
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal
 from probml.evidence.passes import log_evidence

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
-from probml.engines import training
-from probml.engines.climbs import by_lbfgs, by_newton, curved
-from probml.engines.coordinates import objective, to_coordinates
+from probml.engines.climbing import training
+from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
+from probml.engines.climbing.coordinates import objective, to_coordinates
+from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts
-from probml.engines.ways_up import moved, unstuck
 from probml.errors import ModelError
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks

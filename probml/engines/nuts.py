@@ -12,12 +12,20 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
-from probml.engines.nuts_kernel import HELD, LASTING, LASTS, QUICK, Settings, first, rows_work
-from probml.engines.nuts_many import chain_each
 from probml.engines.progress import Progress, Turn, in_threads, iterate
+from probml.engines.sampling.nuts_kernel import (
+    HELD,
+    LASTING,
+    LASTS,
+    QUICK,
+    Settings,
+    first,
+    rows_work,
+)
+from probml.engines.sampling.nuts_many import chain_each
+from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.engines.states import with_states
 from probml.errors import ModelError
 from probml.evidence import centring, density
 from probml.numerics.compiling import jit

@@ -15,9 +15,9 @@ import numpyro.distributions as dist
 from probml.device.rows import Known, Rows, merged, picked
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.engines.states import settled, with_states
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics.compiling import jit

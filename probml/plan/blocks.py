@@ -203,6 +203,12 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
                  if stage)
 
 
+def directions(plan: Plan, prior: bool) -> int:
+    """Coefficients whose Hessian an M-step takes of the rows; 0 where none."""
+    return sum(math.prod(plan.structure.sites[name].shape) for stage in blocks(plan, prior)
+               for block in stage if block.newton for name in block.names)
+
+
 def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
     """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
     under a prior without kinks."""

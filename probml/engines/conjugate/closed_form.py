@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.engines.conjugate.side_by_side import alike
 from probml.engines.engine import Problem
-from probml.engines.side_by_side import alike
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import expect, log_evidence, summarise
 from probml.factors.prior import log_prior

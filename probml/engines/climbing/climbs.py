@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, merged, picked
-from probml.engines.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Progress, Turn, iterate
-from probml.engines.runaway import runaway
 from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level

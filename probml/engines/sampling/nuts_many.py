@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines import nuts_kernel as nuts
+from probml.engines.conjugate.side_by_side import alike
 from probml.engines.engine import Problem
 from probml.engines.progress import Progress, Turn, iterate
-from probml.engines.side_by_side import alike
+from probml.engines.sampling import nuts_kernel as nuts
+from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
-from probml.engines.states import with_states
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan

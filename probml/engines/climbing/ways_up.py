@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.saddle import off_saddle
 from probml.engines.start.prior import UNDRAWABLE, given_start, impossible, prior_draws
 from probml.errors import Refusal
 

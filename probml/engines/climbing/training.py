@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary, merged, picked
-from probml.engines.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Progress, Turn, iterate
 from probml.errors import ModelError

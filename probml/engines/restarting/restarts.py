@@ -10,7 +10,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.progress import Progress, Turn, iterate
-from probml.engines.squarem import BLOCK, State, advance, initial
+from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.start.race import Race, ends
 from probml.engines.start.start import Start
 from probml.plan.plan import Plan
