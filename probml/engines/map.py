@@ -2,7 +2,7 @@
 any optax optimiser."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ CHUNK = 2**11  # of these at once
 VANISHED = 1e-6
 # a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
 ASKED = 1e-12
-ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
+# roundings of the height that going as far again may cost, where there is no maximum on the way
+ENDLESS = 16
 # draws of the prior that are looked at where the start leads nowhere, and the best of them that are
 # climbed from
 DRAWN, CLIMBED = 64, 3
@@ -164,6 +165,8 @@ class MAP:
             return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
 
         outcome = climb(data, plan, rows, known, params)
+        if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+            return outcome
         stuck = [name for name in plan.free if name not in start
                  and _unmoved(outcome.params[name], params[name])]
         moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()},
@@ -239,7 +242,7 @@ class MAP:
         scale = n / SAMPLE if many else 1.0
 
         def block(u, count):
-            u, value, count, trail, flat, ends["last"], first, ends["step"] = _stiff(
+            u, value, count, trail, flat, ends["last"], first = _stiff(
                 plan, self.prior, u, known, near, scale, jnp.asarray(count),
                 ROUGH if many else self.tolerance
             )
@@ -260,9 +263,17 @@ class MAP:
         found = _unflat(plan, top, known)
         free = not self.prior or any(plan.structure.sites[name].entry.improper
                                      for name in plan.free)
+
+        def fall(way):  # by the program of the climb, which takes no step here
+            values = (_stiff(plan, self.prior, top + jnp.asarray(d, top.dtype), known, near, scale,
+                             jnp.asarray(0), ROUGH if many else self.tolerance)[1]
+                      for d in (0 * way, way))
+            here, there = map(float, values)
+            return (here - there) / (1 + abs(here)) / jnp.finfo(top.dtype).eps
+
         notes = _runaway(plan, known, *(
-            np.asarray(ends[name]) for name in ("first", "last", "step")
-        ), np.asarray(top - u)) if free else ()
+            np.asarray(ends[name]) for name in ("first", "last")
+        ), np.asarray(top - u), fall) if free else ()
         return Outcome(found, history, Status.RUNAWAY if notes else status, len(history) - 1, notes)
 
     def _blocks(self, block, u) -> tuple[Any, np.ndarray, Status]:
@@ -320,16 +331,18 @@ def _moved(plan: Plan, params: Mapping, known: Known, seed: int,
     return {name: values[name] if name in stuck else value for name, value in params.items()}
 
 
-def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step: np.ndarray,
-             moved: np.ndarray) -> tuple[str, ...]:
-    """What runs away: directions whose curvature has vanished on the way, and in which the steps do
-    not get shorter for all that.
+def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved: np.ndarray,
+             fall: Callable[[np.ndarray], float]) -> tuple[str, ...]:
+    """What runs away: directions whose curvature has vanished on the way, and in which going as far
+    again costs nothing.
+
+    Newton's next step would not tell: where curvatures are many digits apart, it is rounding.
 
     Args:
-        first, last: the Hessians at the start and the end, (d, d). step: Newton's next, (d,).
-            moved: the way from the start, (d,).
+        first, last: the Hessians at the start and the end, (d, d). moved: the way from the start,
+            (d,). fall: a way on from the end, (d,) → what the objective loses there, in roundings.
     """
-    if not all(np.isfinite(array).all() for array in (first, last, step)):
+    if not all(np.isfinite(array).all() for array in (first, last, moved)):
         return ()
     unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
     value, axes = np.linalg.eigh(first * unit[:, None] * unit)
@@ -338,13 +351,14 @@ def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step
         return ()
     base = axes[:, told] / np.sqrt(value[told])
     left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    along = np.linalg.lstsq(base @ where[:, :1], np.stack([step, moved], 1) / unit[:, None],
-                            rcond=None)[0][0]
-    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4) or abs(along[0]) < ENDLESS * abs(
-        along[1]
-    ):
+    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4):
         return ()
-    owners, loads = density.owners(plan, known), np.abs(base @ where[:, 0])
+    axis = base @ where[:, 0]
+    along = axis @ (moved / unit) / (axis @ axis)
+    # less than a standard deviation at the start: it did not move, and would not as far again
+    if abs(along) < 1 or not fall(unit * axis * along) <= ENDLESS:
+        return ()
+    owners, loads = density.owners(plan, known), np.abs(axis)
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
                                if loads[i] > 0.1 * loads.max()))
     names = ", ".join(repr(name) for name in named)
@@ -375,8 +389,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolera
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps,
            tolerance):
-    """Newton's steps; also the Hessians at the end and at the start, and the step that would come
-    next."""
+    """Newton's steps; also the Hessians at the end and at the start."""
 
     def evaluate(u):
         def point(u):
@@ -387,8 +400,8 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
                                                                          tolerance, trail=BLOCK)
-    ahead, there = arrived(value, gradient, hessian)
-    return point, -value, count, -trail, level(value, gradient) | there, hessian, first, ahead
+    _, there = arrived(value, gradient, hessian)
+    return point, -value, count, -trail, level(value, gradient) | there, hessian, first
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

@@ -254,8 +254,11 @@ class Fit(Record):
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
-        else summed out; seen cells stay."""
+        else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
+        repeated."""
         held = self._read(data)
+        # the best path of a longer sequence need not begin with that of the one that was given
+        held = held._replace(lengths=held.given)
         every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
                  and held.pattern.get(s.name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
