@@ -200,6 +200,14 @@ def test_simulating_given_data_keeps_the_seen_cells_and_draws_the_rest_from_thei
                                atol=5 * 2 / np.sqrt(4000))
 
 
+def test_a_number_of_rows_that_simulate_would_not_draw_is_refused():
+    fit = weather().fit(TABLE)
+    for rows in (3, 0, 1.5):
+        with pytest.raises(probml.ModelError, match=f"rows={rows}"):
+            fit.simulate(rows, given=TABLE.head(2)) if rows else fit.simulate(rows)
+    assert len(fit.simulate(2, given=TABLE.head(2))["sky"]) == 2
+
+
 def test_simulated_rows_have_the_fitted_moments():
     fit = blobs()
     drawn = fit.simulate(4000, seed=2)

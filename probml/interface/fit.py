@@ -286,11 +286,9 @@ class Fit(Record):
         out = {}
         for name in wanted:
             if name in variables:
-                codes = plan.cells(name, back(states[name], name))
+                codes = held.kept(name, plan.cells(name, back(states[name], name)))
             elif name in leaves:
-                codes = back(states[name], name)
-                column = held.table.columns.get(name)
-                codes = codes if column is None else np.where(column.seen, column.values, codes)
+                codes = held.kept(name, back(states[name], name))
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:
@@ -391,7 +389,7 @@ class Fit(Record):
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
-            given: data; its seen cells stay, its unseen cells are drawn jointly given them.
+            given: data, its inputs among them; its seen cells stay, its unseen cells are drawn jointly given them.
             steps: the length of chains, where neither the model nor the data tell it.
             unknown: as in log_prob; rows of one new member have its effect in common where they
                 have the draw of the parameters so.
@@ -402,6 +400,13 @@ class Fit(Record):
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)
+            if rows not in (None, held.table.rows) or inputs:
+                both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
+                raise ModelError(
+                    f"simulate({both}, given=...): given has {held.table.rows} rows and their "
+                    f"inputs, and every row is drawn once: leave out what is said twice, and "
+                    f"repeat rows of given to draw them again"
+                )
         key = jax.random.key(seed)
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._simulated(held, key, seed, plug_in))

@@ -395,7 +395,8 @@ class Record:
         n, sites = held.table.rows, self.structure.sites
         if plan.variables:
             asking.warn(self, back(log))
-        fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
+        fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
+                 for name in plan.variables}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):
