@@ -9,6 +9,7 @@ import re
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
@@ -518,8 +519,8 @@ def test_seen_cells_stay_as_they_are_in_impossible_rows_too():
     @probml.model
     def copies():
         with probml.rows():
-            a = sample("a", dist.Categorical(initial))
-            sample("b", dist.Categorical(moves[a]))
+            a = numpyro.sample("a", dist.Categorical(initial))
+            numpyro.sample("b", dist.Categorical(moves[a]))
 
     fit, data = copies().at({}), {"a": [1, 1, None], "b": [0, 1, 1]}
     for answer in (fit.impute, fit.decode, lambda data: fit.simulate(given=data)):
