@@ -540,6 +540,17 @@ def test_an_unknown_label_is_refused_by_name():
         found.predict({"group": ["a"]}, unknown="maybe")
 
 
+def test_a_fit_that_knows_codes_refuses_text_and_reads_categories_that_are_numbers_as_codes():
+    found = fit([0, 1, 2, 3] * 2)
+    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is none of its labels, "
+                       "0, 1, 2, 3"):
+        found.predict({"group": ["c"]})
+    np.testing.assert_array_equal(found.predict({"group": pd.Categorical([2, 1])}),
+                                  found.predict({"group": [2, 1]}))
+    new = found.predict({"group": ["c"]}, unknown="new")
+    np.testing.assert_allclose(new, [1.5], atol=0.1)  # the mean of draws from the prior
+
+
 def test_a_new_member_has_the_prior_predictive_and_others_keep_theirs():
     found, group = fit(list("abcd") * 2), ["a", "z", "d", "z"]
     mean = found.predict({"group": group}, unknown="new")
