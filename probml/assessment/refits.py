@@ -26,6 +26,7 @@ from probml.evidence import density
 from probml.evidence.passes import log_evidence, summarise
 from probml.fits import fitting
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws
@@ -169,7 +170,7 @@ def _values(engine: Any, ran: _Ran, seed: int, draws: int) -> tuple[dict[str, np
         raise Refusal(f"{type(engine).__name__} finds a point, not a posterior to be checked: try "
                       f"probml.NUTS() or probml.Exact()")
     return jax.device_get(draw_params(plan, draws, outcome.posterior, states, known,
-                                      jax.random.key(seed))), False
+                                      random_key(seed))), False
 
 
 def _judged(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known, chain: bool) -> Drawn:
@@ -221,7 +222,7 @@ def _exact(plan: Plan, loaded: list, seed: int, draws: int) -> dict[int, dict[st
     for members, (rows, known) in _kinds(loaded):
         size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
         batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        keys = jax.random.split(jax.random.key(seed + 1), len(loaded))[jnp.asarray(members)]
+        keys = jax.random.split(random_key(seed + 1), len(loaded))[jnp.asarray(members)]
         values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
         for j, i in enumerate(members):
             if sound(evidence[j], mismatch[j]):
@@ -250,7 +251,7 @@ def side_by_side(engine: NUTS, sets: Sequence[dataset.Data], plan: Plan, loaded:
     for members, (rows, known) in _kinds(loaded):
         points = [begin.rough(sets[i], plan, *loaded[i], None, seed + i, {}) for i in members]
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
-        keys = jax.random.split(jax.random.key(seed), len(loaded))[jnp.asarray(members)]
+        keys = jax.random.split(random_key(seed), len(loaded))[jnp.asarray(members)]
         frames, states = _begun(plan, settings, params, known, rows, keys)
         trails, done, total = [], 0, engine.warmup + engine.draws
         while done < total:

@@ -131,9 +131,7 @@ class EM:
         point = {name: stack(value, restarts) for name, value in apart.items()}
         again = self._climb(plan, Start(point, None, {}), rows, known, closed=True)[0]
         gain = again.history[-1] - outcome.history[-1] if len(again.history) else -np.inf
-        if again.status is not Status.COLLAPSED and gain > self.tolerance * float(
-            rows.weights.sum()
-        ) + 1e-6:
+        if again.status is not Status.COLLAPSED and gain > self.tolerance * _weight(rows) + 1e-6:
             return again._replace(iterations=outcome.iterations + again.iterations)
         return outcome
 
@@ -174,7 +172,7 @@ class EM:
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = short._runs(plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                float(some.weights.sum()))
+                                _weight(some))
         steps, words, chosen, lost = data.steps is not None, [], [], []
         shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
@@ -208,7 +206,7 @@ class EM:
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
                race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
+        close = 1e-3 + 10 * self.tolerance * _weight(rows)
         state, trail = self._runs(plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
@@ -246,7 +244,7 @@ class EM:
         static = (self.prior, self.hard, self.accelerate, closed)
         drawn, first = first.drawn, first._replace(drawn=None)
         state = initial(plan, first.params, known, first.expected is not None, drawn)
-        total = float(rows.weights.sum())
+        total = _weight(rows)
         history, done, limit, ceiling = [], False, 0, self.max_iterations + 1
         restarts = len(state.value)
         where, whole, compiled, slow = np.arange(restarts), state, False, 0
@@ -289,6 +287,11 @@ def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
     out = np.array(whole)
     out[where] = np.asarray(part)
     return out
+
+
+def _weight(rows: Rows) -> float:
+    """The total weight, added up on the host."""
+    return float(np.asarray(rows.weights).sum())
 
 
 def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from probml.engines.start.prior import (
     given_start,
     impossible,
     need_prior,
+    noise_of,
     prior_draws,
 )
 from probml.engines.start.start import check_distinct, shaken, starts
@@ -29,6 +30,7 @@ from probml.evidence.density import climbed, value_and_gradient, value_gradient_
 from probml.evidence.passes import expect
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import KINKED, NEWTON, blocks
 from probml.plan.plan import Plan
@@ -117,8 +119,7 @@ class MAP:
         """How the plan would be climbed, in words."""
         if self.optimizer is not None:
             return "by the optimiser"
-        known = Known({name: jnp.asarray(value) for name, value in data.table.values.items()}, {},
-                      {})
+        known = Known(placed_all(dict(data.table.values)), {}, {})
         return "by Newton's steps" if curved(plan, known) else "by L-BFGS"
 
     def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
@@ -136,7 +137,7 @@ class MAP:
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
             return self._unstuck(self._newton, data, plan, rows, known, begin, seed, start)
         first = starts(data, plan, known, weights, 1, seed, start, self.prior, whole=True)
-        params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
+        params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior)
                                                for block in stage):
             params = closed_start(plan, self.prior, params, known, rows)
@@ -166,19 +167,19 @@ class MAP:
         outcome = climb(data, plan, rows, known, params)
         stuck = [name for name in plan.free if name not in start
                  and _unmoved(outcome.params[name], params[name])]
-        moved = _moved(plan, {name: jnp.asarray(value) for name, value in outcome.params.items()},
+        moved = _moved(plan, placed_all(dict(outcome.params)),
                        known, seed, stuck)
         if not all(np.array_equal(moved[name], outcome.params[name]) for name in stuck):
             outcome = better(outcome, climb(data, plan, rows, known, moved))
         apart = shaken(plan, outcome.params, seed) if outcome.status is Status.CONVERGED else None
         if apart is not None:  # states that ended alike: a saddle?
             outcome = better(outcome, climb(
-                data, plan, rows, known, {name: jnp.asarray(value) for name, value in apart.items()}
+                data, plan, rows, known, placed_all(apart)
             ))
         nowhere = not np.isfinite(outcome.history[0])
         if outcome.status is not Status.STALLED and not nowhere:
             return outcome
-        here = {name: jnp.asarray(value) for name, value in outcome.params.items()}
+        here = placed_all(dict(outcome.params))
         others = [here | point
                   for point in self._elsewhere(plan, rows, known, seed, given_start(plan, start))]
         if nowhere and not others:
@@ -203,7 +204,7 @@ class MAP:
         """The best few of some draws of the prior, where it can be drawn; what the user fixed
         stays."""
         try:
-            drawn = prior_draws(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
+            drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, seed)))
             points = [training.from_coordinates(
                 plan, {name: leaf[i] for name, leaf in drawn.items()}, known
             ) | fixed for i in range(DRAWN)]
@@ -223,7 +224,7 @@ class MAP:
 
         def block(u, count):
             u, value, count, trail, flat = _climb(plan, self.prior, u, known, rows,
-                                                  jnp.asarray(count), self.tolerance)
+                                                  np.asarray(count), self.tolerance)
             return u, value, count, trail, bool(flat)
 
         u, history, status = self._blocks(block, training.to_coordinates(plan, params, known))
@@ -232,15 +233,15 @@ class MAP:
     def _newton(self, data: Data, plan: Plan, rows: Rows, known: Known, params: Mapping) -> Outcome:
         """By Newton's steps; of many rows, on a sample of them, whose curvature tells the
         coordinates in which all are climbed."""
-        u, n = density.flat(plan, params, known), data.table.rows
+        u, n = _flat(plan, params, known), data.table.rows
         many, ends = n > 4 * SAMPLE, {}
-        near = (_sample(rows, jnp.asarray(np.linspace(0, n - 1, SAMPLE).astype(int)))
+        near = (_sample(rows, np.linspace(0, n - 1, SAMPLE).astype(int))
                 if many else rows)
         scale = n / SAMPLE if many else 1.0
 
         def block(u, count):
             u, value, count, trail, flat, ends["last"], first, ends["step"] = _stiff(
-                plan, self.prior, u, known, near, scale, jnp.asarray(count),
+                plan, self.prior, u, known, near, scale, np.asarray(count),
                 ROUGH if many else self.tolerance
             )
             ends.setdefault("first", first)
@@ -252,7 +253,7 @@ class MAP:
 
             def block(z, count):
                 z, value, count, trail, flat = _framed(plan, self.prior, z, centre, root, known,
-                                                       rows, jnp.asarray(count), self.tolerance)
+                                                       rows, np.asarray(count), self.tolerance)
                 return z, value, count, trail, bool(flat)
 
             z, history, status = self._blocks(block, jnp.zeros_like(u))
@@ -262,7 +263,7 @@ class MAP:
                                      for name in plan.free)
         notes = _runaway(plan, known, *(
             np.asarray(ends[name]) for name in ("first", "last", "step")
-        ), np.asarray(top - u)) if free else ()
+        ), np.asarray(top) - np.asarray(u)) if free else ()
         return Outcome(found, history, Status.RUNAWAY if notes else status, len(history) - 1, notes)
 
     def _blocks(self, block, u) -> tuple[Any, np.ndarray, Status]:
@@ -312,7 +313,7 @@ def _moved(plan: Plan, params: Mapping, known: Known, seed: int,
     if not stuck:
         return dict(params)
     try:
-        drawn = prior_draws(plan, known, jax.random.split(jax.random.key(seed), 1))
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, 1, seed)))
         values = training.from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()},
                                            known)
     except UNDRAWABLE:
@@ -356,6 +357,9 @@ def _runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step
     )
 
 
+
+
+_flat = jit(density.flat, static_argnums=0)
 
 
 @functools.partial(jit, static_argnames=("plan",))

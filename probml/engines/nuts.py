@@ -25,6 +25,7 @@ from probml.evidence import centring, density
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.transfer import random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
@@ -123,10 +124,11 @@ class NUTS:
             begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others,
                                    steps)
         begin.check(plan, begun, params, known, "NUTS")
+        begun = jax.device_get(begun)
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
-        values = jax.device_get(beliefs.constrained(plan, known, _points(frame, z)))
+        values = jax.device_get(beliefs.constrained(plan, known, frame.points(z)))
         found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
@@ -154,8 +156,7 @@ class NUTS:
         settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
         method = self.chain_method or ("parallel" if jax.default_backend() == "cpu"
                                        else "vectorized")
-        keys = jax.random.split(jax.random.key(seed), self.chains)
-        states = first(plan, settings, frame, starts, keys, known, rows)
+        states = first(plan, settings, frame, starts, random_key(seed), known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, stop, lock = self.warmup + self.draws, threading.Event(), threading.Lock()
         shown = [0]
@@ -184,8 +185,7 @@ class NUTS:
             found = walk(states)
         else:
             leaves, treedef = jax.tree.flatten(states)
-            held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-                    else np.asarray(leaf) for leaf in leaves]
+            held = [rows_of(leaf) for leaf in leaves]
             apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
                      for c in range(self.chains)]
             workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
@@ -220,7 +220,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
-    keys, flat = jax.random.split(jax.random.key(seed + 1), count), {}
+    keys, flat = jax.random.split(random_key(seed + 1), count), {}
     for name in plan.free:
         flat[name] = np.asarray(draws.values[name]).reshape(count,
                                                             *np.shape(draws.values[name])[2:])
@@ -329,7 +329,12 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
-first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
+@functools.partial(jit, static_argnums=(0, 1))
+def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
+          rows: Rows):
+    """The same of all chains, each with a key of its own."""
+    keys = jax.random.split(key, len(starts.u))
+    return begin_chains(plan, settings, frame, starts, keys, known, rows)
 
 
 def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,
@@ -348,8 +353,3 @@ def rows_work(plan: Plan, rows: Rows | Summary) -> int:
 
 QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f)
                    for f in (advance, advance_all)] for long in (False, True))
-
-
-@jit
-def _points(frame: Frame, z: jax.Array) -> jax.Array:
-    return jax.vmap(jax.vmap(frame.point))(z)

@@ -23,6 +23,7 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -96,7 +97,7 @@ class SVI:
         total = data.table.rows if self.batch_rows and data is not None else 0
         static = _Static(self.guide, self.optimizer or _adam(self.steps),
                          min(self.batch_rows or 0, total), total, self.particles)
-        state, losses = _initial(plan, static, frame, known, rows, jax.random.key(seed)), []
+        state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
         with Progress("SVI", self.steps, self.progress) as bar:
             for done in range(0, self.steps, BLOCK):
                 count = min(BLOCK, self.steps - done)
@@ -107,7 +108,7 @@ class SVI:
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            jax.random.key(seed + 1)))
+                                            random_key(seed + 1)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:

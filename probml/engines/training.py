@@ -18,6 +18,7 @@ from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.ascent import level
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, know
     Raises:
         ModelError: the held-out share leaves no row on one side.
     """
-    limit, key = engine.steps or STEPS, jax.random.key(seed)
+    limit, key = engine.steps or STEPS, random_key(seed)
     # statistics are one whole, which no batch divides
     n = 1 if isinstance(rows, Summary) else data.table.rows
     held = None

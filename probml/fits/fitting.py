@@ -23,6 +23,7 @@ from probml.factors.digits import short
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.trace import trace
@@ -180,7 +181,7 @@ def states(plan: Plan, outcome, known, rows):
     if tables is not None:
         flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
         return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
-    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()},
+    return _global_posterior(plan, placed_all(dict(outcome.params)),
                              known, rows)
 
 
@@ -247,7 +248,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     """The fit's engine once more, on its statistics and those of another part."""
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
+    summary, known = placed_all(kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept,

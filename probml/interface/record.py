@@ -24,6 +24,7 @@ from probml.fits.merging import Kept
 from probml.language.language import Bound
 from probml.language.settings import freeze, thaw
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.plan.blocks import blocks
@@ -161,7 +162,7 @@ class Record:
         return Marginals(self._plan, self._known(), blocks(self._plan, True), self.closed)
 
     def _known(self) -> Known:
-        return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
+        return Known(placed_all(dict(self.given)), {}, {})
 
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
@@ -234,7 +235,7 @@ class Record:
         if self.drawn is not None:
             return self.drawn.draw(self._plan, self._known(), n, seed)
         return draw_params(self._plan, n, self.closed, self.states, self._known(),
-                           jax.random.key(seed))
+                           random_key(seed))
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named

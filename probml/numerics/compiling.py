@@ -3,15 +3,18 @@ knows that option, and with batches of matrices factorised one by one where jaxl
 ever.
 
 Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
-iteration. The option may leave XLA; so it is tried once on a trivial program, and left out if
-refused. Never beside `xla_backend_optimization_level` 0: small programs then compile a third
-faster, and sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
+iteration. The option may leave XLA; so it is left out from the first program on that refuses it.
+Never beside `xla_backend_optimization_level` 0: small programs then compile a third faster, and
+sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
 
 jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's
 threads, and waits for them on one of these threads: two such calls at once on two cores wait for
 ever. Within our own programs, and only on machines with few cores, such batches are therefore
 lowered as a loop over matrices. That needs JAX's table of lowerings, which is not public: where it
 is not found, nothing is changed.
+
+NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
+for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
 """
 
 import contextlib
@@ -19,15 +22,38 @@ import contextvars
 import functools
 import math
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import jax
+from numpyro.distributions import Distribution
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 CORES = 8  # with more threads than calls that can meet, none blocks
 LAPACK = 150_000  # multiplications of a batch
 
 _OURS: contextvars.ContextVar[bool] = contextvars.ContextVar("ours", default=False)
+
+
+_REFUSED: list[str] = []  # what XLA said of the options
+_CHECKS = threading.RLock()
+_OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned it off
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """NumPyro's checks of arguments are off within; the last of several threads to leave turns them
+    on again."""
+    with _CHECKS:
+        _OFF.append(Distribution._validate_args if not _OFF else _OFF[0])
+        Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        with _CHECKS:
+            own = _OFF.pop()
+            if not _OFF:
+                Distribution.set_default_validate_args(own)
 
 
 @functools.cache
@@ -37,10 +63,6 @@ def _options() -> dict | None:
     if (os.cpu_count() or 1) <= CORES:
         with contextlib.suppress(Exception):
             _one_by_one()
-    try:
-        jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()
-    except Exception:
-        return None
     return OPTIONS
 
 
@@ -82,19 +104,26 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             fusion emitters, whose exponentials and logarithms are vectors).
     """
     compiled: list[Callable] = []
+    options: list[dict | None] = []
 
     @functools.wraps(function)
     def call(*args):
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
             return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
-            options = _options()
-            compiled.append(jax.jit(function, compiler_options=None if long else options,
-                                    **keywords))
+            options.append(None if long or _REFUSED else _options())
+            compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
         token = _OURS.set(True)
         try:
-            return compiled[0](*args)
+            with unchecked():
+                return compiled[0](*args)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error) or options[-1] is None:
+                raise
+            _REFUSED.append(str(error))
         finally:
             _OURS.reset(token)
+        compiled.clear()
+        return call(*args)
 
     return call

@@ -13,6 +13,7 @@ from numpyro.distributions import biject_to
 from probml.device.rows import Known
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 
 
@@ -35,7 +36,7 @@ class Draws(NamedTuple):
     def pick(self, index: np.ndarray) -> tuple[dict[str, jax.Array], jax.Array | None]:
         """Draws by their number, chains behind one another: name → (len(index), ...), and their
         tables."""
-        flat = jax.tree.map(lambda leaf: jnp.asarray(
+        flat = jax.tree.map(lambda leaf: placed(
             np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]
         ), (self.values, self.tables))
         return flat[0], flat[1]
@@ -66,7 +67,7 @@ class Normal(NamedTuple):
     factor: Any  # (d, m)
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
-        return _draw(plan, self, known, n, jax.random.key(seed))
+        return _draw(plan, self, known, n, random_key(seed))
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
         return self.draw(plan, known, n, 0), None
