@@ -12,7 +12,6 @@ import pytest
 
 from probml.elimination import elimination, levelwise
 from probml.elimination.elimination import (
-    Factor,
     draw,
     evidence,
     maximise,
@@ -20,6 +19,7 @@ from probml.elimination.elimination import (
     remainder,
     sum_out,
 )
+from probml.elimination.factor import Factor
 from probml.elimination.orders import min_fill, widest
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -2,11 +2,23 @@
 discriminant, linear SVM."""
 
 import dataclasses
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
 from probml import MAP, DataError, Fit, Refusal
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, whole
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    fixed,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
 from probml.models.classifiers.discriminant_faces import GaussianDiscriminant
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.frames.framed import Framed, counted
@@ -32,8 +44,6 @@ GAP = 1e-9
 FLAT = 1e4
 COST = ("a number above 0, inf for no penalty",
         lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
-_LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1),
-           "random_state": SEED, "engine": ENGINE}
 
 
 class _Planes(Framed, Margin):
@@ -51,6 +61,7 @@ class _Planes(Framed, Margin):
         return found[:, 0] if found.shape[1] == 1 else found
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(_Planes):
     """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x)
     ∝ exp(x β_class + b_class).
@@ -80,17 +91,14 @@ class LogisticRegression(_Planes):
     MAP; half a second for 1,000,000 × 50.
     """
 
-    _rules = {**_LINEAR, "tol": number(0.0)}
-
-    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, tol=1e-9, max_iter=10_000,
-                 random_state=None, engine=None):
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    C: float = parameter(1.0, COST)
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(10_000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -157,6 +165,7 @@ def _labelled(fit: Fit, classes: np.ndarray) -> Fit:
     return dataclasses.replace(fit, names={**fit.names, "y": tuple(classes.tolist())})
 
 
+@dataclass(eq=False, repr=False)
 class LinearSVM(_Planes):
     """A linear support vector machine; of several classes, one against the rest.
 
@@ -182,19 +191,14 @@ class LinearSVM(_Planes):
         likelihood, whose data are those of `as_data`.
     """
 
-    _rules = {**_LINEAR, "C": number(0.0, above=True), "loss": one_of("squared_hinge", "hinge")}
-
-    def __init__(
-        self, C=1.0, *, loss="squared_hinge", fit_intercept=True, class_weight=None, max_iter=1000,
-        random_state=None, engine=None
-    ):
-        self.C = C
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -250,6 +254,7 @@ class LinearSVM(_Planes):
         self.fit_ = fit
 
 
+@dataclass(eq=False, repr=False)
 class LeastSquaresClassifier(_Planes):
     """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins;
     scikit-learn's RidgeClassifier.
@@ -272,12 +277,10 @@ class LeastSquaresClassifier(_Planes):
         Fit.
     """
 
-    _rules = {"alpha": number(0.0), "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT}
-
-    def __init__(self, alpha=1.0, *, fit_intercept=True, class_weight=None):
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
+    alpha: float = parameter(1.0, number(0.0))
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -317,6 +320,7 @@ class LeastSquaresClassifier(_Planes):
         return self.regression_.as_data(X, y)
 
 
+@dataclass(eq=False, repr=False)
 class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
     """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart,
     in units of the spread within classes.
@@ -341,13 +345,20 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
         several classes.
     """
 
-    _rules = {**GaussianDiscriminant._rules, "n_components": optional(whole(1))}
-
-    def __init__(self, n_components=None, *, prior=False, tol=1e-7, max_iter=1000,
-                 random_state=None, engine=None):
-        super().__init__(covariance="shared", prior=prior, tol=tol, max_iter=max_iter,
-                         random_state=random_state, engine=engine)
-        self.n_components = n_components
+    n_components: int | None = parameter(None, optional(whole(1)))
+    _: KW_ONLY
+    covariance: str = fixed("shared")
+    prior: bool = parameter(False, FLAG)
+    plug_in: bool = fixed(False)
+    concentration: float = fixed(1.0)
+    centre: None = fixed(None)
+    mean_scale: float = fixed(1000.0)
+    scale: None = fixed(None)
+    unlabelled_weight: float = fixed(1.0)
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,); see GaussianDiscriminant.

@@ -2,13 +2,15 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import Rule, check, number, one_of, whole
+from probml.estimators.rules import Rule, check, number, one_of, parameter, whole
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
@@ -39,14 +41,6 @@ CLASS_WEIGHT: Rule = (
     "None, 'balanced' or class → weight",
     lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
-_KERNEL = {
-    "kernel": one_of(*KERNELS),
-    "degree": whole(0),
-    "gamma": GAMMA,
-    "coef0": REAL,
-    "tol": number(0.0, above=True),
-    "max_iter": whole(1),
-}
 
 
 class _Machine:
@@ -128,6 +122,7 @@ class _Machine:
         return self._fit
 
 
+@dataclass(eq=False, repr=False)
 class SupportVectorMachine(_Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
@@ -167,35 +162,16 @@ class SupportVectorMachine(_Machine, Margin):
         made; as many steps of O(n) as rows, more for a large C.
     """
 
-    _rules = {
-        "C": number(0.0, above=True),
-        **_KERNEL,
-        "class_weight": CLASS_WEIGHT,
-        "decision_function_shape": one_of("ovr", "ovo"),
-    }
-
-    def __init__(
-        self,
-        C=1.0,
-        *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        class_weight=None,
-        decision_function_shape="ovr",
-        tol=1e-3,
-        max_iter=10_000_000,
-    ):
-        self.C = C
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.class_weight = class_weight
-        self.decision_function_shape = decision_function_shape
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    kernel: str = parameter("rbf", one_of(*KERNELS))
+    degree: int = parameter(3, whole(0))
+    gamma: Any = parameter("scale", GAMMA)
+    coef0: float = parameter(0.0, REAL)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
+    tol: float = parameter(1e-3, number(0.0, above=True))
+    max_iter: int = parameter(10_000_000, whole(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -282,6 +258,7 @@ class SupportVectorMachine(_Machine, Margin):
                         {"y": tuple(self.classes_.tolist())})
 
 
+@dataclass(eq=False, repr=False)
 class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
     """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the
     ε-insensitive loss, scikit-learn's SVR.
@@ -301,18 +278,15 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
     Cost: as SupportVectorMachine, two variables a row.
     """
 
-    _rules = {"C": number(0.0, above=True), "epsilon": number(0.0), **_KERNEL}
-
-    def __init__(self, C=1.0, *, epsilon=0.1, kernel="rbf", degree=3, gamma="scale", coef0=0.0,
-                 tol=1e-3, max_iter=10_000_000):
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    epsilon: float = parameter(0.1, number(0.0))
+    kernel: str = parameter("rbf", one_of(*KERNELS))
+    degree: int = parameter(3, whole(0))
+    gamma: Any = parameter("scale", GAMMA)
+    coef0: float = parameter(0.0, REAL)
+    tol: float = parameter(1e-3, number(0.0, above=True))
+    max_iter: int = parameter(10_000_000, whole(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).

@@ -233,7 +233,7 @@ def quantities(structure: Structure, exchange: list[Exchange],
                          for i in np.ndindex(value.shape[2:])]
                 labels = [f"{name}[{k}{tail}]" for k in kept for tail in tails]
         if labels is None:
-            triangle = structure.sites[name].domain in ("positive_definite", "lower_cholesky")
+            triangle = structure.sites[name].domain.triangular
             some = np.tril(np.ones(value.shape[-2:], bool)) if triangle else None
             index = [i for i in np.ndindex(value.shape[1:]) if some is None or some[i[-2:]]]
             word = "sorted " if any(name in dict(each.axes) for each in exchange) else ""

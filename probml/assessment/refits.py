@@ -29,8 +29,8 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.posteriors.closed import draw_params
 from probml.posteriors.drawn import Draws
-from probml.posteriors.predictive import draw_params
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.trace import trace
 

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from probml.numerics.logs import finite, log_of
+
 ALIKE = 512  # rounding errors by which rows that are equal may differ
 SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal
 SMALL = 1024  # multiplications of a step up to which they are no matrix product
@@ -39,10 +41,6 @@ class Linear(NamedTuple):
 
 def exp(log: jax.Array, top: jax.Array) -> jax.Array:
     return jnp.exp(log - top)
-
-
-def finite(top: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isneginf(top), 0.0, top)
 
 
 def linear_of(chain: Chain, hard: bool = False) -> Linear:
@@ -106,15 +104,11 @@ def seen_at(ahead: jax.Array, emission: jax.Array, hard: bool, axis: int = 1) ->
     return new, log_of(scale) + jnp.squeeze(top, axis)
 
 
-def log_of(x: jax.Array) -> jax.Array:
-    return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
-
-
 def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
-def lead(chain: Linear) -> tuple[int, int, int, int]:
+def lead(chain: Chain | Linear) -> tuple[int, int, int, int]:
     """L, G, K, M."""
     steps, _, states, lanes = chain.emission.shape
     return (steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]),
@@ -139,19 +133,7 @@ def entering_logs(chain: Linear, blocks: int, before: jax.Array | None, hard: bo
     return jnp.where(jnp.arange(m) % blocks == 0, start, moved)
 
 
-def log_sum(log: jax.Array, axis: int) -> jax.Array:
-    top = finite(log.max(axis, keepdims=True))
-    return log_of(jnp.exp(log - top).sum(axis)) + jnp.squeeze(top, axis)
-
-
 def share_of(log: jax.Array, axis: int) -> jax.Array:
     """Each entry's share of the sum over an axis; 0 where all is impossible."""
     weight = jnp.exp(log - finite(log.max(axis, keepdims=True)))
     return divide(weight, weight.sum(axis, keepdims=True))
-
-
-FLOOR = -(2.0**100)  # stands for log 0 inside a product
-
-
-def capped(log: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isneginf(log), FLOOR, log)

@@ -5,19 +5,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chain_arithmetic import (
-    FLOOR,
     Chain,
-    capped,
     choose,
     entering_logs,
     linear_of,
-    log_sum,
     normalised,
     one_step,
     share_of,
     step_at,
 )
-from probml.elimination.chain_passes import Pass, filter, lanes_of, total_of, wide_forward
+from probml.elimination.chain_passes import Pass, forward, lanes_of, total_of
+from probml.numerics.logs import floored, log_sum, unfloored
 
 
 def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
@@ -30,7 +28,7 @@ def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
         all steps before each, (L, G, M).
     """
     linear = linear_of(chain)
-    found = wide_forward(chain, False) if wide else filter(linear, blocks, parallel)
+    found = forward(chain, blocks, parallel, wide)
     if wide:
         ahead = log_sum(found.alphas[:-1, :, :, None] + (
             chain.transition if len(chain.transition) == 1 else chain.transition[1:]
@@ -62,7 +60,7 @@ def maximise(chain: Chain, blocks: int = 1, parallel: bool = False,
     step's first; an impossible row has states 0.
     """
     linear = chain if wide else linear_of(chain, hard=True)
-    found = wide_forward(chain, True) if wide else filter(linear, blocks, parallel, hard=True)
+    found = forward(chain, blocks, parallel, wide, hard=True)
     value = total_of(found, blocks, chain.alive)
     return value, _follow(linear, found, blocks, value, None, wide)
 
@@ -73,7 +71,7 @@ def draw(
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
     linear = chain._replace(alive=None) if wide else linear_of(chain)
-    found = wide_forward(chain, False) if wide else filter(linear, blocks, parallel)
+    found = forward(chain, blocks, parallel, wide)
     value = total_of(found, blocks, chain.alive)
     steps, g, _, m = found.alphas.shape
     return value, _follow(linear, found, blocks, value,
@@ -157,8 +155,8 @@ def best(chain: Chain, blocks: int = 1, wide: bool = False) -> jax.Array:
     """The log weight of the most probable path, (G, rows); its gradient is one-hot along that
     path."""
     _, states = lax.stop_gradient(maximise(chain, blocks, wide=wide))
-    chain = chain._replace(emission=capped(chain.emission), transition=capped(chain.transition),
-                           initial=capped(chain.initial))
+    chain = chain._replace(emission=floored(chain.emission), transition=floored(chain.transition),
+                           initial=floored(chain.initial))
     steps, g, m = states.shape
     # (L, G, K, M)
     hot = jax.nn.one_hot(states, chain.emission.shape[2], axis=2, dtype=chain.emission.dtype)
@@ -179,4 +177,4 @@ def best(chain: Chain, blocks: int = 1, wide: bool = False) -> jax.Array:
         step = jnp.where(chain.alive[:, None], step, 0.0)
         first = jnp.where(chain.alive[0, ::blocks], first, 0.0)
     log = step.reshape(steps, g, m // blocks, blocks).sum((0, 3)) + (chain.initial * first).sum(1)
-    return jnp.where(log > FLOOR / 2, log, -jnp.inf)
+    return unfloored(log)

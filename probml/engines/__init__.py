@@ -1,6 +1,7 @@
 """How a posterior is found: one engine per file."""
 
 from probml.engines.em import EM as EM
+from probml.engines.empirical_bayes import EmpiricalBayes as EmpiricalBayes
 from probml.engines.engine import Status as Status
 from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace

@@ -77,6 +77,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0  # restarts that collapsed, beside the one that is kept
     short: bool = False  # of digits, see factors.short
+    model: Any = None  # that was fitted, where the engine chose settings of it
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

@@ -17,8 +17,9 @@ from probml.engines.start.prior import prior_point
 from probml.errors import Refusal
 from probml.evidence.passes import expect, log_evidence
 from probml.factors.prior import log_prior
+from probml.families.links import backward, forward
 from probml.numerics.compiling import jit
-from probml.plan.blocks import backward, blocks, forward, pack
+from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior, coupling
@@ -70,7 +71,7 @@ class Exact:
                 f"{where}: site '{plan.globals[0]}' is discrete and unseen beside unknown "
                 f"parameters ('{plan.free[0]}', ...). Try EM()"
             )
-        heavy = next((name for name in plan.rowwise if hasattr(sites[name].family, "minorant")),
+        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
             raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
@@ -78,14 +79,14 @@ class Exact:
         for stage in blocks(plan, True):
             for block in stage:
                 if (not (block.form and block.conjugate)
-                    or sites[block.names[0]].kind == "ImproperUniform"):
+                    or sites[block.names[0]].entry.improper):
                     why = block.why or "its prior is improper"
                     raise Refusal(
                         f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                         f"no conjugate update: "
                         f"{why}. Try EM() or MAP()"
                     )
-        single = {b.names[0] for stage in blocks(plan, True) for b in stage if b.form != "gaussian"}
+        single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
         for name in plan.free:
             above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
                          None)
@@ -95,9 +96,9 @@ class Exact:
                     f"posterior has no closed form. "
                     f"Give '{above}' in the data, or try EM() or MAP()"
                 )
-        for block in (b for stage in blocks(plan, True) for b in stage if b.form == "gaussian"):
+        for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
             scales = coupling(plan, block)
-            if block.stacked and any(scales) and any(sites[name].kind == "MultivariateNormal"
+            if block.stacked and any(scales) and any(sites[name].family.event
                                                      for name in block.names):
                 raise Refusal(
                     f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
@@ -150,7 +151,7 @@ def _loose(every: list, posterior: Posterior) -> tuple[int, np.ndarray] | None:
     """A block of coefficients that can move together at no cost, as far as the arithmetic can tell,
     and how: (d,) of its places."""
     for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
-        if block.form != "gaussian" or block.event == 0:
+        if not block.form.joint or block.event == 0:
             continue
         if "root" in natural:
             root = np.asarray(natural["root"])
@@ -222,9 +223,8 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                 pairs = zip(stage, found, strict=True)
                 found = [root(plan, block, params, known, rows) if rooted(plan, block) else one
                          for block, one in pairs]
-            # a mode at a rate of 0 is no place to read from
-            edge = {b.names[0] for b in stage if b.form == "inverse_gamma"}
-            params.update({n: jnp.where((v > 0) | (n not in edge), v, params[n])
+            readable = {name: b.form.readable for b in stage for name in b.names}
+            params.update({n: jnp.where(readable[n](v), v, params[n])
                            for n, v in modes(params, stage, found).items()})
             natural += [_integrate(plan, block, n, params, known)
                         for block, n in zip(stage, found, strict=True)]
@@ -278,11 +278,11 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
 
     The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
     """
-    if block.form not in ("inverse_gamma", "inverse_wishart"):
+    if not block.form.scale:
         return natural
     name = block.names[0]
     scaled = [
-        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form == "gaussian"
+        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form.joint
         and name in coupling(plan, b) for n in b.names
     ]
     if not scaled:
@@ -300,10 +300,7 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
         return total
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
-    slope = c * jax.grad(normaliser)(c)
-    if block.form == "inverse_gamma":
-        return {"A": natural["A"] + slope, "B": natural["B"]}
-    return {"nu": natural["nu"] + 2 * slope.sum((-2, -1)) / c.shape[-1], "Psi": natural["Psi"]}
+    return block.form.integrated(natural, c * jax.grad(normaliser)(c))
 
 
 def _means(plan: Plan, marginals: Marginals, params):

@@ -32,7 +32,7 @@ from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
-from probml.plan.blocks import KINKED, NEWTON, blocks
+from probml.plan.blocks import NEWTON, blocks
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 
@@ -259,7 +259,7 @@ class MAP:
             z, history, status = self._blocks(block, jnp.zeros_like(u))
             top = centre + root @ z
         found = _unflat(plan, top, known)
-        free = not self.prior or any(plan.structure.sites[name].kind == "ImproperUniform"
+        free = not self.prior or any(plan.structure.sites[name].entry.improper
                                      for name in plan.free)
         notes = _runaway(plan, known, *(
             np.asarray(ends[name]) for name in ("first", "last", "step")
@@ -293,7 +293,7 @@ def curved(plan: Plan, known: Known) -> bool:
     if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return (all(s.kind not in KINKED and not s.factor for s in kinds)
+    return (all(not s.entry.kinked and not s.factor for s in kinds)
             and density.size(plan, known) <= NEWTON)
 
 

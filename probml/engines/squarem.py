@@ -17,12 +17,11 @@ from probml.evidence.passes import Expected, expect
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
+from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise, transforms
 
-# multiplications in one call of a batch from which jaxlib uses its threads are 200,000
-LAPACK = 150_000
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
@@ -95,8 +94,8 @@ def free_of(plan: Plan, bundles: Mapping, known: Known) -> dict:
     """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
     maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
     for name, value in bundles.items():  # one support: its map takes any leading axes
-        inside = jnp.maximum(value,
-                             1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
+        table = plan.structure.sites[name].domain.sums_to_one
+        inside = jnp.maximum(value, 1e-30) if table else value
         out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
     return out
 
@@ -131,9 +130,8 @@ def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, r
     """A step of every restart: together, but a single one by itself, since products with a batch
     axis of one are slower.
 
-    Matrices of all restarts together may be too many for LAPACK, which jaxlib (0.10) then spreads
-    over its threads and blocks for ever where two such calls meet on two threads: the restarts' own
-    work is then done in turn, that on rows together.
+    Matrices of all restarts together may be too many for LAPACK in one batch
+    (numerics/lapack.py): the restarts' own work is then done in turn, that on rows together.
     """
     hard, restarts = static[1], state.value.shape[0]
 
@@ -147,7 +145,7 @@ def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, r
     if restarts == 1:
         state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
         return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
-    if READINGS * restarts * plan.factorising < LAPACK:
+    if READINGS * restarts * plan.factorising < lapack.WORK:
         return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state,
                                                                                          first)
     natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known),
@@ -254,7 +252,7 @@ def _leap(plan: Plan, state: State, here: Mapping, after: Mapping, known: Known)
 def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
     """An extrapolated probability table whose zeros are those of the step it was made from: EM's
     own iterates keep them."""
-    if plan.structure.sites[name].domain != "simplex":
+    if not plan.structure.sites[name].domain.sums_to_one:
         return value
     value = jnp.where(step == 0, 0.0, value)
     return value / value.sum(-1, keepdims=True)
@@ -267,7 +265,7 @@ def _square(tree) -> jax.Array:
 def held_at(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
     """Probabilities of which some are 0, a little towards the prior means: what a few rows never
     showed is not therefore impossible."""
-    if plan.structure.sites[name].domain not in ("simplex", "unit_interval"):
+    if not plan.structure.sites[name].domain.probabilities:
         return found
     edge = numpy.any((found <= 0) | (found >= 1))
     return numpy.where(edge, (1 - HELD) * found + HELD * middle, found).astype(found.dtype)

@@ -156,7 +156,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
         for name in plan.free:
             site = plan.structure.sites[name]
             env[name] = numpyro.sample(
-                name, dist.ImproperUniform(density.support(plan, name, env), (), site.shape)
+                name, dist.ImproperUniform(density.domain(plan, name, env).support, (), site.shape)
             )
 
         def both(params):

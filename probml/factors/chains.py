@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Known, Rows
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
 from probml.factors.pooled import at_level

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.elimination import elimination
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.chains import chain_moves, counted_factor, in_pieces
 from probml.factors.naturals import environment, over_states, state_logs, unstacked
 from probml.factors.pooled import pooled_factor, predictive_factor
 from probml.factors.prior import prior_factor
 from probml.factors.rowwise import rowwise_factor
+from probml.numerics.logs import log_of
 from probml.plan.plan import Plan
 
 
@@ -95,8 +96,7 @@ def level_factors(
         site = plan.structure.sites[name]
         if name in rows.likelihood:
             weight = rows.likelihood[name]
-            factors.append(Factor(jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)),
-                                            -jnp.inf), (name,)))
+            factors.append(Factor(log_of(weight), (name,)))
         elif site.rows and name in rows.values:  # seen in part: an indicator
             states = jnp.asarray(plan.variables[name].values)
             agrees = rows.values[name][:, None] == states[None]

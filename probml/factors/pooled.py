@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
 

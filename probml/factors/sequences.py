@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from probml.device.rows import Steps
 from probml.elimination import chain_paths, chains, elimination
 from probml.elimination.chain_arithmetic import Chain
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.plan.plan import Plan
 
 

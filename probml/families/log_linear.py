@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma, gammaln
 
-from probml.families.likelihoods.categorical import FLOOR
+from probml.numerics.logs import FLOOR, floored, unfloored
 
 SHIFT = 8
 SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
@@ -54,8 +54,7 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     Returns:
         (b, p); −∞ where a seen cell is impossible, never NaN, with finite gradients.
     """
-    eta, constant = (jnp.where(jnp.isneginf(natural[leaf]), FLOOR, natural[leaf])
-                     for leaf in ("eta", "constant"))
+    eta, constant = (floored(natural[leaf]) for leaf in ("eta", "constant"))
     cells, statistic = jnp.isposinf(constant), constant.shape[-1]
     for first in range(0, eta.shape[-1], statistic):
         cells |= jnp.isposinf(eta[..., first : first + statistic])
@@ -66,8 +65,7 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     columns = jnp.concatenate([column * real for column in columns], -1)
     value = columns @ eta.T + (constant.sum(-1) if seen is None else real @ constant.T)
     possible = (inside if seen is None else inside | ~seen).all(-1, keepdims=True)
-    return jnp.where((value > FLOOR / 2) & possible, value,
-                     -jnp.inf) + (base * real).sum(-1, keepdims=True)
+    return jnp.where(possible, unfloored(value), -jnp.inf) + (base * real).sum(-1, keepdims=True)
 
 
 def _stirling(z):

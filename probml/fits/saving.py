@@ -98,16 +98,9 @@ def part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
 def closed_template(plan, roots: Sequence[bool]) -> Posterior:
     """A Posterior with the right keys, to give saved leaves their places; `roots`: which blocks
     have that of their precision."""
-    keys = {
-        "gaussian": ("loc", "precision"),
-        "inverse_gamma": ("A", "B"),
-        "inverse_wishart": ("Psi", "nu"),
-        "beta": ("A", "B"),
-        "dirichlet": ("N",),
-    }
     every = [block for stage in blocks(plan, True) for block in stage]
     rooted = ("loc", "root")
-    named = [rooted if i < len(roots) and roots[i] else keys[block.form]
+    named = [rooted if i < len(roots) and roots[i] else block.form.keys
              for i, block in enumerate(every)]
     natural = tuple(dict.fromkeys(names, 0.0) for names in named)
     return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))

@@ -287,21 +287,14 @@ PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
 }
 
 
-COORDINATES = {  # kind → its concentrations, and where it is maximised if one of them is below 1
-    "Dirichlet": (("concentration",), "softmax coordinate, (n + a)/Σ(n + a)"),
-    "Beta": (("concentration1", "concentration0"), "logit coordinate, (n + a)/Σ(n + a)"),
-    "Gamma": (("concentration",), "log coordinate"),
-}
-
-
 def _coordinate(plan: Plan, block) -> str:
     """Says where a prior with a concentration below 1 is maximised in another coordinate;
     concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]
-    if site.kind not in COORDINATES or site.parents:
+    prior = site.entry.prior
+    if prior is None or not prior.concentrations or site.parents:
         return ""
-    names, where = COORDINATES[site.kind]
     distribution = plan.structure.distribution(site.name, {})
-    values = [getattr(distribution, name) for name in names]
+    values = [getattr(distribution, name) for name in prior.concentrations]
     low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
-    return f"; concentration below 1: maximised in the {where}" if low < 1 else ""
+    return f"; concentration below 1: maximised in the {prior.coordinate}" if low < 1 else ""

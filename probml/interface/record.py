@@ -28,10 +28,10 @@ from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.plan.blocks import blocks
+from probml.posteriors.closed import draw_params
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior
 from probml.posteriors.drawn import Draws, Normal
-from probml.posteriors.predictive import draw_params
 from probml.queries import asking, queries
 from probml.queries.simulation import simulate_rows
 from probml.structure import deterministics
@@ -94,7 +94,7 @@ class Record:
             warnings.warn(f"{type(engine).__name__} of model '{model.name}': {text}",
                           RuntimeWarning, stacklevel=3)
         return cls(
-            model,
+            outcome.model or model,
             {name: _fixed(value) for name, value in outcome.params.items()},
             seen.shapes,
             repr(engine),
@@ -336,7 +336,7 @@ class Record:
         out, ask, medians = {}, [], []
         for site in self.structure.sites.values():
             if (site.rows and held.pattern.get(site.name) != "seen"
-                and not hasattr(site.family, "ancillary") and not site.factor):
+                and site.traits.ancillary is None and not site.factor):
                 if not site.states and not self.structure.has_mean(site.name):
                     medians.append(site.name)
                     continue

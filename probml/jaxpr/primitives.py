@@ -117,6 +117,11 @@ def known(eqn: Any) -> Known | None:
     return TABLE.get(name_of(eqn))
 
 
+def entry_of(eqn: Any) -> Known:
+    """What it says of one that it has."""
+    return TABLE[name_of(eqn)]
+
+
 def named(kind: Kind, table: Mapping[str, Known] = TABLE) -> frozenset[str]:
     """The primitives of one kind."""
     return frozenset(name for name, entry in table.items() if entry.kind is kind)

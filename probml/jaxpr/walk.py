@@ -58,7 +58,7 @@ def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
     """The jaxpr that this equation runs once, if it does just that, and on which of its
     operands."""
-    entry, everything = known(eqn), range(len(eqn.invars))
+    entry, everything = known(eqn), list(range(len(eqn.invars)))
     if entry is None or entry.kind is not Kind.CALL:
         return None, everything
     # takes what matvec, vecmat, solve and transpose_solve hold, then b

@@ -11,6 +11,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.language import chain_steps, whole_steps
+from probml.numerics.logs import log_of
 
 SLACK = 1e-4  # by how much the probabilities of a row may miss 1
 
@@ -122,7 +123,7 @@ class MarkovChain(dist.Distribution):
         shape = lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
         value = jnp.broadcast_to(value, (*shape, self.steps))
         initial = jnp.broadcast_to(self.initial, (*shape, self.states))
-        log = _log(jnp.take_along_axis(initial, value[..., :1], -1)[..., 0])
+        log = log_of(jnp.take_along_axis(initial, value[..., :1], -1)[..., 0])
         if self.steps == 1:
             return log
         now, then = value[..., :-1], value[..., 1:]
@@ -135,11 +136,7 @@ class MarkovChain(dist.Distribution):
             flat = jnp.broadcast_to(self.transition.reshape(*self.transition.shape[:-2], -1),
                                     (*shape, self.states**2))
             moved = jnp.take_along_axis(flat, now * self.states + then, -1)
-        return log + _log(moved).sum(-1)
-
-
-def _log(p: jax.Array) -> jax.Array:
-    return jnp.where(p > 0, jnp.log(jnp.where(p > 0, p, 1.0)), -jnp.inf)
+        return log + log_of(moved).sum(-1)
 
 
 def distributions(what: str, table) -> None:

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions import biject_to
 
 from probml.device.rows import Known
 from probml.evidence import density
@@ -90,11 +89,10 @@ class Normal(NamedTuple):
         else:
             deviation = jnp.sqrt(jnp.diagonal(covariance))
             base = dist.Normal(loc.reshape(spec.shape), deviation.reshape(spec.shape))
-        if site.domain == "real":
+        if site.domain.unbounded:
             return base
         # raises where the support depends on other parameters
-        return dist.TransformedDistribution(base,
-                                            biject_to(density.support(plan, name, known.given)))
+        return dist.TransformedDistribution(base, density.bijection(plan, name, known.given))
 
 
 @functools.partial(jit, static_argnums=(0, 3))

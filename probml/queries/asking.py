@@ -17,7 +17,7 @@ from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.posteriors.predictive import predictives
+from probml.posteriors.closed import predictives
 from probml.queries import queries, small
 from probml.queries.queries import Belief
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows, merged, picked
 from probml.elimination import chain_paths, elimination
-from probml.elimination.elimination import Factor
+from probml.elimination.factor import Factor
 from probml.evidence.passes import each
 from probml.factors import sequences
 from probml.factors.chains import chain_moves, in_pieces
@@ -24,6 +24,7 @@ from probml.factors.naturals import log_masses, naturals, over_states
 from probml.factors.rowwise import row_environment
 from probml.factors.sequences import Moves
 from probml.numerics.compiling import jit
+from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
 
 # what an answer about a step looks at: all, the steps up to it, those before
@@ -181,13 +182,11 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts,
         chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
         predicted, _, before = chain_paths.filtered(chain, steps.blocks, steps.parallel, steps.wide)
         prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
-        top = prior.max(1, keepdims=True)
-        prior = jnp.exp(prior - jnp.where(jnp.isneginf(top), 0.0, top))[:, :, None] * predicted
+        prior = jnp.exp(prior - finite(prior.max(1, keepdims=True)))[:, :, None] * predicted
         prior = jnp.moveaxis(
             jnp.broadcast_to(prior, (len(prior), math.prod(outer), *prior.shape[2:])), -1, 1
         )
-        prior = jnp.where(prior > 0, jnp.log(jnp.where(prior > 0, prior, 1.0)), -jnp.inf)
-        prior = prior.reshape(-1, *outer, *(plan.variables[n].states for n in plan.chains))
+        prior = log_of(prior).reshape(-1, *outer, *(plan.variables[n].states for n in plan.chains))
     else:
         prior = jnp.broadcast_to(jnp.repeat(log, steps.blocks, 0)[None],
                                  (steps.length, size * steps.blocks, log.shape[1]))
@@ -256,7 +255,7 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     fixed, parts = {**params, **known.given}, ()
-    if name in rows.seen and hasattr(site.family, "fill"):
+    if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])

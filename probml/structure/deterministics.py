@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
+from probml.families import domains, entry
 from probml.numerics.compiling import jit
 from probml.structure.site import Site
 
@@ -66,8 +67,8 @@ def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple
 
 def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_axis: int | None,
           plates: tuple) -> Site:
-    return Site(name, rows, False, None, KIND, ("value",), None, batch, (), event, axes, row_axis,
-                plates, None, None)
+    return Site(name, rows, False, entry.NOTHING, KIND, ("value",), None, batch, (), event, axes,
+                row_axis, plates, None, domains.NOTHING)
 
 
 @functools.partial(jit, static_argnums=0)

@@ -41,8 +41,7 @@ FAR = 10.0
 # further climbs from draws of the prior, and the nats by which one must be higher to be taken
 DRAWN, NEAR = 3, 0.1
 RESTARTS = 4  # of EM, where something is hidden
-# supports whose coordinates are logarithms or logits, and their widest unit
-LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0
+WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
 THERE = 1e-8  # the same where no step is worth its gradient
 # standard deviations after which the curvature is measured anew; how often; steps by one curvature
@@ -100,7 +99,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     a mode, and the prior can be drawn."""
     sites = [plan.structure.sites[name] for name in plan.free]
     formed = all(block.form for stage in blocks(plan, True) for block in stage)
-    if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform"
+    if not plan.complete or plan.globals or start or formed or any(site.entry.improper
                                                                    for site in sites):
         return None
     try:
@@ -163,7 +162,7 @@ def climb_and_measure(
             norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least))
         )
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
-               if plan.structure.sites[name].domain == "positive"]
+               if plan.structure.sites[name].domain.log_scale]
         good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
         return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed,
                 -trail, slope)
@@ -185,7 +184,7 @@ def climb_and_measure(
     apart = ravel_pytree(
         {name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()}
     )[0]
-    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain in LOGS else jnp.inf)
+    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain.logarithmic else jnp.inf)
             for name, leaf in whole.items()}
     widest = ravel_pytree(logs)[0].astype(u.dtype)
     frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u,
@@ -297,7 +296,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
         impossible(plan, params, known, engine, values[0])
-    flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
+    flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return
     # below zero: no mode here, but not therefore flat

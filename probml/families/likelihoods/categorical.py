@@ -5,7 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-FLOOR = -(2.0**100)  # stands for log 0 inside a product
+from probml.families.entry import Entry
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.likelihood import Likelihood
+from probml.numerics.logs import floored, log_of, unfloored
+
 # up to this many states a one-hot product is faster than gather and its scatter-add gradient
 ONE_HOT = 64
 
@@ -27,9 +31,7 @@ def look_up(table, codes, seen):
         if seen is not None:
             hot = hot * seen[..., None]
         hot = hot.reshape(len(codes), c * k)
-        flat = table.reshape(p, c * k)
-        value = hot @ jnp.where(jnp.isneginf(flat), FLOOR, flat).T  # 0 · (−∞) is NaN in a product
-        return jnp.where(value > FLOOR / 2, value, -jnp.inf)
+        return unfloored(hot @ floored(table.reshape(p, c * k)).T)
     # (b, c, p)
     picked = jnp.take_along_axis(table.transpose(1, 2, 0)[None], codes[..., None, None],
                                  axis=2)[..., 0, :]
@@ -38,22 +40,15 @@ def look_up(table, codes, seen):
     return picked.sum(1)
 
 
-def log_table(table):
-    """log of a probability table, with finite derivatives at 0."""
-    positive = table > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, table, 1.0)), -jnp.inf)
-
-
-class Categorical:
+class Categorical(Likelihood):
     """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected
     counts."""
 
-    types = (dist.CategoricalProbs, dist.CategoricalLogits)
     name = "Categorical"
     event = 0
     argument_event = {"probs": 1, "logits": 1}
     # logits are shared up to a constant and normalised together: no form
-    canonical = {"probs": ("dirichlet", ())}
+    canonical = {"probs": (DIRICHLET, ())}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {
@@ -74,7 +69,10 @@ class Categorical:
     def natural(self, arguments, centre):
         if "logits" in arguments:
             return {"log": jax.nn.log_softmax(arguments["logits"], -1)}
-        return {"log": log_table(arguments["probs"])}
+        return {"log": log_of(arguments["probs"])}
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
+
+
+ENTRIES = (Entry((dist.CategoricalProbs, dist.CategoricalLogits), Categorical()),)

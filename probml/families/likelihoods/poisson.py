@@ -4,33 +4,29 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
-from probml.families.likelihoods.categorical import FLOOR, log_table
+from probml.families.entry import Entry
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA
+from probml.families.likelihood import Likelihood
+from probml.numerics.logs import FLOOR, log_of, unfloored
 
 LARGE = 256.0  # a count from which Stirling's series has all digits after two terms
 
 
-class Poisson:
+class Poisson(Likelihood):
     """log p(x) = x log rate − rate − log x!; a rate of 0 allows only x = 0."""
 
-    types = (dist.Poisson,)
     name = "Poisson"
     event = 0
     argument_event = {"rate": 0}
-    canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
+    canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
     mean_of = ("rate",)
-
-    def arguments(self, base):
-        return {"rate": base.rate}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.Poisson(**arguments)
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]
-        return {"eta": log_table(rate), "constant": -rate}
+        return {"eta": log_of(rate), "constant": -rate}
 
     def log_density(self, natural, x, seen):
         return log_linear.log_density(natural, x, seen, x >= 0,
@@ -50,9 +46,9 @@ class Poisson:
         close = -much * (
             apart - jnp.log1p(apart)
         ) - 0.5 * jnp.log(2 * jnp.pi * much) - 1 / (12 * much) + 1 / (360 * much**3)
-        log = jnp.maximum(log_table(rate), FLOOR)
+        log = jnp.maximum(log_of(rate), FLOOR)
         plain = x * log - rate - log_linear.log_factorial(x)
-        value = jnp.where(near, close, jnp.where(plain > FLOOR / 2, plain, -jnp.inf))
+        value = jnp.where(near, close, unfloored(plain))
         outside = -jnp.inf if seen is None else jnp.where(seen, -jnp.inf, 0.0)
         return jnp.where(real, value, outside)
 
@@ -61,3 +57,6 @@ class Poisson:
         a, b = arguments["shape"], arguments["scale"]
         return log_linear.masked(log_linear.rising(a, x) - log_linear.log_factorial(x) - a
                                  * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
+
+
+ENTRIES = (Entry((dist.Poisson,), Poisson()),)

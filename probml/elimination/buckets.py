@@ -1,0 +1,122 @@
+"""Bucket elimination (Dechter 1999): the factors of one name after the other, and what is done with
+a bucket: sums by products of matrices, log-sum-exp, maxima, and draws backwards."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+
+from probml.elimination.factor import Factor, add
+from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log_sum, maximum
+
+
+def buckets(factors: list[Factor], order: Sequence[str], step: Callable) -> list[Factor]:
+    """Calls step(name, other names, arrays, which are logs, scopes) -> (array, is log) for each
+    bucket; returns the factors left.
+
+    Scopes are in local numbers, the other names first and `name` last, so that equal steps share
+    one jitted trace.
+    """
+    turn = {name: i for i, name in enumerate(order)}
+    piles: list[list] = [[] for _ in range(len(order) + 1)]  # the last one holds what is left
+
+    def file(array: jax.Array, is_log: bool, names: tuple[str, ...]) -> None:
+        piles[min((turn[u] for u in names if u in turn), default=-1)].append(
+            (array, is_log, names)
+        )
+
+    for f in factors:
+        file(f.log, True, f.names)
+    for name, bucket in zip(order, piles, strict=False):
+        arrays, logs, names = zip(*bucket, strict=True)
+        others = tuple(dict.fromkeys(u for scope in names for u in scope if u != name))
+        place = {u: i for i, u in enumerate((*others, name))}
+        scopes = tuple(tuple(place[u] for u in scope) for scope in names)
+        message, is_log = step(name, others, arrays, logs, scopes)
+        file(message, is_log, others)
+    return [Factor(array if is_log else log_of(array), names)
+            for array, is_log, names in piles[-1]]
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
+    """Sums the last name out of a bucket: the message (linear, maximum 1 per row) and its log scale
+    (rows,)."""
+    hosts: list[list[int]] = []
+    for i in sorted(range(len(arrays)), key=lambda i: (len(scopes[i]), arrays[i].shape[0]),
+                    reverse=True):
+        host = next((g for g in hosts if set(scopes[i]) <= set(scopes[g[0]])
+                     and arrays[i].shape[0] <= arrays[g[0]].shape[0]), None)
+        hosts.append([i]) if host is None else host.append(i)
+    scale, operands = jnp.zeros(1, arrays[0].dtype), []
+    for group in hosts:
+        value, scope = arrays[group[0]], scopes[group[0]]
+        if len(group) > 1 or logs[group[0]]:
+            total = add([arrays[i] if logs[i] else log_of(arrays[i]) for i in group],
+                         [scopes[i] for i in group], scope)
+            top = finite_max(total, tuple(range(1, total.ndim)))
+            value, scale = exp_below(total - top), scale + top.reshape(-1)
+        shared = value.shape[0] == 1
+        operands += [value[0] if shared else value,
+                     [u + 1 for u in scope] if shared else [0, *(u + 1 for u in scope)]]
+    per_row = any(0 in scope for scope in operands[1::2])
+    out = [0] * per_row + list(range(1, 1 + max(map(max, scopes))))
+    message = jnp.einsum(*operands, out, precision=jax.lax.Precision.HIGHEST,
+                         optimize="optimal" if len(hosts) < 5 else "greedy")
+    message = message if per_row else message[None]
+    top = jnp.max(stop_gradient(message), axis=tuple(range(1, message.ndim)), keepdims=True)
+    top = jnp.where(top >= least(top), top, 1)
+    return _shrink(message, top), scale + jnp.log(top).reshape(-1)
+
+
+@partial(jax.jit, static_argnums=1)
+def log_step(arrays: tuple, scopes: tuple) -> jax.Array:
+    """Sums the last name out of a bucket in log space."""
+    return log_sum(add(arrays, scopes, range(1 + max(map(max, scopes)))), -1)
+
+
+@partial(jax.jit, static_argnums=1)
+def max_step(arrays: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
+    """Maximises the last name out of a bucket; the gradient goes to the lowest maximising index
+    alone."""
+    return maximum(add(arrays, scopes, range(1 + max(map(max, scopes)))), -1)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def pick(arrays: tuple, logs: tuple, scopes: tuple, states: tuple, noise: jax.Array) -> jax.Array:
+    """Samples the last name of a bucket given the states of the others: argmax of log probability +
+    Gumbel noise."""
+    last = len(states)
+    for array, is_log, scope in zip(arrays, logs, scopes, strict=True):
+        log = jnp.moveaxis(jnp.minimum(array, huge(array)) if is_log else log_of(array),
+                           1 + scope.index(last), -1)
+        noise = noise + look_up(log, tuple(states[u] for u in scope if u != last))
+    return jnp.argmax(noise, -1).astype(jnp.int32)
+
+
+@jax.jit
+def look_up(table: jax.Array, states: tuple) -> jax.Array:
+    """table[row, *states[row]] for every row; a table with rows axis 1 serves all rows."""
+    if not states:
+        return table
+    row = jnp.arange(states[0].shape[0], dtype=jnp.int32) if table.shape[0] > 1 else jnp.zeros_like(
+        states[0]
+    )
+    return table.at[(row, *states)].get(mode="promise_in_bounds")
+
+
+@jax.custom_jvp
+def _shrink(message: jax.Array, top: jax.Array) -> jax.Array:
+    """message / top, with what lies below the floor set to exactly zero; `top` is a constant."""
+    return jnp.where(message >= least(message), message / top, 0)
+
+
+@_shrink.defjvp
+def _shrink_jvp(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    # Two factors instead of 1 / top: backwards the first turns the cotangent into a probability, so
+    # the second cannot overflow.
+    small = _shrink(*primals)
+    inverse = stop_gradient(jnp.where(small > 0, 1 / jnp.where(small > 0, primals[0], 1), 0))
+    return small, tangents[0] * inverse * stop_gradient(small)

@@ -1,0 +1,65 @@
+"""Factors: named log tables, checked against one another, added and multiplied out."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml.numerics.logs import huge, straight
+
+
+class Factor(NamedTuple):
+    """A non-negative table in natural logs: -inf is impossible, +inf counts as a huge finite
+    number."""
+
+    log: jax.Array  # a rows axis of size 1 (shared by all rows) or n, then one axis per name
+    names: tuple[str, ...]
+
+
+def checked(factors: Iterable[Factor], order: Sequence[str],
+             complete: bool = False) -> list[Factor]:
+    """The factors, or a ValueError that says what does not fit."""
+    factors = [Factor(jnp.asarray(f.log), tuple(f.names)) for f in factors]
+    sizes, rows = {}, 1
+    for f in factors:
+        if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):
+            raise ValueError(f"a factor over {f.names} needs a rows axis and one axis per distinct "
+                             f"name; got shape {f.log.shape}.")
+        if f.log.shape[0] not in (1, rows) and rows != 1:
+            raise ValueError(f"a factor over {f.names} has {f.log.shape[0]} rows; expected 1 or "
+                             f"{rows}.")
+        rows = max(rows, f.log.shape[0])
+        for name, size in zip(f.names, f.log.shape[1:], strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise ValueError(f"a factor over {f.names} gives '{name}' {size} states; another "
+                                 f"gives it {sizes[name]}.")
+    unknown = [name for name in order if name not in sizes]
+    left = sorted(set(sizes) - set(order)) if complete else []
+    if unknown or left or len(set(order)) < len(order):
+        raise ValueError(f"the order must name each variable once; not in any factor: {unknown}; "
+                         f"missing from the order: {left}.")
+    return factors
+
+
+def product(factors: list[Factor]) -> Factor:
+    """The product of all factors; where it is impossible no gradient flows, also not to the factors
+    that were possible there."""
+    factors = factors or [Factor(jnp.zeros(1), ())]
+    names = tuple(dict.fromkeys(u for f in factors for u in f.names))
+    total = add([f.log for f in factors], [f.names for f in factors], names)
+    total = jnp.where(total > -jnp.inf, total, -jnp.inf)
+    return Factor(straight(total, jnp.where(total >= huge(total) / 2, jnp.inf, total)), names)
+
+
+def add(arrays: Sequence[jax.Array], scopes: Sequence[tuple], target: Sequence) -> jax.Array:
+    """The sum of log tables over the axes of `target`; +inf is capped, so that -inf wins over it
+    and no NaN appears."""
+    total = None
+    # shared tables first
+    for array, scope in sorted(zip(arrays, scopes, strict=True), key=lambda pair: pair[0].shape[0]):
+        array = jnp.transpose(straight(array, jnp.minimum(array, huge(array))),
+                              (0, *(1 + scope.index(u) for u in target if u in scope)))
+        array = jnp.expand_dims(array, [1 + i for i, u in enumerate(target) if u not in scope])
+        total = array if total is None else total + array
+    return total

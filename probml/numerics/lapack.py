@@ -1,0 +1,81 @@
+"""Batches of matrices, factorised one by one where jaxlib could block for ever.
+
+jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's
+threads, and waits for them on one of these threads: two such calls at once on two cores wait for
+ever. Inside `guarded`, and only on machines with few cores, such batches are therefore lowered as a
+loop over matrices. That needs JAX's table of lowerings, which is not public: this is the one file
+that knows it. Where the table is not found nothing is changed, and a warning says what may follow;
+tests/test_lapack.py fails then.
+"""
+
+import contextlib
+import contextvars
+import functools
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator
+
+import jax
+
+CORES = 8  # with more threads than calls that can meet, none blocks
+WORK = 150_000  # multiplications of a batch from which it is taken apart
+
+_GUARDED: contextvars.ContextVar[bool] = contextvars.ContextVar("guarded", default=False)
+
+
+@functools.cache
+def installed() -> bool:
+    """Whether batches are taken apart; the first call changes JAX's table for the CPU."""
+    if jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
+        return False
+    try:
+        from jax._src.interpreters import mlir
+        from jax._src.lax import linalg
+
+        table = mlir._platform_specific_lowerings["cpu"]
+        primitives = (linalg.cholesky_p, linalg.triangular_solve_p, linalg.lu_p)
+        entries = [type(table[p])(rule=_looped(p, table[p].rule, mlir), inline=table[p].inline)
+                   for p in primitives]
+    except (ImportError, AttributeError, KeyError, TypeError) as error:
+        warnings.warn(
+            f"probml does not know this JAX's table of lowerings ({error}): models with many large "
+            f"matrices may block on machines with few cores; use JAX {jax.__version__}'s "
+            f"predecessor, or batches below {WORK:,} multiplications",
+            stacklevel=2,
+        )
+        return False
+    for primitive, entry in zip(primitives, entries, strict=True):
+        table[primitive] = entry
+    return True
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Programs that are lowered inside take large batches apart; all others keep what they have."""
+    installed()
+    token = _GUARDED.set(True)
+    try:
+        yield
+    finally:
+        _GUARDED.reset(token)
+
+
+def _looped(primitive, rule: Callable, mlir) -> Callable:
+    """The lowering of a factorisation: its own rule for one matrix, a loop over a large batch."""
+
+    def lower(context, *operands, **parameters):
+        shape = context.avals_in[-1].shape
+        batch = math.prod(shape[:-2])
+        small = batch <= 1 or batch * shape[-2] ** 2 * max(shape[-2:]) < WORK
+        if not _GUARDED.get() or small:
+            return rule(context, *operands, **parameters)
+
+        def loop(*arrays):
+            flat = tuple(a.reshape(-1, *a.shape[-2:]) for a in arrays)
+            out = jax.lax.map(lambda each: primitive.bind(*each, **parameters), flat)
+            return jax.tree.map(lambda leaf: leaf.reshape(*shape[:-2], *leaf.shape[1:]), out)
+
+        return mlir.lower_fun(loop, multiple_results=primitive.multiple_results)(context, *operands)
+
+    return lower
