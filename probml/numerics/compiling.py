@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack
+from probml.numerics import disk, lapack
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
@@ -69,7 +69,7 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             options.append(None if long or _REFUSED else _options())
             compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
         try:
-            with lapack.guarded(), unchecked():
+            with lapack.guarded(), unchecked(), disk.kept():
                 return compiled[0](*args)
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options[-1] is None:
