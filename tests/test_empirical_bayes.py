@@ -17,6 +17,9 @@ from compilations import counted
 from probml import EmpiricalBayes, Exact
 from probml.models import linear_regression
 
+pytest.importorskip("sklearn")
+from probml.models import BayesianLinearRegression
+
 
 @probml.model
 def coins(a=1.0, b=1.0, groups=6, tosses=10):
@@ -137,6 +140,8 @@ def test_scale_and_noise_of_a_regression_are_at_the_maximum_of_its_evidence():
     found = [fit.model.bound["weight_scale"], fit.model.bound["noise"]]
     np.testing.assert_allclose(found, np.exp(best.x), rtol=1e-4)
     np.testing.assert_allclose(fit.log_evidence, -best.fun, atol=1e-7)
+    face = BayesianLinearRegression(fit_intercept=False).fit(x, y)  # its own way, by moments
+    np.testing.assert_allclose(found, [face.lambda_**-0.5, face.alpha_**-0.5], rtol=1e-4)
     s, noise = found
     mean = np.linalg.solve(x.T @ x + (noise / s) ** 2 * np.eye(3), x.T @ y)
     np.testing.assert_allclose(fit.params["beta"], mean, rtol=1e-8)
@@ -215,10 +220,11 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
          "'weights': its entries are tied"),
         (rates(), {"y": np.array([1, 2])}, ("scale",), probml.Refusal,
          "exact log evidence, which this model has not.*'rate'"),
+        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "every parameter is given"),
         (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "with 1, which is bound, among"),
         (level(), Y, {"scale": (-1.0, 3.0)}, probml.ModelError, "above 0"),
     ],
-    ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact",
+    ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact", "given",
          "outside", "negative"],
 )
 def test_what_cannot_be_chosen_is_refused_by_name(model, data, choose, error, words):

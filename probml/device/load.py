@@ -87,7 +87,7 @@ def load(
         return jax.device_put(out.reshape(chunks, size, *array.shape[1:]))
 
     used = {*plan.observed, *plan.variables,
-            *(p for n in (*plan.pooled, *plan.rowwise) for p in sites[n].parents)}
+            *(p for n in (*plan.pooled, *plan.rowwise, *plan.integrated) for p in sites[n].parents)}
     columns = {name: column for name, column in table.columns.items() if name in used}
     values, seen, unseen, likelihood, spread, spreads = {}, {}, {}, {}, [], {}
     together = {name for names in plan.partly.values() for name in names}

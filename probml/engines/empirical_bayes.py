@@ -16,18 +16,16 @@ Sources: Good (1965), "The estimation of probabilities", type-II maximum likelih
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows
-from probml.engines.engine import Outcome, Status, check_settings
+from probml.engines.conjugate.settings import Axis, Evidence
+from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
-from probml.engines.settings import Axis, Evidence
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -40,7 +38,7 @@ FLAT = 1e-3  # nats that tell nothing
 
 
 @dataclass(frozen=True)
-class EmpiricalBayes:
+class EmpiricalBayes(Engine):
     """Settings of a model chosen by the exact log evidence, and the exact posterior at them.
 
     The Fit's model is bound to what was chosen, and `status` says it: fit.model.bound["scale"].
@@ -68,6 +66,8 @@ class EmpiricalBayes:
     looks: int = 32
     max_iterations: int = 200
 
+    statistics: ClassVar = True
+
     def __post_init__(self):
         check_settings(self, ("restarts", "max_iterations"), ("looks",))
         if isinstance(self.choose, str):
@@ -76,19 +76,31 @@ class EmpiricalBayes:
             raise ModelError(f"EmpiricalBayes(choose={self.choose!r}): expected names of settings, "
                              f"such as ('scale',)")
 
+    def __hash__(self) -> int:
+        return hash((type(self), self.names, self.restarts, self.looks, self.max_iterations))
+
+    @classmethod
+    def unasked(cls) -> None:
+        """What is to be chosen must be said."""
+        return None
+
     @property
     def names(self) -> tuple[str, ...]:
         """The settings to choose."""
         return tuple(self.choose)
 
-    def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
+    def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
-        _refuse_inexact(plan)
-        _lifted(plan, self.names)
+        if not problem.plan.free:
+            raise Refusal(f"EmpiricalBayes of {problem}: every parameter is given, so that there "
+                          f"is nothing to integrate out. Leave one out of the data; or make the "
+                          f"setting a site, and fit it by MAP(prior=False)")
+        _refuse_inexact(problem)
+        _lifted(problem.plan, self.names)
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights: Any, seed: int,
-            start: Mapping[str, Any]) -> Outcome:
+    def run(self, problem: Problem) -> Outcome:
         """The settings of the highest evidence, then Exact's outcome under them."""
+        plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         model = plan.structure.model
         bound = numbers(model, self.names, "EmpiricalBayes")
         with jax.enable_x64(True):
@@ -114,7 +126,7 @@ class EmpiricalBayes:
             site_of(name): jnp.asarray(value, jnp.result_type(float))
             for name, value in chosen.items()
         }})
-        outcome = Exact().run(data, _lifted(plan, self.names), rows, here, weights, seed, {})
+        outcome = Exact().run(replace(problem, plan=_lifted(plan, self.names), known=here))
         notes = (f"chosen by evidence: {_words(settings)}; log evidence {found.value:.6g}, "
                  f"{found.first:.6g} at {_words(model.bound, self.names)} as bound",
                  *_edges(axes, found))
@@ -123,9 +135,9 @@ class EmpiricalBayes:
                                 history=found.history, notes=(*notes, *outcome.notes))
 
 
-def _refuse_inexact(plan: Plan) -> None:
+def _refuse_inexact(problem: Problem) -> None:
     try:
-        Exact().refuse(None, plan)
+        Exact().refuse(problem)
     except Refusal as refusal:
         raise Refusal(f"EmpiricalBayes chooses by the exact log evidence, which this model has not "
                       f"with these data: {refusal}") from refusal

@@ -18,7 +18,6 @@ import numpy as np
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
-from probml.estimators.rules import Rule, rules
 from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
@@ -43,10 +42,6 @@ class Face(BaseEstimator):
 
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
-
-    @property
-    def _rules(self) -> Mapping[str, Rule]:
-        return rules(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -152,8 +147,7 @@ class Face(BaseEstimator):
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM)
-                           else engine for engine in ladder)
+            ladder = tuple(engine.from_one() for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)

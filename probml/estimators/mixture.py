@@ -26,7 +26,7 @@ class Mixture(DensityMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         weights, kept = self._weigh(X, sample_weight)
         X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
                        else X, reset=True)

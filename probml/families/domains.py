@@ -269,6 +269,11 @@ _SINGLE = {type(domain.canonical): type(domain) for domain in (REAL, CIRCLE, SIM
                                                                POSITIVE_DEFINITE, LOWER_CHOLESKY)}
 
 
+def add(kind: type[Domain]) -> None:
+    """Make a domain known: it is that of its `canonical` constraint from now on."""
+    _SINGLE[type(kind.canonical)] = kind
+
+
 def of(support: Any) -> Domain:
     """The domain of a distribution's support, whatever of its axes are events."""
     base = _peeled(support)

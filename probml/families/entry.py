@@ -6,6 +6,7 @@ import jax
 import numpyro.distributions as dist
 
 from probml.families import domains
+from probml.families.domains import Domain
 from probml.families.form import Prior
 from probml.families.likelihood import Likelihood
 
@@ -19,6 +20,7 @@ class Entry:
     prior: Prior | None = None  # its conjugate role, if it has one
     improper: bool = False  # a density without a finite integral: flat
     kinked: bool = False  # without a derivative at its middle: no Newton steps
+    domains: tuple[type[Domain], ...] = ()  # of its own, by their `canonical` constraint
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from probml.errors import ModelError
+from probml.families import domains
 from probml.families.entry import NOTHING, Entry
 
 FOLDERS = ("probml.families.forms", "probml.families.likelihoods")
@@ -28,6 +29,8 @@ def register(entry: Entry) -> Entry:
                                                                          type(entry.prior)):
             raise ModelError(f"families.register: {known.__name__} is known already, with "
                              f"{_found[known]}; a distribution has one entry")
+    for kind in entry.domains:
+        domains.add(kind)
     _found.update(dict.fromkeys(entry.types, entry))
     return entry
 

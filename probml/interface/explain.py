@@ -2,7 +2,7 @@
 parameter gets, who refuses."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
-from probml.engines import NUTS, SVI, Laplace
+from probml.engines.engine import Engine, Problem, checked
+from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
-from probml.fits.fitting import LADDER, choose
 from probml.language.language import Bound
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
-
-POSTERIORS = (Laplace(), SVI())
 
 
 @dataclass(frozen=True)
@@ -68,35 +66,43 @@ def _text(title: str, records) -> str:
     return f"{title}\n" + "\n".join("  " + line for line in lines)
 
 
-def explain(model: Bound, data: Any = None) -> Explanation:
+def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     nothing = data is None or len(data) == 0
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()
-    except Refusal as refusal:
-        engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(repr(model), sites, (), (), (), engines, _indices(held))
-    chosen, reasons = choose(held, plan)
-    engines = []
-    for engine in LADDER:
-        name = type(engine).__name__
-        state = "possible, on request" if isinstance(engine, NUTS) and plan.free else "possible"
-        engines.append({"engine": name, "": "chosen" if engine == chosen
-                        else f"refuses: {reasons[name]}" if name in reasons else state})
-        if name == "MAP" and name not in reasons and plan.rowwise and plan.free:
-            engines[-1][""] += f", {engine.climb(held, plan)}"
-    for engine in POSTERIORS:
-        try:
-            engine.refuse(held, plan)
-            why = "possible, on request" if plan.free else "nothing to find: no parameters"
-        except Refusal as refusal:
-            why = f"refuses: {refusal}"
-        engines.append({"engine": type(engine).__name__, "": why})
+    except Refusal as why:
+        said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
+        return Explanation(repr(model), sites, (), (), (), said, _indices(held))
     penalties = _penalties(plan, held.table.values)
     return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, tuple(engines), _indices(held))
+                       penalties, _engines(held, plan, others), _indices(held))
+
+
+def _engines(held: dataset.Data, plan: Plan,
+             others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
+    """Those of the ladder, of which one is chosen, and the others."""
+    problem = Problem(held, plan, asked=False)
+    chosen, reasons = choose(problem)
+    out = []
+    for engine in LADDER:
+        words = engine.offered if plan.free else "possible"
+        words = "chosen" if engine == chosen else words
+        if engine not in reasons and (manner := engine.manner(problem)):
+            words += f", {manner}"
+        if engine in reasons:
+            words = f"refuses: {reasons[engine]}"
+        out.append({"engine": type(engine).__name__, "": words})
+    problem = Problem(held, plan)
+    for engine in others:
+        why = refusal(engine, problem)
+        words = engine.offered if plan.free else "nothing to find: no parameters"
+        out.append({"engine": type(engine).__name__, "": words if why is None
+                    else f"refuses: {why}"})
+    return tuple(out)
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
@@ -132,6 +138,10 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
                     "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"
             )
+        elif plan is not None and site.name in plan.hidden:
+            words, kind = plan.hidden[site.name].kind.words, ", "
+            role = (f"unseen, {words}" if state is None
+                    else "part-seen, " + words.replace(kind, f" where unseen{kind}", 1))
         elif state == "torn":
             role = "part-seen, unseen coordinates integrated out"
         elif state == "part":
@@ -147,7 +157,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             "pooled statistics"
             if plan is not None and site.name in plan.pooled
             else "row by row"
-            if plan is not None and site.name in plan.rowwise
+            if plan is not None and site.name in (*plan.rowwise, *plan.integrated)
             else ""
         )
         out.append(

@@ -33,7 +33,7 @@ from probml.jaxpr.symbols import (
     elementwise,
     sources_of,
 )
-from probml.jaxpr.walk import interpret
+from probml.jaxpr.walk import Scan, interpret
 
 
 class Reader:
@@ -146,9 +146,8 @@ class Reader:
 
     def _scan(self, eqn: Any, values: list[Value]) -> list[Value]:
         """A loop of known length, step by step."""
-        constants, carries, length = (eqn.params["num_consts"], eqn.params["num_carry"],
-                                      eqn.params["length"])
-        body, held = eqn.params["jaxpr"], values[:constants]
+        body, constants, carries, length = Scan.of(eqn)
+        held = values[:constants]
         carry, along = values[constants : constants + carries], values[constants + carries :]
         steps: list[list[Value]] = []
         for i in reversed(range(length)) if eqn.params["reverse"] else range(length):

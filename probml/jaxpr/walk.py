@@ -109,8 +109,12 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, eqn: Any) -> "Scan":
-        return cls(_closed(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"],
-                   eqn.params["length"])
+        params = eqn.params
+        if "ft_in" in params:  # from JAX 0.11 on: a tree of each of the three kinds of operands
+            constants, carries, _ = (len(tuple(part.vals)) for part in params["ft_in"].unpack())
+        else:
+            constants, carries = params["num_consts"], params["num_carry"]
+        return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""

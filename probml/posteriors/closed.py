@@ -1,32 +1,68 @@
-"""Draws of a posterior, and predictive distributions with parameters integrated out."""
+"""A posterior in closed form, and what its queries average over: predictives with the parameters
+integrated out, else draws."""
 
 import functools
+from collections.abc import Sequence
+from types import MappingProxyType
 
 import jax
-import jax.numpy as jnp
 
+from probml.device.rows import Known
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
 from probml.posteriors import predictive
 from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import Conjugate
+from probml.posteriors.posterior import Averaged
+
+
+class Closed(Conjugate):
+    """A posterior in closed form: independent blocks, the gaussian ones given the scales they
+    share."""
+
+    varies = exact = True
+    table = tables = chains = None
+    stats = MappingProxyType({})
+
+    def draw(self, plan, known, n, seed):
+        return draw_params(plan, n, self, known, random_key(seed))
+
+    def marginal(self, plan, known, name):
+        return Marginals(plan, known, blocks(plan, True), self).distribution(name)
+
+    def spread(self, plan, known, n):
+        return self.draw(plan, known, n, 0), None
+
+    def averaged(self, params, fitted, plan, known, n):
+        found = predictives(fitted, plan, self, known)
+        if found is not None:
+            return Averaged(params, None, found, False)
+        return Averaged(self.draw(fitted, known, n, 0), None, {}, True)
+
+    def saved(self):
+        leaves = jax.tree.leaves(self)
+        meta = {"closed": len(leaves), "roots": ["root" in natural for natural in self.natural]}
+        return meta, {f"closed/{i}": leaf for i, leaf in enumerate(leaves)}
+
+    @classmethod
+    def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":
+        """One with the right keys, to give saved leaves their places; `roots`: which blocks have
+        that of their precision."""
+        every = [block for stage in blocks(plan, True) for block in stage]
+        named = [("loc", "root") if i < len(roots) and roots[i] else block.form.keys
+                 for i, block in enumerate(every)]
+        zeros = dict.fromkeys(plan.free, 0.0)
+        return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def draw_params(plan, n, closed, states, known, key):
-    marginals = Marginals(plan, known, blocks(plan, True), closed) if closed is not None else None
-
-    def one(key):
-        out = marginals.draw(key) if marginals is not None else {}
-        if states is not None:
-            flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
-            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape),
-                                   strict=True):
-                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(
-                    plan.structure.sites[name].shape
-                )
-        return out
-
-    return jax.vmap(one)(jax.random.split(key, n))
+def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
+                key: jax.Array) -> dict[str, jax.Array]:
+    """n joint draws of the parameters, site → (n, ...)."""
+    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    return jax.vmap(marginals.draw)(jax.random.split(key, n))
 
 
 def predictives(fitted, plan, closed, known):

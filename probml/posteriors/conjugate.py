@@ -13,7 +13,7 @@ from probml.families.links import backward, forward
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block
 from probml.plan.plan import Plan
-from probml.posteriors.coupling import Posterior, coupling, equilibrated, prior_spread
+from probml.posteriors.coupling import Conjugate, coupling, equilibrated, prior_spread
 from probml.updates.least_squares import covariance_root, lower
 
 
@@ -21,7 +21,7 @@ class Marginals:
     """The distributions of a posterior, given its plan and blocks (static) and its arrays."""
 
     def __init__(self, plan: Plan, known: Known, stages: tuple[tuple[Block, ...], ...],
-                 posterior: Posterior):
+                 posterior: Conjugate):
         self.plan, self.known, self.posterior = plan, known, posterior
         self.blocks = [block for stage in stages for block in stage]
         self.natural = dict(zip((block.names for block in self.blocks), posterior.natural,

@@ -11,7 +11,7 @@ from probml.plan.blocks import Block
 from probml.plan.plan import Plan
 
 
-class Posterior(NamedTuple):
+class Conjugate(NamedTuple):
     """What Exact found: a natural parameter per block, read at `params` (the scales' reference and
     the locations' mean).
 

@@ -17,7 +17,6 @@ from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.posteriors.closed import predictives
 from probml.queries import queries, small
 from probml.queries.queries import Belief
 
@@ -51,8 +50,11 @@ class Question(NamedTuple):
 
 
 def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
-            plug_in: bool) -> Question:
+            plug_in: bool, hidden: tuple[str, ...] = ()) -> Question:
     """Plan a question about sites, or about some together, and load its rows.
+
+    Args:
+        hidden: continuous sites that are asked for as latents.
 
     Raises:
         Refusal: a continuous cell that others depend on is unseen, or a table would be above the
@@ -62,9 +64,9 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
     joints = tuple(target for target in targets if isinstance(target, tuple))
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
-    data, plan = _planned(data, singles, joints)
+    data, plan = _planned(data, singles, joints, hidden)
     order = load.order(data, plan)
-    averaging = not plug_in and (fit.drawn is not None or fit.closed is not None)
+    averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
                             least=_least(plan, data.steps, DRAWS if averaging else 1), roomy=True)
     belief, averaged = _belief(fit, plan, known, plug_in)
@@ -90,8 +92,8 @@ def back(data: dataset.Data, order: np.ndarray | None, array,
     return out[(slice(None),) * axis + (slice(data.steps),)]
 
 
-def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple) -> tuple[dataset.Data,
-                                                                                   Plan]:
+def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
+             hidden: tuple[str, ...]) -> tuple[dataset.Data, Plan]:
     """The plan of a question. Few rows of a network are asked through one program, whatever is seen
     and whatever is asked."""
     network = data.structure.network
@@ -100,32 +102,26 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple) -> tup
         with contextlib.suppress(Refusal):
             loose = data.loosened(network)
             plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True,
-                              joints=joints)
+                              joints=joints, hidden=hidden)
             if plan.work <= WORK:
                 return loose, plan
     data = data.loosened({name for joint in joints for name in joint})
     if data.table.rows <= LEAST:  # few rows are asked through one program, whatever cells are empty
-        data = data.torn_open(targets)
-    return data, data.plan(targets, merge_globals=True, joints=joints)
+        data = data.torn_open((*targets, *hidden))
+    return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
 def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """What queries condition on, and whether it is a stack of draws to average over."""
     params = placed_all(dict(fit.point))
-    table = fit.states
-    if plug_in and table is not None:
-        best = jnp.unravel_index(jnp.argmax(table), table.shape)
-        table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
-    if fit.drawn is not None and not plug_in:
-        drawn, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
-        return Belief({name: drawn[name] for name in params}, table if tables is None else tables,
-                      {}), True
-    if plug_in or fit.closed is None:
+    if plug_in:
+        table = fit.belief.table
+        if table is not None:
+            best = jnp.unravel_index(jnp.argmax(table), table.shape)
+            table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
         return Belief(params, table, {}), False
-    predictive = predictives(fit._plan, plan, fit.closed, fit._known())
-    if predictive is not None:
-        return Belief(params, table, predictive), False
-    return Belief(fit._draws(DRAWS, 0), table, {}), True
+    *found, several = fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
+    return Belief(*found), several
 
 
 def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
@@ -139,22 +135,21 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
     """
     question = prepare(fit, data, (), plug_in).at_point(fit)
     plan, n = question.plan, data.table.rows
-    several = not plug_in and (fit.closed is not None or fit.drawn is not None)
-    if not several:
+    if plug_in or not fit.belief.varies:
         belief, log, states = question.belief, None, {}
-        if plan.variables:
+        if plan.variables or plan.latents:
             log, states = queries.draw(plan, belief, question.known, question.rows, key)
         return (plan, question.back,
                 belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
     params, table = fit._draws(groups, seed), question.belief.table
-    if fit.drawn is not None and getattr(fit.drawn, "tables", None) is not None:
+    if fit.belief.tables is not None:
         codes = {name: params.pop(name) for name in plan.globals}
         table = jnp.log(jnp.stack(
             [_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]
         ))
     belief, log, states = Belief({name: params[name] for name in fit.point}, table, {}), None, {}
-    if plan.variables:
+    if plan.variables or plan.latents:
         order = load.order(data, plan)
         owner = (np.arange(n) if order is None else order) % groups
         places = np.argsort(owner, kind="stable")

@@ -44,7 +44,8 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
 
     The tables hold log p(row, site) for each site that is asked for, all else summed out.
     """
-    if plan.chains or plan.steps or len(rows.weights) > 1 or not 0 < len(ask) <= QUESTIONS:
+    several = plan.chains or plan.steps or plan.latents or len(rows.weights) > 1
+    if several or not 0 < len(ask) <= QUESTIONS:
         return None
     scopes = []
     for question, site in ask:

@@ -76,7 +76,8 @@ class VonMisesPrior(Prior):
         return dist.VonMises(direction, length)
 
     def log_density(self, distribution, value, mode):
-        return distribution.log_prob(value)
+        k = distribution.concentration
+        return k * jnp.cos(value - distribution.loc) - log_i0(k) - math.log(2 * math.pi)
 
 
 class VonMises(Likelihood):

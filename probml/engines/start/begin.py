@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
+from probml.engines.climbing.climbs import curved
+from probml.engines.climbing.coordinates import unflat
 from probml.engines.em import EM
-from probml.engines.engine import Status
-from probml.engines.map import closed_start, curved
+from probml.engines.engine import Problem, Status
+from probml.engines.start.closed import closed_start
+from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
@@ -68,11 +70,12 @@ def hyper(plan: Plan) -> tuple[str, ...]:
                  if any(c in plan.free for c in plan.structure.children[name]))
 
 
-def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int,
-          start: Mapping[str, Any]) -> dict[str, jax.Array]:
+def rough(problem: Problem) -> dict[str, jax.Array]:
     """A first point: EM's mode where something is hidden, else the closed forms' from the prior
     means, else those."""
-    tied = hierarchy.ties(plan, None if data is None else data.table.rows)
+    data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
+    weights, seed, start = problem.weights, problem.seed, problem.start
+    tied = hierarchy.ties(plan, problem.size)
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
@@ -80,9 +83,10 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
                  for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
-    if not plan.complete:
+    # latents alone: the mode over the spreads among them may be 0, where no sampler begins
+    if not plan.complete and (hidden(plan) or not plan.latents):
         found = EM(restarts=RESTARTS, max_iterations=200,
-                   tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
+                   tolerance=1e-6).run(problem)
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
@@ -216,7 +220,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows,
                                climbed=begun.climbed | (left < AWAY))
         if float(way) <= MOVED or turn == ROUNDS - 1:
             break
-        again = measured(plan, (), _unflat(plan, top, known), known, rows,
+        again = measured(plan, (), unflat(plan, top, known), known, rows,
                          jnp.zeros_like(top)[None], others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
@@ -269,7 +273,7 @@ def balanced(
     parts, start = {}, 0
     for name, spec in sorted(density.shapes(plan, known).items()):
         parts[name], start = slice(start, start + spec.size), start + spec.size
-    mode = _unflat(plan, centre, known)
+    mode = unflat(plan, centre, known)
     u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items()
          if name in known.centring}
     chosen = centring.balanced(plan, mode, known, u,
@@ -277,11 +281,6 @@ def balanced(
     known = known._replace(centring=chosen)
     return known, measured(plan, (), mode, known, rows, spread, others,
                            0)._replace(trail=begun.trail)
-
-
-@functools.partial(jit, static_argnums=0)
-def _unflat(plan: Plan, u: jax.Array, known: Known):
-    return density.unflat(plan, u, known)[0]
 
 
 def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:

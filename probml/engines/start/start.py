@@ -3,7 +3,7 @@ model."""
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -29,6 +29,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
+from probml.plan.products import multiplied
 from probml.updates.updates import maximise, transforms
 
 OFF = 0.2  # share of a random table in the first tables of hidden chains
@@ -111,6 +112,8 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
 
     def one(rows, allowed):
         point = prior_point(plan, known)
+        if plan.latents:
+            point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
         expected = expect(plan, point, known._replace(allowed=allowed), rows)
         return maximise(plan, expected, point, known, rows, prior, steps=40)
 
@@ -128,18 +131,22 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
     bent = {p for name in users(plan) for uses in sites[name].uses.values()
             for p, use in uses.items() if use.level > Level.AFFINE}
     climbing = [name for name in formless if name in bent]
-    maps = transforms(plan, point, known, climbing)
+    climbing += [name for name in multiplied(plan) if name not in climbing]
+    return jax.vmap(lambda key: _stirred(plan, point, known, climbing, key))(
+        jax.random.split(key, restarts)
+    )
 
-    def one(key):
-        moved = dict(point)
-        for i, name in enumerate(climbing):
-            u = maps[name].inv(point[name])
-            moved[name] = maps[name](
-                u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype)
-            )
-        return moved
 
-    return jax.vmap(one)(jax.random.split(key, restarts))
+def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
+             key) -> dict[str, jax.Array]:
+    """A point, some parameters a small random step away in their unbounded coordinates."""
+    maps, moved = transforms(plan, point, known, names), dict(point)
+    for i, name in enumerate(names):
+        u = maps[name].inv(point[name])
+        moved[name] = maps[name](
+            u + 0.1 * jax.random.normal(jax.random.fold_in(key, i), jnp.shape(u), u.dtype)
+        )
+    return moved
 
 
 def starts(
@@ -172,15 +179,15 @@ def starts(
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart
-    if not (hidden(plan) or allowed or outside) and restarts == 1:
-        point = _near_prior(plan, prior, 1, known, random_key(seed))
+    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents):
+        point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
     # the posterior of row-wise sites belongs to the rows it was made on
-    if (whole or plan.rowwise) and not allowed:
-        point = first_step(plan, prior, known, rows, outside)
-        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    if (whole or plan.rowwise) and not allowed or plan.latents:
+        point = first_step(plan, prior, known, rows, allowed | outside)
+        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {}, allowed)
     drawn = int(labels.drawn.sum())
     noise = noise_of(plan, drawn, seed) if drawn else None
     point, expected, others = _labelled(plan, prior, known, rows, allowed | outside,

@@ -14,11 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.exact import closed_form, sound
+from probml.engines.conjugate.closed_form import closed_form, sound
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
-from probml.evidence.passes import log_evidence
-from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -163,9 +161,6 @@ def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Kno
 
     def at(point):
         there = known._replace(given={**known.given, **point})
-        if not plan.free:
-            value = log_evidence(plan, {}, there, rows) + log_prior(plan, {}, there)
-            return value, jnp.zeros_like(value)
         return closed_form(plan, there, rows, roots)[1:]
 
     return jax.lax.map(at, points)
