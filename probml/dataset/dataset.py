@@ -183,6 +183,21 @@ class Data(NamedTuple):
                 columns[name] = replace(column, seen=np.ones(shape, bool))
         return self._replace(table=replace(self.table, columns=columns))
 
+    def torn_open(self, targets: Iterable[str]) -> "Data":
+        """The same data, in which numbers that nothing depends on and nobody asks for count as seen
+        in part: other holes, the same program."""
+        columns = dict(self.table.columns)
+        for name, column in columns.items():
+            site, plain = self.structure.sites[name], (column.likelihood is None
+                                                       and column.seen is None)
+            if (plain and site.rows and site.states is None and not site.event
+                and site.time is None and site.family is not None and name not in targets
+                and not self._below(name)
+                and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
+                        for p in site.parents)):
+                columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
+        return self._replace(table=replace(self.table, columns=columns))
+
     def small(self) -> bool:
         """Whether evidence on every cell of the network takes little memory, and compiling a
         program for it more than running it."""

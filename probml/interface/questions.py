@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from probml.assessment import decisions
@@ -16,6 +15,7 @@ from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import random_key
 from probml.queries import asking, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
@@ -307,6 +307,6 @@ class Questions(Answers):
                     f"inputs, and every row is drawn once: leave out what is said twice, and "
                     f"repeat rows of given to draw them again"
                 )
-        key = jax.random.key(seed)
+        key = random_key(seed)
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._simulated(held, key, seed, plug_in))

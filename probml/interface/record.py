@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
@@ -19,6 +18,7 @@ from probml.fits.merging import Kept
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
@@ -167,7 +167,7 @@ class Record:
         return decide.make(structure, dict(self.pattern), tuple(self.given))
 
     def _known(self) -> Known:
-        return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
+        return Known(placed_all(dict(self.given)), {}, {})
 
     @functools.cached_property
     def _shell(self) -> "Shell":

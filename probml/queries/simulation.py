@@ -21,6 +21,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import Bound, chains_of, whole_steps
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import peel
 
@@ -124,7 +125,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length "
                          f"steps= would give")
-    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows, steps)
+    values = _simulate_whole(structure, arrays, random_key(seed), rows, steps)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}
 

@@ -47,7 +47,7 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     def block(u, count):
         u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
-                                              jnp.asarray(count), engine.tolerance)
+                                              np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
     u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
@@ -58,15 +58,15 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = density.flat(plan, params, known)
+    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE, {}
-    near = (_sample(rows, jnp.asarray(np.linspace(0, n - 1, SAMPLE).astype(int)))
+    near = (_sample(rows, np.linspace(0, n - 1, SAMPLE).astype(int))
             if many else rows)
     scale, tolerance = (n / SAMPLE, ROUGH) if many else (1.0, engine.tolerance)
 
     def block(u, count):
         u, value, count, trail, flat, ends["last"], first = _stiff(
-            plan, engine.prior, u, known, near, scale, jnp.asarray(count), tolerance
+            plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
@@ -77,7 +77,7 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   jnp.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance)
             return z, value, count, trail, bool(flat)
 
         z, history, status = _blocks(engine, block, jnp.zeros_like(u))
@@ -86,15 +86,19 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
                                    for name in plan.free)
 
     def fall(way):  # by the program of the climb, which takes no step here
-        here, there = (float(_stiff(plan, engine.prior, top + jnp.asarray(d, top.dtype), known,
-                                    near, scale, jnp.asarray(0), tolerance)[1])
+        end = np.asarray(top)
+        here, there = (float(_stiff(plan, engine.prior, end + d.astype(end.dtype), known, near,
+                                    scale, np.asarray(0), tolerance)[1])
                        for d in (0 * way, way))
-        return (here - there) / (1 + abs(here)) / jnp.finfo(top.dtype).eps
+        return (here - there) / (1 + abs(here)) / np.finfo(end.dtype).eps
 
     notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
-                    np.asarray(top - u), fall) if free else ()
+                    np.asarray(top) - np.asarray(u), fall) if free else ()
     return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
                    len(history) - 1, notes)
+
+
+_flat = jit(density.flat, static_argnums=0)
 
 
 def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, Status]:
