@@ -14,6 +14,7 @@ from probml.dataset import dataset, read
 from probml.engines import NUTS, SVI, Laplace
 from probml.errors import Refusal
 from probml.fits.fitting import LADDER, choose
+from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -33,9 +34,10 @@ class Explanation:
     penalties: tuple[dict[str, str], ...]
     engines: tuple[dict[str, str], ...]
     indices: tuple[dict[str, str], ...] = ()
+    reading: str | None = None  # of a function that names no rows: how it is read
 
     def __str__(self) -> str:
-        parts = [f"model {self.model}"]
+        parts = [f"model {self.model}"] + ([self.reading] if self.reading else [])
         for title, records in (
             ("sites", self.sites),
             ("indices", self.indices),
@@ -71,13 +73,15 @@ def _text(title: str, records) -> str:
 def explain(model: Bound, data: Any = None) -> Explanation:
     """See Model.explain."""
     nothing = data is None or len(data) == 0
+    shown = repr(model)
+    model, data, why = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()
     except Refusal as refusal:
         engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(repr(model), sites, (), (), (), engines, _indices(held))
+        return Explanation(shown, sites, (), (), (), engines, _indices(held), why)
     chosen, reasons = choose(held, plan)
     engines = []
     for engine in LADDER:
@@ -95,8 +99,8 @@ def explain(model: Bound, data: Any = None) -> Explanation:
             why = f"refuses: {refusal}"
         engines.append({"engine": type(engine).__name__, "": why})
     penalties = _penalties(plan, held.table.values)
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, tuple(engines), _indices(held))
+    return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
+                       penalties, tuple(engines), _indices(held), why)
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:

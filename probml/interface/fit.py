@@ -22,6 +22,7 @@ from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
+from probml.functions import replay
 from probml.interface.record import Record, Shell
 from probml.language.language import whole_steps
 from probml.numerics.compiling import jit
@@ -393,6 +394,10 @@ class Fit(Record):
             unknown: as in log_prob; rows of one new member have its effect in common where they
                 have the draw of the parameters so.
         """
+        if self.model.whole:
+            if rows is not None or given is not None or steps is not None:
+                self.structure.need_likelihood("simulate(rows=, given=, steps=)")
+            return replay.again(self, inputs, seed, plug_in)
         steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)

@@ -30,6 +30,7 @@ from probml.plan.blocks import blocks
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior
 from probml.posteriors.drawn import Draws, Normal
+from probml.functions.meeting import meet
 from probml.posteriors.predictive import draw_params
 from probml.queries import asking, queries
 from probml.queries.simulation import simulate_rows
@@ -253,7 +254,8 @@ class Record:
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        return read.read(self.model, data, self.names, rows, self.shapes, steps, unknown)
+        return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
 
     def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
                        given: str) -> Any:
