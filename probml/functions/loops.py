@@ -3,7 +3,7 @@
 Let c be what one step hands to the next, z the discrete sites of a step. Where c depends on the
 step's own z and not on the one it was handed (a chain of first order),
 
-    α_1(z) = p(z, y_1 | c_0),   α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),   p(y) = Σ_z α_T(z)
+    α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
 
 Cost: steps × K² evaluations of the step's body, K joint states (Rabiner 1989).
 """

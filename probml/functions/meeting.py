@@ -182,7 +182,7 @@ def _plates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | st
     found: list[tuple[str | None, tuple[str, ...], int]] = []
     why = "what is observed stands in no common plate"
     for name in sorted(common, key=lambda name: -len(inside[name])):
-        free = next((site for site in inside[name] if not site.observed and not site.discrete), None)
+        free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
         if free is not None:
             why = f"'{free.name}', unseen and continuous, stands in its plate '{name}'"
         else:
@@ -209,29 +209,39 @@ def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
         if not long:
             why = f"no argument is as long as {_words(plate, along)}, {size}"
             continue
-        try:
-            return _tried(model, shown, arguments, items, plate, along, long)
-        except Exception as error:  # the user's own function, asked for one row
-            why = f"{_words(plate, along)} cannot be the rows: {str(error).splitlines()[0]}"
+        # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
+        ends = {name: (value.min().item(), value.max().item()) for name, value in long.items()
+                if value.dtype.kind in "iu" and value.size}
+        failure: Exception | None = None
+        for known in ({}, ends):
+            try:
+                return _tried(model, shown, arguments, items, plate, along, long, known)
+            except Exception as error:  # the user's own function, asked for one row
+                failure = failure or error
+        why = f"{_words(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
 
 
 def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
-           along: tuple[str, ...], long: Mapping[str, Any]) -> Met:
+           along: tuple[str, ...], long: Mapping[str, Any], ends: Mapping[str, tuple]) -> Met:
     held = {name: value for name, value in arguments.items() if name not in long}
     names = {_named(own, shown): own for own in long}
-    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}), held, long)
+    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, ends), held, long)
     structure = _traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
         raise ModelError(f"'{lost}' is the same in all rows")
+    for site in structure.sites.values():
+        if not site.rows and not site.factor and site.shape != shown.sites[site.name].shape:
+            raise ModelError(f"'{site.name}' has as many values as there are rows, and lies "
+                             f"outside them")
     used = {name for site in structure.named.values() for name in site.inputs}
     observed = {own: site.name for own, value in long.items() for site in shown.seen
                 if site.value is value}
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    reading = Rowed(model.generative, names, plate, along, idle, observed)
+    reading = Rowed(model.generative, names, plate, along, idle, observed, ends)
     read = _bound(model, reading, held, long)
     return Met(read, _translated(read, items),
                f"the rows are {_words(plate, along)}, as if rows() had been written")
@@ -249,8 +259,8 @@ def _translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], _value(value)):
-                raise DataError(f"{model.name}: '{name}' is one value for all rows, and was another "
-                                f"when the function was read: model(f)({name}=...) anew")
+                raise DataError(f"{model.name}: '{name}' is one value for all rows, and was "
+                                f"another when the function was read: model(f)({name}=...) anew")
             continue
         if name in inputs:
             out[inputs[name]] = value

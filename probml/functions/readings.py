@@ -8,7 +8,6 @@ models reads it like any other: no engine and no question knows of it.
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
@@ -16,6 +15,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
+from probml.functions.column import Column
 from probml.functions.loops import summed_out
 from probml.functions.survey import full_plate
 from probml.language.language import ROWS
@@ -29,7 +29,7 @@ class Reading:
         arguments: those that stay arguments, name of the input → name in the function.
     """
 
-    whole = False
+    whole = found = False
 
     def __init__(self, generative: Any, arguments: Mapping[str, str]):
         self.generative, self.inputs = generative, dict(arguments)
@@ -118,17 +118,23 @@ class Rowed(Reading):
         shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
             the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
+        ends: arguments of which the function asks the least or the greatest value of all rows,
+            name → both, as they were when the function met its data.
     """
 
+    found = True
+
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
-                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str]):
+                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
+                 ends: Mapping[str, tuple]):
         super().__init__(generative, arguments)
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
-        self.columns = dict(columns)
+        self.columns, self.ends = dict(columns), dict(ends)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.inputs, self.plate, self.along, self.shown, self.columns
+        return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
+                self.ends)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -136,6 +142,7 @@ class Rowed(Reading):
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
                       for name, (shape, kind) in self.shown.items()}
+        arguments |= {name: Column(arguments[name], ends) for name, ends in self.ends.items()}
         with validation_enabled(False), _Rows(self.plate, self.along, rows):
             return self.generative.run({**settings, **arguments}, {})
 

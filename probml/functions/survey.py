@@ -25,6 +25,7 @@ class Found(NamedTuple):
     Attributes:
         plates: name → (axis, counted from the right of the batch axes; size), innermost first.
         batch: the batch shape of the distribution, broadcast with what is observed.
+        shape: of the distribution, events included.
         value: what is observed; a tracer where the function computes it by jax.numpy.
     """
 
@@ -34,6 +35,7 @@ class Found(NamedTuple):
     discrete: bool
     plates: dict[str, tuple[int, int]]
     batch: tuple[int, ...]
+    shape: tuple[int, ...]
     value: Any
     support: Any
 
@@ -110,8 +112,8 @@ class _Watch(Messenger):
         value = None if factor or not observed else msg["value"]
         batch = fn.batch_shape if value is None else observed_batch(fn, value)
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
-        self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch), value,
-                                 support)
+        self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
+                                 () if factor else tuple(fn.shape()), value, support)
 
 
 def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

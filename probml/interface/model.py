@@ -50,7 +50,7 @@ def model(function: Callable) -> "Generative":
 class Generative:
     """A decorated generative function, waiting for its settings."""
 
-    whole = False
+    whole = found = False
 
     def __init__(self, function: Callable):
         kinds = inspect.signature(function).parameters

@@ -3,7 +3,7 @@ several questions share."""
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.fits import fitting
 from probml.fits.merging import Kept
+from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze, thaw
 from probml.numerics.precision import in_its_own
@@ -30,10 +31,9 @@ from probml.plan.blocks import blocks
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Posterior
 from probml.posteriors.drawn import Draws, Normal
-from probml.functions.meeting import meet
 from probml.posteriors.predictive import draw_params
 from probml.queries import asking, queries
-from probml.queries.simulation import simulate_rows
+from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.structure import deterministics
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -218,8 +218,22 @@ class Record:
             raise ModelError(f"draws(n={n}): expected at least 1")
         draws, sites = self._draws(n, seed), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
-        return found | {name: np.asarray(value)
-                        for name, value in deterministics.drawn(self, draws).items()}
+        found |= {name: np.asarray(value)
+                  for name, value in deterministics.drawn(self, draws).items()}
+        return found | self._drawn_in_rows(draws, n)
+
+    def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
+        """What a function that names no rows computes in those that were found in it, for the data
+        that were fitted: (n, rows, ...)."""
+        sites = self.structure.sites
+        names = tuple(site.name for site in self.structure.deterministics.values() if site.rows
+                      and not any(sites[parent].rows for parent in site.parents))
+        if not (names and self.model.generative.found and self.data is not None):
+            return {}
+        table = self.data.table
+        found = simulate_draws(self.structure, names, draws, self._known().given, table.inputs,
+                               jax.random.key(0), table.rows, n, self.data.steps)
+        return {name: np.asarray(value) for name, value in found.items()}
 
     @functools.cached_property
     def _shell(self) -> "Shell":

@@ -112,7 +112,8 @@ class Bound:
     Two are equal when their function and their settings are equal, so that building a model twice
     re-traces and re-compiles nothing. `generative` is what the decorator made of the function: it
     has `function`, names, `key` (by which two are equal), the names of its `arguments`, and `run`,
-    which calls the function; `whole` says that all of it is one density, of one row.
+    which calls the function; `whole` says that all of it is one density, of one row, `found` that
+    its rows are a plate of its own.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):

@@ -57,8 +57,10 @@ class _Recorder(Messenger):
                 raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
                                  f"with rows()")
             # the sites of its steps: at their values, or, as long as nobody knows these, at draws
-            known = ("substitute", dict(self.values))
-            msg["kwargs"]["substitute_stack"].append(known)
+            values = self.values
+            msg["kwargs"]["substitute_stack"].append(
+                ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
+            )
             if msg["kwargs"]["rng_key"] is None:
                 msg["kwargs"]["rng_key"] = jax.random.key(0)
         # whatever a scope has named it
