@@ -1,32 +1,49 @@
 """An argument of one value a row, where the function asks for a number of the whole column.
 
-`int(np.max(labels)) + 1` is a fact of the data, not of a row: it was settled when the function met
-them, and stays.
+`int(np.max(labels)) + 1` and `len(np.unique(labels))` are facts of the data, not of a row: they
+were settled when the function met them, and stay.
 """
 
 import operator
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
 
 
 class Column:
-    """The values of some rows, that knows the least and the greatest value of all of them.
+    """The values of some rows, that knows which values all of them have, in order.
 
     Whatever else is asked of it is asked of the rows' values, by jax.numpy.
     """
 
-    def __init__(self, value: Any, ends: tuple[Any, Any]):
-        self.value, self.ends = value, ends
+    def __init__(self, value: Any, every: tuple[Any, ...]):
+        self.value, self.every = value, every
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if len(args) == 1 and args[0] is self and not kwargs:
+            if function is np.unique:
+                return np.array(self.every)
+            if function in (np.max, np.min, np.amax, np.amin):
+                return self.max() if function in (np.max, np.amax) else self.min()
+        return self.__array__()
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ModelError("the function asks NumPy for the values of all rows: use jax.numpy")
+
+    def __iter__(self) -> Any:
+        return iter(self.__jax_array__())
 
     def __jax_array__(self) -> Any:
         return jnp.asarray(self.value)
 
     def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return self.ends[0] if axis is None else self.__jax_array__().min(axis=axis, **more)
+        return self.every[0] if axis is None else self.__jax_array__().min(axis=axis, **more)
 
     def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return self.ends[1] if axis is None else self.__jax_array__().max(axis=axis, **more)
+        return self.every[-1] if axis is None else self.__jax_array__().max(axis=axis, **more)
 
     def __len__(self) -> int:
         return len(self.value)

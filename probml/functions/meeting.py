@@ -19,6 +19,8 @@ from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import freeze, thaw
 from probml.structure.structure import Structure
 
+MANY = 4096  # different values of a column that are kept beside it
+
 
 class Met(NamedTuple):
     """A model as everything below reads it, its data in its names, and why it is read so, in words
@@ -112,6 +114,8 @@ def _lacking(model: Bound, data: Any, arguments: Mapping, given: Mapping) -> Met
 
 def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse what is given twice, unknown, or does not suffice."""
+    if not shown.sites:
+        raise ModelError(f"model '{model.name}' has no sample sites")
     computed = next((name for name in given if name in shown.computed), None)
     if computed is not None:
         raise DataError(
@@ -210,10 +214,11 @@ def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
             why = f"no argument is as long as {_words(plate, along)}, {size}"
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
-        ends = {name: (value.min().item(), value.max().item()) for name, value in long.items()
-                if value.dtype.kind in "iu" and value.size}
+        every = {name: tuple(np.unique(value).tolist()) for name, value in long.items()
+                 if value.dtype.kind in "iu" and value.size}
+        every = {name: values for name, values in every.items() if len(values) <= MANY}
         failure: Exception | None = None
-        for known in ({}, ends):
+        for known in ({}, every):
             try:
                 return _tried(model, shown, arguments, items, plate, along, long, known)
             except Exception as error:  # the user's own function, asked for one row
@@ -223,10 +228,10 @@ def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
 
 
 def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
-           along: tuple[str, ...], long: Mapping[str, Any], ends: Mapping[str, tuple]) -> Met:
+           along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple]) -> Met:
     held = {name: value for name, value in arguments.items() if name not in long}
     names = {_named(own, shown): own for own in long}
-    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, ends), held, long)
+    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, every), held, long)
     structure = _traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
@@ -241,7 +246,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    reading = Rowed(model.generative, names, plate, along, idle, observed, ends)
+    reading = Rowed(model.generative, names, plate, along, idle, observed, every)
     read = _bound(model, reading, held, long)
     return Met(read, _translated(read, items),
                f"the rows are {_words(plate, along)}, as if rows() had been written")

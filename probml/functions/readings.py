@@ -118,23 +118,23 @@ class Rowed(Reading):
         shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
             the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
-        ends: arguments of which the function asks the least or the greatest value of all rows,
-            name → both, as they were when the function met its data.
+        every: arguments of which the function asks which values there are, as for the greatest,
+            name → the values in order, as they were when the function met its data.
     """
 
     found = True
 
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
                  along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
-                 ends: Mapping[str, tuple]):
+                 every: Mapping[str, tuple]):
         super().__init__(generative, arguments)
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
-        self.columns, self.ends = dict(columns), dict(ends)
+        self.columns, self.every = dict(columns), dict(every)
 
     @property
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.ends)
+                self.every)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -142,7 +142,8 @@ class Rowed(Reading):
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
                       for name, (shape, kind) in self.shown.items()}
-        arguments |= {name: Column(arguments[name], ends) for name, ends in self.ends.items()}
+        arguments |= {name: Column(arguments[name], values)
+                      for name, values in self.every.items()}
         with validation_enabled(False), _Rows(self.plate, self.along, rows):
             return self.generative.run({**settings, **arguments}, {})
 

@@ -74,14 +74,14 @@ def explain(model: Bound, data: Any = None) -> Explanation:
     """See Model.explain."""
     nothing = data is None or len(data) == 0
     shown = repr(model)
-    model, data, why = meet(model, data)
+    model, data, reading = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()
     except Refusal as refusal:
         engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(shown, sites, (), (), (), engines, _indices(held), why)
+        return Explanation(shown, sites, (), (), (), engines, _indices(held), reading)
     chosen, reasons = choose(held, plan)
     engines = []
     for engine in LADDER:
@@ -100,7 +100,7 @@ def explain(model: Bound, data: Any = None) -> Explanation:
         engines.append({"engine": type(engine).__name__, "": why})
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, tuple(engines), _indices(held), why)
+                       penalties, tuple(engines), _indices(held), reading)
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
