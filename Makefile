@@ -21,10 +21,10 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all times lint bench notebooks lock clean
+.PHONY: help env demo test test-all test-versions times lint bench notebooks lock clean
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP)  ## build .venv from requirements.lock (PYTHON=python3.12 chooses another Python; after `make clean`)
 
@@ -47,13 +47,17 @@ test: lint  ## lint, then the tests (WORKERS=1 for one process)
 test-all: lint  ## the slow reference fits as well
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=10
 
+test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, the locked and the newest of both
+	@$(BIN)/python tests/versions.py
+
 times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out
 	@rm -rf .cache/times .cache/times.txt && mkdir -p .cache
 	@JAX_COMPILATION_CACHE_DIR=.cache/times TEST_TIMES=.cache/times.txt $(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 	@$(BIN)/python tests/long_tests.py .cache/times.txt
 
-lint: env  ## ruff only
+lint: env  ## ruff, and mypy over the rooms whose types hold
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy --no-error-summary
 
 bench: env  ## time against scikit-learn, cold and warm
 	@$(BIN)/python benchmarks/run.py

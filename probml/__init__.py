@@ -8,6 +8,7 @@ from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS
 from probml.engines import SVI as SVI
+from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
 from probml.errors import DataError as DataError

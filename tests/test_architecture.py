@@ -30,8 +30,7 @@ KNOWING = {"jaxpr", "numerics"}
 LONGEST = 400
 # Still to be divided; nothing may be added here.
 TALL = {
-    "probml.interface.fit", "probml.interface.record", "probml.engines.map",
-    "probml.posteriors.conjugate", "probml.queries.queries",
+    "probml.queries.queries",
     "probml.models.frames.columns", "probml.models.classifiers.linear_classifier_faces",
     "probml.models.pictures.fitted", "probml.models.pictures.network_pictures",
     "probml.models.experts.experts_face", "probml.models.regression.evidence",

@@ -11,10 +11,10 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
-from probml.assessment import certificate, refits
+from probml.assessment import certificate
 from probml.dataset import read
 from probml.device import load
-from probml.engines.engine import Outcome, Status
+from probml.engines import Engine, Outcome, Problem, Status, nuts_many
 from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import Exchange
 
@@ -92,7 +92,7 @@ def hidden_markov(k: int):
 
 
 @dataclasses.dataclass(frozen=True)
-class Squeezed:
+class Squeezed(Engine):
     """A user's engine: the exact posterior of a regression, its draws drawn together or moved;
     every so-many-th fit fails."""
 
@@ -100,12 +100,10 @@ class Squeezed:
     shift: float = 0.0
     failing: int = 0
 
-    def refuse(self, data, plan, ladder=False):
-        pass
-
-    def run(self, data, plan, rows, known, weights, seed, start):
-        if self.failing and seed % self.failing == 0:
+    def run(self, problem):
+        if self.failing and problem.seed % self.failing == 0:
             raise probml.Refusal("no luck")
+        data, seed = problem.data, problem.seed
         x, y = data.table.inputs["x"], data.table.columns["y"].values
         covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(2) / 4)
         noise = np.random.default_rng(seed).normal(size=(99, 2)) @ np.linalg.cholesky(covariance).T
@@ -263,8 +261,8 @@ def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
     for i in range(3):
         sets.append(read.read(model, {"x": x, "y": model.simulate(seed=i, x=x)["y"]}))
     plan = sets[0].plan()
-    loaded = [load.load(data, plan) for data in sets]
-    found = refits.side_by_side(probml.NUTS(draws=400, warmup=200), sets, plan, loaded, 0)
+    problems = [Problem(data, plan, *load.load(data, plan)) for data in sets]
+    found = nuts_many.chain_each(probml.NUTS(draws=400, warmup=200), problems)
     for data, values in zip(sets, found.values(), strict=True):
         y = data.table.columns["y"].values
         covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(2) / 4)

@@ -82,7 +82,7 @@ def compiled(family):
 def natural_of(distribution, shape=GRID):
     """The natural parameters of a distribution with batch axes (states, cells), and its family's
     density."""
-    family = registry.likelihood(distribution)
+    family = registry.entry(distribution).likelihood
     arguments = {a: np.asarray(v) for a, v in family.arguments(distribution).items()}
     arguments = {a: np.broadcast_to(v, (*shape, *v.shape[v.ndim - family.argument_event[a] :]))
                  for a, v in arguments.items()}

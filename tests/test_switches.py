@@ -17,8 +17,8 @@ from scipy.stats import poisson
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.engines import engine as run
-from probml.engines import engine as running
+from probml.engines import progress as run
+from probml.engines import progress as running
 from probml.evidence import density
 from probml.plan import plan
 

@@ -2,9 +2,11 @@
 know."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import EM, DataError, ModelError, stationary
 from probml.estimators.face import Face, n_parameters
@@ -12,11 +14,13 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Rule,
     check,
     number,
     numbers,
     one_of,
     optional,
+    parameter,
     whole,
 )
 from probml.estimators.validation import check_is_fitted, check_random_state
@@ -25,7 +29,13 @@ from probml.models.chains.sequences import Steps, read, together
 from probml.models.frames.columns import warn_of_tied
 from probml.models.frames.units import SHARE, moments
 
+EMISSION: Rule = (one_of(*EMISSIONS)[0],
+                  lambda value: isinstance(value, str) and named(value) in EMISSIONS)
+START: Rule = ("None or a mapping of names to values",
+               lambda value: value is None or isinstance(value, Mapping))
 
+
+@dataclass(eq=False, repr=False)
 class HiddenMarkov(Face):
     """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
     model is probml.models.hidden_markov.
@@ -70,79 +80,28 @@ class HiddenMarkov(Face):
         every iteration, in nats), n_parameters_; fit_: the probml Fit.
     """
 
-    _rules = {
-        "n_states": whole(1),
-        "emission": (one_of(*EMISSIONS)[0],
-                     lambda value: isinstance(value, str) and named(value) in EMISSIONS),
-        "initial": one_of("free", "stationary"),
-        "n_symbols": ("None or a whole number of at least 1",
-                      lambda value: value is None or whole(1)[1](value)),
-        "n_init": optional(whole(1)),
-        "max_iter": whole(1),
-        "tol": number(0.0),
-        "algorithm": one_of("viterbi", "map"),
-        "start": ("None or a mapping of names to values",
-                  lambda value: value is None or isinstance(value, Mapping)),
-        "random_state": SEED,
-        "prior": FLAG,
-        "accelerate": FLAG,
-        "concentration": numbers(0.0),
-        "sticky": number(0.0),
-        "alpha": number(0.0, above=True),
-        "centre": optional(numbers(-np.inf)),
-        "mean_scale": number(0.0, above=True),
-        "scale": optional(numbers(0.0)),
-        "shape": number(0.0, above=True),
-        "rate": number(0.0, above=True),
-        "engine": ENGINE,
-    }
-
-    def __init__(
-        self,
-        n_states=2,
-        *,
-        emission="normal",
-        initial="free",
-        n_symbols=None,
-        n_init=None,
-        max_iter=1000,
-        tol=1e-7,
-        algorithm="viterbi",
-        start=None,
-        random_state=None,
-        prior=True,
-        accelerate=True,
-        concentration=1.0,
-        sticky=0.0,
-        alpha=1.0,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        shape=2.0,
-        rate=0.01,
-        engine=None,
-    ):
-        self.n_states = n_states
-        self.emission = emission
-        self.initial = initial
-        self.n_symbols = n_symbols
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.algorithm = algorithm
-        self.start = start
-        self.random_state = random_state
-        self.prior = prior
-        self.accelerate = accelerate
-        self.concentration = concentration
-        self.sticky = sticky
-        self.alpha = alpha
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.shape = shape
-        self.rate = rate
-        self.engine = engine
+    n_states: int = parameter(2, whole(1))
+    _: KW_ONLY
+    emission: str = parameter("normal", EMISSION)
+    initial: str = parameter("free", one_of("free", "stationary"))
+    n_symbols: int | None = parameter(None, optional(whole(1)))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    max_iter: int = parameter(1000, whole(1))
+    tol: float = parameter(1e-7, number(0.0))
+    algorithm: str = parameter("viterbi", one_of("viterbi", "map"))
+    start: Mapping[str, Any] | None = parameter(None, START)
+    random_state: Any = parameter(None, SEED)
+    prior: bool = parameter(True, FLAG)
+    accelerate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    sticky: float = parameter(0.0, number(0.0))
+    alpha: float = parameter(1.0, number(0.0, above=True))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    shape: float = parameter(2.0, number(0.0, above=True))
+    rate: float = parameter(0.01, number(0.0, above=True))
+    engine: Any = parameter(None, ENGINE)
 
     # Fitting
 

@@ -1,22 +1,26 @@
 """Discriminants by the manners of scikit-learn: a normal, or a mixture of them, a class."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import EM, DataError, Refusal
 from probml.estimators.classifier import Additive, Classifier
 from probml.estimators.face import Face, flat
-from probml.estimators.rules import FLAG, whole
-from probml.models.classifiers.naive_bayes_face import COVARIANCE, NORMAL, SEARCH
+from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
+from probml.models.classifiers.naive_bayes_face import COVARIANCE
 from probml.models.frames import columns
 from probml.models.frames.units import InUnits
-from probml.models.frames.unlabelled import PartlyLabelled
+from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import canonical, gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures
 from probml.models.mixtures.starts import far_rows, precision_near
 
 
+@dataclass(eq=False, repr=False)
 class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
     """Gaussian discriminant analysis: a normal in each class. "own" is quadratic (QDA), "shared"
     linear (LDA).
@@ -39,36 +43,19 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
         (), fit_.
     """
 
-    _rules = {"covariance": COVARIANCE, "plug_in": FLAG, **NORMAL, **SEARCH}
-
-    def __init__(
-        self,
-        covariance="own",
-        *,
-        prior=True,
-        plug_in=False,
-        concentration=1.0,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        tol=1e-7,
-        max_iter=1000,
-        unlabelled_weight=1.0,
-        random_state=None,
-        engine=None,
-    ):
-        self.covariance = covariance
-        self.prior = prior
-        self.plug_in = plug_in
-        self.concentration = concentration
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.tol = tol
-        self.max_iter = max_iter
-        self.unlabelled_weight = unlabelled_weight
-        self.random_state = random_state
-        self.engine = engine
+    covariance: str = parameter("own", COVARIANCE)
+    _: KW_ONLY
+    prior: bool = parameter(True, FLAG)
+    plug_in: bool = parameter(False, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def _model(self, k):
         given = {name: getattr(self, name)
@@ -122,6 +109,7 @@ def _refuse_flat(face: Face, X, codes) -> None:
             )
 
 
+@dataclass(eq=False, repr=False)
 class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     """Discriminant analysis by mixtures: a Gaussian mixture in each class (MclustDA), fitted by EM
     with the labels seen.
@@ -141,39 +129,20 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     """
 
     _target = "class"
-    _rules = {"n_components": whole(1), "covariance": COVARIANCE, "n_init": whole(1), **NORMAL,
-              **SEARCH}
-
-    def __init__(
-        self,
-        n_components=2,
-        *,
-        covariance="own",
-        n_init=1,
-        prior=True,
-        concentration=1.0,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        tol=1e-7,
-        max_iter=1000,
-        unlabelled_weight=1.0,
-        random_state=None,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.covariance = covariance
-        self.n_init = n_init
-        self.prior = prior
-        self.concentration = concentration
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.tol = tol
-        self.max_iter = max_iter
-        self.unlabelled_weight = unlabelled_weight
-        self.random_state = random_state
-        self.engine = engine
+    n_components: int = parameter(2, whole(1))
+    _: KW_ONLY
+    covariance: str = parameter("own", COVARIANCE)
+    n_init: int = parameter(1, whole(1))
+    prior: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def _model(self, k):
         given = {name: getattr(self, name)

@@ -2,22 +2,37 @@
 discriminant, linear SVM."""
 
 import dataclasses
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
 from probml import MAP, DataError, Fit, Refusal
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, whole
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    fixed,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
 from probml.models.classifiers.discriminant_faces import GaussianDiscriminant
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
 from probml.models.frames.framed import Framed, counted
 from probml.models.frames.margins import Margin
+from probml.models.kernels.interior_point import Solution, hinge, solution
 from probml.models.kernels.support_vector_faces import CLASS_WEIGHT
-from probml.models.kernels.support_vectors import Kernel, solve
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
 from probml.models.regression.regression_faces import BayesianLinearRegression
 
 try:
     from sklearn.base import TransformerMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC
     from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
@@ -25,15 +40,13 @@ except ModuleNotFoundError as error:
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells
 LOOSE = 30.0
-# by which the conditions of the dual's maximum may be missed, in units of the decision value
-GAP = 1e-9
+# by which the dual's maximum may be missed, relative to it
+GAP = 1e-6
 # prior standard deviation of a weight that is as good as free, in targets per standard deviation of
 # its column
 FLAT = 1e4
 COST = ("a number above 0, inf for no penalty",
         lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
-_LINEAR = {"C": COST, "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT, "max_iter": whole(1),
-           "random_state": SEED, "engine": ENGINE}
 
 
 class _Planes(Framed, Margin):
@@ -51,6 +64,7 @@ class _Planes(Framed, Margin):
         return found[:, 0] if found.shape[1] == 1 else found
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(_Planes):
     """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x)
     ∝ exp(x β_class + b_class).
@@ -80,17 +94,14 @@ class LogisticRegression(_Planes):
     MAP; half a second for 1,000,000 × 50.
     """
 
-    _rules = {**_LINEAR, "tol": number(0.0)}
-
-    def __init__(self, C=1.0, *, fit_intercept=True, class_weight=None, tol=1e-9, max_iter=10_000,
-                 random_state=None, engine=None):
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    C: float = parameter(1.0, COST)
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(10_000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -157,6 +168,7 @@ def _labelled(fit: Fit, classes: np.ndarray) -> Fit:
     return dataclasses.replace(fit, names={**fit.names, "y": tuple(classes.tolist())})
 
 
+@dataclass(eq=False, repr=False)
 class LinearSVM(_Planes):
     """A linear support vector machine; of several classes, one against the rest.
 
@@ -172,7 +184,7 @@ class LinearSVM(_Planes):
         loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
         fit_intercept: with b.
         class_weight: None, "balanced" or class → weight.
-        max_iter: iterations of L-BFGS; of the dual, steps for each row.
+        max_iter: iterations of L-BFGS; of the dual, turns of an interior point, some 20.
         random_state: of no use, as nothing is random; kept for scikit-learn's habit.
         engine: an engine's value for the squared hinge; by default MAP().
 
@@ -182,19 +194,14 @@ class LinearSVM(_Planes):
         likelihood, whose data are those of `as_data`.
     """
 
-    _rules = {**_LINEAR, "C": number(0.0, above=True), "loss": one_of("squared_hinge", "hinge")}
-
-    def __init__(
-        self, C=1.0, *, loss="squared_hinge", fit_intercept=True, class_weight=None, max_iter=1000,
-        random_state=None, engine=None
-    ):
-        self.C = C
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -227,29 +234,43 @@ class LinearSVM(_Planes):
         if not self.fit_intercept:
             raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the "
                             "intercept in it; take loss='squared_hinge'")
-        x = X - self._centre
-        kernel = Kernel("linear").matrix(x, "LinearSVM(loss='hinge')")
-        planes = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        found, support = [], np.zeros(len(X), bool)
-        for plane in planes:
-            sign = np.where(codes == plane, 1.0, -1.0)
-            box = sign * self.C * weights
-            low, high = np.minimum(box, 0.0), np.maximum(box, 0.0)
-            found.append(solve(kernel, sign[None], low[None], high[None], GAP,
-                               int(self.max_iter) * len(X)))
-            support |= found[-1].beta[0] != 0
-        beta = np.stack([x.T @ s.beta[0] for s in found], 1) * self._unit[:, None]
-        bias = np.array([s.bias for s in found])
-        self.support_ = np.flatnonzero(support)
-        self.n_iter_, self.converged_ = (max(s.steps for s in found),
-                                         all(s.gap <= GAP for s in found))
-        self.history_ = np.array([s.objective for s in found])
+        # in the frame's units the penalty would be another
+        x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
+                        int(self.max_iter)) for plane in planes]
+        beta = np.stack([x.T @ each.beta for each in found], 1) * self._unit[:, None]
+        bias = np.array([each.bias for each in found])
+        self.support_ = np.flatnonzero(np.any([each.beta != 0 for each in found], 0))
+        self.n_iter_, self.converged_ = (max(each.turns for each in found),
+                                         all(each.gap <= GAP for each in found))
+        self.history_ = np.array([each.objective for each in found])
+        if not self.converged_:
+            warnings.warn(
+                f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
+                f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
+                f"max_iter={self.max_iter}", RuntimeWarning, stacklevel=3)
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        fit = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
-                       {"y": tuple(self.classes_.tolist())})
-        self.fit_ = fit
+        self.fit_ = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+                             {"y": tuple(self.classes_.tolist())})
 
 
+def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
+    """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
+    out of digits, by LIBSVM's steps, `most` for each row."""
+    found = hinge(x, sign, cost, most)
+    if found.gap <= GAP:
+        return found
+    steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        steps.fit(x, sign, sample_weight=cost)
+    beta = np.zeros(len(x))
+    beta[steps.support_] = steps.dual_coef_[0]
+    other = solution(x, sign, cost, beta, int(steps.n_iter_[0]))
+    return min(found, other, key=lambda each: each.gap)
+
+
+@dataclass(eq=False, repr=False)
 class LeastSquaresClassifier(_Planes):
     """Classes as numbers ±1, fitted by least squares: the plane of the largest value wins;
     scikit-learn's RidgeClassifier.
@@ -272,12 +293,10 @@ class LeastSquaresClassifier(_Planes):
         Fit.
     """
 
-    _rules = {"alpha": number(0.0), "fit_intercept": FLAG, "class_weight": CLASS_WEIGHT}
-
-    def __init__(self, alpha=1.0, *, fit_intercept=True, class_weight=None):
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
+    alpha: float = parameter(1.0, number(0.0))
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -317,6 +336,7 @@ class LeastSquaresClassifier(_Planes):
         return self.regression_.as_data(X, y)
 
 
+@dataclass(eq=False, repr=False)
 class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
     """Fisher's linear discriminant: the directions in which the classes' means lie furthest apart,
     in units of the spread within classes.
@@ -341,13 +361,20 @@ class FisherDiscriminant(TransformerMixin, GaussianDiscriminant):
         several classes.
     """
 
-    _rules = {**GaussianDiscriminant._rules, "n_components": optional(whole(1))}
-
-    def __init__(self, n_components=None, *, prior=False, tol=1e-7, max_iter=1000,
-                 random_state=None, engine=None):
-        super().__init__(covariance="shared", prior=prior, tol=tol, max_iter=max_iter,
-                         random_state=random_state, engine=engine)
-        self.n_components = n_components
+    n_components: int | None = parameter(None, optional(whole(1)))
+    _: KW_ONLY
+    covariance: str = fixed("shared")
+    prior: bool = parameter(False, FLAG)
+    plug_in: bool = fixed(False)
+    concentration: float = fixed(1.0)
+    centre: None = fixed(None)
+    mean_scale: float = fixed(1000.0)
+    scale: None = fixed(None)
+    unlabelled_weight: float = fixed(1.0)
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,); see GaussianDiscriminant.

@@ -1,6 +1,10 @@
 """Naive Bayes by the manners of scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import DataError
 from probml.estimators.classifier import Additive, Classifier
@@ -13,6 +17,7 @@ from probml.estimators.rules import (
     numbers,
     one_of,
     optional,
+    parameter,
     whole,
 )
 from probml.models.frames import columns
@@ -26,16 +31,9 @@ COVARIANCE = (
     "scikit-learn's 'full', 'tied', 'diag'",
     lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
 )
-SEARCH = {"tol": number(0.0), "max_iter": whole(1), "random_state": SEED, "prior": FLAG,
-          "unlabelled_weight": WEIGHT, "engine": ENGINE}
-NORMAL = {
-    "concentration": numbers(0.0),
-    "centre": optional(numbers(-np.inf)),
-    "mean_scale": number(0.0, above=True),
-    "scale": optional(numbers(0.0)),
-}
 
 
+@dataclass(eq=False, repr=False)
 class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     """Naive Bayes over columns of any kind; unseen cells, and unseen labels, are NaN or None.
 
@@ -77,59 +75,25 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
 
     _target = "class"
     _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
-    _rules = {
-        "categorical": ANY,
-        "kinds": ANY,
-        "categories": ANY,
-        "alpha": number(0.0, above=True),
-        "unknown": one_of("refuse", "prior"),
-        "plug_in": FLAG,
-        **NORMAL,
-        "shape": number(0.0, above=True),
-        "rate": optional(number(0.0, above=True)),
-        **SEARCH,
-    }
-
-    def __init__(
-        self,
-        categorical=None,
-        *,
-        kinds=None,
-        categories=None,
-        alpha=1.0,
-        concentration=1.0,
-        unknown="refuse",
-        prior=True,
-        plug_in=False,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        shape=1.0,
-        rate=None,
-        tol=1e-7,
-        max_iter=1000,
-        unlabelled_weight=1.0,
-        random_state=None,
-        engine=None,
-    ):
-        self.categorical = categorical
-        self.kinds = kinds
-        self.categories = categories
-        self.alpha = alpha
-        self.concentration = concentration
-        self.unknown = unknown
-        self.prior = prior
-        self.plug_in = plug_in
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.shape = shape
-        self.rate = rate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.unlabelled_weight = unlabelled_weight
-        self.random_state = random_state
-        self.engine = engine
+    categorical: Any = parameter(None, ANY)
+    _: KW_ONLY
+    kinds: Any = parameter(None, ANY)
+    categories: Any = parameter(None, ANY)
+    alpha: float = parameter(1.0, number(0.0, above=True))
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    unknown: str = parameter("refuse", one_of("refuse", "prior"))
+    prior: bool = parameter(True, FLAG)
+    plug_in: bool = parameter(False, FLAG)
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    shape: float = parameter(1.0, number(0.0, above=True))
+    rate: float | None = parameter(None, optional(number(0.0, above=True)))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def _take(self, X, reset):
         X = columns.take(self, X, reset, frames=(self.categorical, self.kinds))

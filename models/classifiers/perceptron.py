@@ -13,6 +13,7 @@ Sources: Rosenblatt (1958); Novikoff (1962); Nilsson (1965), "Learning machines"
     construction; Crammer & Singer (2003).
 """
 
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import jax
@@ -24,7 +25,6 @@ from numpyro import factor, sample
 from numpyro.distributions import constraints
 
 from probml import model, rows
-from probml.models.kernels.support_vectors import in_float64, padded
 
 AHEAD = 32  # rows that are judged together, up to the first mistake among them
 
@@ -76,11 +76,11 @@ def learn(x: np.ndarray, codes: np.ndarray, weights: np.ndarray, classes: int, m
     Cost: an epoch O(n · classes · d), AHEAD rows at once where none is mistaken.
     """
     n, d = x.shape
-    m = padded(n + AHEAD)
+    m = _padded(n + AHEAD)
     x, codes, weights = (np.pad(x, ((0, m - n), (0, 0))), np.pad(codes, (0, m - n)),
                          np.pad(weights, (0, m - n)))
     order, rng = np.arange(m), np.random.default_rng(seed)
-    with in_float64():
+    with _in_float64():
         data = jnp.asarray(x), jnp.asarray(codes, jnp.int32), jnp.asarray(weights)
         planes = best = jnp.zeros((classes, d))
         fewest, updates, epochs = n + 1, 0, 0
@@ -120,3 +120,20 @@ def _epoch(x, codes, weights, order, planes, n):
 
     planes, steps, _ = lax.while_loop(lambda state: state[2] < n, visit, (planes, 0, 0))
     return planes, steps, judge(planes, x, codes, weights)[0].sum()
+
+
+@contextmanager
+def _in_float64():
+    """JAX in float64, whatever its precision elsewhere, and on the CPU, where one step after the
+    other is fast."""
+    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        yield
+
+
+def _padded(n: int) -> int:
+    """n, rounded up so that few programs are compiled: 64, 128, 256, then eighths of powers of
+    two."""
+    if n <= 256:
+        return 64 if n <= 64 else 128 if n <= 128 else 256
+    step = 2 ** (int(n - 1).bit_length() - 4)
+    return -(-n // step) * step

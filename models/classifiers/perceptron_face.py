@@ -1,11 +1,13 @@
 """The scikit-learn face of the perceptron."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
 from probml import Fit
-from probml.estimators.rules import FLAG, SEED, whole
+from probml.estimators.rules import FLAG, SEED, parameter, whole
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
@@ -17,6 +19,7 @@ except ModuleNotFoundError as error:
                       f"probml[sklearn]") from error
 
 
+@dataclass(eq=False, repr=False)
 class Perceptron(Framed, Margin):
     """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
     until none is left.
@@ -46,13 +49,11 @@ class Perceptron(Framed, Margin):
     Cost: an epoch O(n k d), one mistake after the other, in float64 whatever JAX's precision.
     """
 
-    _rules = {"fit_intercept": FLAG, "max_iter": whole(1), "shuffle": FLAG, "random_state": SEED}
-
-    def __init__(self, *, fit_intercept=True, max_iter=1000, shuffle=True, random_state=None):
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.shuffle = shuffle
-        self.random_state = random_state
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    max_iter: int = parameter(1000, whole(1))
+    shuffle: bool = parameter(True, FLAG)
+    random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).

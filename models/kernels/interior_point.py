@@ -1,94 +1,110 @@
-"""A concave quadratic function in a box, under one sum, by a primal-dual interior point method;
-where steps of two are slow.
+"""A linear machine's dual by a primal-dual interior point method: a concave quadratic function in a
+box, under one sum.
 
-    max over β of cᵀβ − ½ βᵀKβ,   Σβ = 0,   low ≤ β ≤ high
+    max over β of cᵀβ − ½ |Xᵀβ|²,   Σβ = 0,   low ≤ β ≤ high
 
-A turn solves with K + D, D diagonal: by Cholesky, n³/3; or, where K = XXᵀ has a low rank d, by
-Woodbury's identity, n d².
+A turn solves with XXᵀ + D, D diagonal, by a QR of n d² operations, whatever the cost of a
+violation is. LIBSVM's steps of two rows are as many as rows where C is small, and without bound
+where it is large (500 × 20 rows at C = 100: nine million; here 20 turns); and LIBLINEAR, whose
+steps are of columns, penalises the intercept.
 
 Sources: Mehrotra (1992), the predictor and corrector; Ferris & Munson (2003), "Interior-point
 methods for massive support vector machines"; Fine & Scheinberg (2001) for low ranks.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 TURNS = 100  # some 15 to 30 are usual
-SNAP = 1e-7  # of the width of its box, within which a variable is at its bound
+SNAP = 1e-3  # of the largest variable, beyond which none is said to be at its bound
 
 
-class Dense:
-    """K as it is, (n, n)."""
+class Solution(NamedTuple):
+    """The dual's maximum.
 
-    def __init__(self, kernel: np.ndarray):
-        self.kernel = kernel
-
-    def of(self, live: np.ndarray) -> "Dense":
-        return Dense(self.kernel[np.ix_(live, live)])
-
-    def times(self, v: np.ndarray) -> np.ndarray:
-        return self.kernel @ v
-
-    def solver(self, diagonal: np.ndarray) -> Callable:
-        """v → (K + D)⁻¹ v."""
-        from scipy.linalg import cho_factor, cho_solve
-
-        root = cho_factor(self.kernel + np.diag(diagonal))
-        return lambda v: cho_solve(root, v)
-
-
-class Products:
-    """K = XXᵀ by X (n, d)."""
-
-    def __init__(self, x: np.ndarray):
-        self.x = x
-
-    def of(self, live: np.ndarray) -> "Products":
-        return Products(self.x[live])
-
-    def times(self, v: np.ndarray) -> np.ndarray:
-        return self.x @ (v @ self.x)
-
-    def solver(self, diagonal: np.ndarray) -> Callable:
-        """v → (K + D)⁻¹ v."""
-        from scipy.linalg import cho_factor, cho_solve
-
-        scaled = self.x / diagonal[:, None]
-        root = cho_factor(np.eye(self.x.shape[1]) + self.x.T @ scaled)
-        return lambda v: v / diagonal - scaled @ cho_solve(root, v @ scaled)
-
-
-def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray,
-            high: np.ndarray) -> np.ndarray | None:
-    """β (n,); None where K is not positive or the digits do not suffice.
-
-    What ends within SNAP of its box's width from a bound is put there, and the rest moved so that
-    Σβ = 0.
+    beta (n,); bias b; objective cᵀβ − ½ |Xᵀβ|²; turns; gap: what the primal problem is above the
+    objective, relative to it.
     """
-    live = high > low
-    out = np.zeros(len(live))
-    q, c, low, high = quadratic.of(live), c[live], low[live], high[live]
-    width = high - low
-    beta = (low + high) / 2
-    beta -= (beta.sum() / width.sum()) * width  # Σβ = 0, inside the box as 0 is
+
+    beta: np.ndarray
+    bias: float
+    objective: float
+    turns: int
+    gap: float
+
+
+def hinge(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
+    """A plane between rows of sign 1 and −1: the maximum of the dual of ½|w|² + Σ cost · max(0, 1 −
+    sign (w·x + b)).
+
+    Args:
+        x: (n, d). sign, cost: (n,), costs above 0. most: turns.
+
+    Where the digits do not suffice the gap says so.
+    """
+    # in units in which rows have a length of 1
+    unit = float(np.sqrt(np.mean((x**2).sum(1)))) or 1.0
+    x, cost = x / unit, cost * unit**2
+    bound = sign * cost
+    low, high = np.minimum(bound, 0.0), np.maximum(bound, 0.0)
+    beta, turns = maximum(x, sign, low, high, min(most, TURNS))
+    found = solution(x, sign, cost, beta, turns)
+    return found._replace(beta=beta / unit**2, objective=found.objective / unit**2)
+
+
+def solution(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, beta: np.ndarray,
+             turns: int) -> Solution:
+    """What a dual point says: the plane w = Xᵀβ with the best b for it, a weighted median, and how
+    far the two problems are apart."""
+    w = beta @ x
+    edge = sign - x @ w  # each row's b at its margin
+    order, positive = np.argsort(edge), cost[sign > 0].sum()
+    passed = np.cumsum(cost[order])
+    at = min(int(np.searchsorted(passed, positive * (1 - 1e-12))), len(edge) - 1)
+    tie = at + 1 < len(edge) and passed[at] <= positive * (1 + 1e-12)
+    bias = float(edge[order[at : at + 1 + tie]].mean())
+    objective = float(sign @ beta - 0.5 * w @ w)
+    primal = 0.5 * w @ w + cost @ np.maximum(0.0, 1 - sign * (x @ w + bias))
+    gap = float(primal - objective) / max(abs(primal), np.finfo(float).tiny)
+    return Solution(beta, bias, objective, turns, gap)
+
+
+def _solver(x: np.ndarray, diagonal: np.ndarray) -> Callable:
+    """v → (XXᵀ + D)⁻¹ v: what is left of v by a ridge regression on X, rows in units of D; by QR,
+    since columns may be nearly collinear."""
+    root = np.sqrt(diagonal)
+    q = np.linalg.qr(np.concatenate([x / root[:, None], np.eye(x.shape[1])]))[0][: len(x)]
+
+    def solve(v):
+        v = v / root
+        return (v - q @ (v @ q)) / root
+
+    return solve
+
+
+def maximum(x: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray,
+            most: int = TURNS) -> tuple[np.ndarray, int]:
+    """(β (n,), turns), low < high; where the digits are used up, as near as they reach.
+
+    What ends at a bound is put there, and the rest moved so that Σβ = 0.
+    """
+    turn = 0
+    # inside the box, of the size of a solution where costs are large, and such that Σβ = 0
+    beta = np.clip((low + high) / 2, -1.0, 1.0)
+    more, less = np.maximum(beta, 0.0), np.minimum(beta, 0.0)
+    beta = (more / more.sum() - less / less.sum()) * min(more.sum(), -less.sum())
     shift, below, above = 0.0, np.ones_like(c), np.ones_like(c)  # multipliers
-    for _ in range(TURNS):
+    while turn < most:
         to_low, to_high = beta - low, high - beta
-        slope = q.times(beta) - c + shift - below + above
+        slope = x @ (beta @ x) - c + shift - below + above
         mu = (below @ to_low + above @ to_high) / (2 * len(c))
-        left, size = mu * len(c), max(1.0, abs(c @ beta))
-        if not np.isfinite(mu):
-            return None
-        if left < 1e-12 * size and np.abs(slope).max() < 1e-8 * max(1.0, np.abs(c).max()):
+        if mu * len(c) < 1e-12 * abs(c @ beta) and np.abs(slope).max() < 1e-8 * np.abs(c).max():
             break
         try:
-            if min(to_low.min(), to_high.min()) <= 0:
-                raise np.linalg.LinAlgError  # the digits are used up
-            solve = q.solver(below / to_low + above / to_high)
-        except (np.linalg.LinAlgError, ValueError):
-            if left > 1e-6 * size:
-                return None
+            solve = _solver(x, below / to_low + above / to_high)
+        except (np.linalg.LinAlgError, ValueError):  # the digits are used up
             break
         now = (solve, solve(np.ones_like(c)), slope, beta, to_low, to_high, below, above)
         d, _, d_below, d_above = _newton(*now, 0.0, 0.0)
@@ -99,17 +115,20 @@ def maximum(quadratic: Dense | Products, c: np.ndarray, low: np.ndarray,
         d, d_shift, d_below, d_above = _newton(*now, centre - d_below * d, centre + d_above * d)
         length = 0.99 * min(_room(d, to_low, to_high),
                             _room(np.r_[d_below, d_above], np.r_[below, above]))
-        beta, shift = beta + length * d, shift + length * d_shift
+        moved = beta + length * d
+        if not np.isfinite(moved).all() or not ((moved > low) & (moved < high)).all():
+            break
+        beta, shift, turn = moved, shift + length * d_shift, turn + 1
         below, above = below + length * d_below, above + length * d_above
-    beta = np.where(beta - low < SNAP * width, low,
-                    np.where(high - beta < SNAP * width, high, beta))
-    free = (beta > low) & (beta < high)
+    # of a distance to a bound and its multiplier one is 0 at the maximum, in units of their own
+    size = np.abs(beta).max()
+    at_low, at_high = (near < np.minimum(SNAP, multiplier / np.abs(c).max()) * size
+                       for near, multiplier in ((beta - low, below), (high - beta, above)))
+    beta = np.where(at_low, low, np.where(at_high, high, beta))
+    free = ~(at_low | at_high)
     if free.any():
-        beta[free] -= beta.sum() / free.sum()
-    if not free.any() or (beta < low).any() or (beta > high).any():
-        return None
-    out[live] = beta
-    return out
+        beta[free] = np.clip(beta[free] - beta.sum() / free.sum(), low[free], high[free])
+    return beta, turn
 
 
 def _newton(solve, ones, slope, beta, to_low, to_high, below, above, at_low, at_high):

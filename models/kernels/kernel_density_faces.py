@@ -1,11 +1,14 @@
 """scikit-learn faces of kernel densities: the density itself, and the Parzen-window classifier."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.classifier import Classifier
 from probml.estimators.face import Face
-from probml.estimators.rules import SEED, check, one_of, whole
+from probml.estimators.rules import SEED, Rule, check, one_of, parameter, whole
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
 
 try:
@@ -30,16 +33,15 @@ def _is_bandwidth(value) -> bool:
     )
 
 
+BANDWIDTH: Rule = (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)",
+                   _is_bandwidth)
+PRIORS: Rule = ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)
+
+
 class _Kernels(Face):
     """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less
     their means, in bandwidths."""
 
-    _rules = {
-        "bandwidth": (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, one or (d,)",
-                      _is_bandwidth),
-        "kernel": one_of("gaussian"),
-        "random_state": SEED,
-    }
 
     def _centres(self, X):
         """Rows as centres: complete."""
@@ -96,6 +98,7 @@ class _Kernels(Face):
         return {"x": (X - self._centre) / self._unit}
 
 
+@dataclass(eq=False, repr=False)
 class KernelDensity(DensityMixin, _Kernels):
     """Gaussian kernel density; in rows that are asked about, unseen cells are NaN. The model is
     probml.models.kernel_density.
@@ -121,10 +124,10 @@ class KernelDensity(DensityMixin, _Kernels):
         tags.input_tags.allow_nan = False  # of rows that are fitted
         return tags
 
-    def __init__(self, bandwidth="likelihood", *, kernel="gaussian", random_state=None):
-        self.bandwidth = bandwidth
-        self.kernel = kernel
-        self.random_state = random_state
+    bandwidth: Any = parameter("likelihood", BANDWIDTH)
+    _: KW_ONLY
+    kernel: str = parameter("gaussian", one_of("gaussian"))
+    random_state: Any = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):
         """Put a kernel at every row of X (n, d); y is ignored, present for scikit-learn's
@@ -178,6 +181,7 @@ class KernelDensity(DensityMixin, _Kernels):
         raise AttributeError(f"{type(self).__name__} has no predict_proba: ParzenClassifier has")
 
 
+@dataclass(eq=False, repr=False)
 class ParzenClassifier(_Kernels, Classifier):
     """A kernel density in each class; in rows that are asked about, unseen cells are NaN. The model
     is probml.models.parzen_classifier.
@@ -198,15 +202,11 @@ class ParzenClassifier(_Kernels, Classifier):
     """
 
     _target = "class"
-    _rules = {**_Kernels._rules, "priors": ("None or probabilities, one a class",
-                                            lambda v: v is None or np.ndim(v) == 1)}
-
-    def __init__(self, bandwidth="likelihood", *, priors=None, kernel="gaussian",
-                 random_state=None):
-        self.bandwidth = bandwidth
-        self.priors = priors
-        self.kernel = kernel
-        self.random_state = random_state
+    bandwidth: Any = parameter("likelihood", BANDWIDTH)
+    _: KW_ONLY
+    priors: Any = parameter(None, PRIORS)
+    kernel: str = parameter("gaussian", one_of("gaussian"))
+    random_state: Any = parameter(None, SEED)
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)

@@ -1,34 +1,43 @@
-"""scikit-learn faces of support vector machines, of classes and of numbers, by the dual."""
+"""scikit-learn faces of support vector machines, of classes and of numbers.
+
+The dual is solved by LIBSVM through scikit-learn's SVC and SVR, which are no slower than what stood
+here; what the faces add are words for what cannot be used, weights without rows of weight 0, digits
+at an offset of the columns, and the loss as a function, `fit_`.
+"""
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import Rule, check, number, one_of, whole
+from probml.estimators.rules import Rule, check, number, one_of, parameter, whole
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
     KERNELS,
     Kernel,
-    Solution,
     pairs,
-    solve,
     support_vector_machine,
     support_vector_regression,
 )
 
 try:
     from sklearn.base import RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC, SVR
     from sklearn.utils import column_or_1d, compute_class_weight
     from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
 
+LARGEST = float(np.finfo(np.float32).max)  # LIBSVM keeps its kernel in float32
+CACHE = 1000  # MB of it
 REAL: Rule = ("a number",
               lambda v: isinstance(v, Real) and not isinstance(v, bool) and bool(np.isfinite(v)))
 GAMMA: Rule = (
@@ -39,14 +48,6 @@ CLASS_WEIGHT: Rule = (
     "None, 'balanced' or class → weight",
     lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
-_KERNEL = {
-    "kernel": one_of(*KERNELS),
-    "degree": whole(0),
-    "gamma": GAMMA,
-    "coef0": REAL,
-    "tol": number(0.0, above=True),
-    "max_iter": whole(1),
-}
 
 
 class _Machine:
@@ -60,34 +61,57 @@ class _Machine:
         return Kernel(self.kernel, float(gamma), float(self.degree), float(self.coef0))
 
     def _settle(self, X: np.ndarray) -> np.ndarray:
-        """Learn the kernel, and where a linear one has its origin: Σβ = 0 says that this changes
-        nothing but the digits. X about it."""
+        """Learn the kernel, and where it has its origin, if that changes nothing but the digits:
+        of a linear kernel Σβ = 0 says so. X about it.
+
+        Raises:
+            ModelError: the kernel has numbers that LIBSVM cannot hold.
+        """
         self.kernel_ = self._kernel(X)
         self._origin = X.mean(0) if self.kernel == "linear" else np.zeros(X.shape[1])
-        return self._about(X)
+        X = X - X.mean(0) if self.kernel == "rbf" else self._about(X)
+        with np.errstate(over="ignore"):
+            own = self.kernel_.own(X)
+        if not (np.abs(own) < LARGEST).all():
+            row = int(np.argmin(np.abs(own) < LARGEST))
+            raise ModelError(f"{type(self).__name__}(kernel={self.kernel!r}): the kernel of row "
+                             f"{row} with itself is {own[row]:g}, too large: standardise the "
+                             f"columns of X")
+        return X
 
     def _about(self, X: np.ndarray) -> np.ndarray:
         return X - self._origin if self._origin.any() else X
 
-    def _solve(self, X: np.ndarray, c: np.ndarray, low: np.ndarray, high: np.ndarray) -> Solution:
-        name = type(self).__name__
-        kernel = self.kernel_.matrix(X, f"{name}(kernel={self.kernel!r})")
-        found = solve(kernel, c, low, high, self.tol, self.max_iter,
-                      X if self.kernel == "linear" else None)
-        if not found.gap <= self.tol:
+    def _solve(self, machine: type, X: np.ndarray, y: np.ndarray, weights: np.ndarray, **settings):
+        """SVC or SVR, fitted; a warning where it stopped at its limit."""
+        kernel = self.kernel_
+        solver = machine(C=self.C, kernel=kernel.name, gamma=kernel.gamma,
+                         degree=int(kernel.degree), coef0=kernel.coef0, tol=self.tol,
+                         max_iter=self.max_iter, cache_size=CACHE, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solver.fit(X, y, sample_weight=weights)
+        self.n_iter_ = np.atleast_1d(solver.n_iter_)
+        self.converged_ = solver.fit_status_ == 0
+        if not self.converged_:
             warnings.warn(
-                f"{name} stopped at max_iter={self.max_iter} steps with a gap of {found.gap:.2g} "
-                f"above tol={self.tol:g}: standardise "
+                f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before the "
+                f"conditions of optimality held to tol={self.tol:g}: standardise "
                 f"the columns, lower C={self.C:g}, or raise max_iter",
                 RuntimeWarning,
                 stacklevel=4,
             )
-        return found
+        return solver
 
-    def _keep(self, solutions: list[Solution]) -> None:
-        self.n_iter_ = np.array([found.steps for found in solutions])
-        self.converged_ = all(found.gap <= self.tol for found in solutions)
-        self.dual_objective_ = np.array([found.objective for found in solutions])
+    def _objective(self, linear: np.ndarray) -> np.ndarray:
+        """Σ linear · β − ½ βᵀKβ of every pair, (pairs,); linear (pairs, n_SV)."""
+        quadratic = np.zeros(len(self._dual))
+        at = 0
+        for piece in self._pieces(self.support_vectors_):
+            part = self._dual[:, at : at + len(piece)]
+            quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
+            at += len(piece)
+        return (linear * self._dual).sum(1) - 0.5 * quadratic
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
@@ -128,6 +152,7 @@ class _Machine:
         return self._fit
 
 
+@dataclass(eq=False, repr=False)
 class SupportVectorMachine(_Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
@@ -162,40 +187,21 @@ class SupportVectorMachine(_Machine, Margin):
         a linear kernel, dual_objective_ (pairs,) Σα − ½ βKβ, n_iter_ (pairs,),
         converged_, kernel_, fit_: the probml Fit.
 
-    Everything is in float64, whatever JAX's precision; LIBSVM rounds kernel values to float32.
-    Cost: 8 n² bytes for the largest pair of classes, refused above 2 GiB, twice that while they are
-        made; as many steps of O(n) as rows, more for a large C.
+    LIBSVM rounds kernel values to float32; all else is in float64, whatever JAX's precision.
+    Cost: as many steps of O(n) as rows, each a row of the kernel, of which a GB is kept; many more
+        for a large C on a flat kernel, where a linear machine has LinearSVM(loss="hinge").
     """
 
-    _rules = {
-        "C": number(0.0, above=True),
-        **_KERNEL,
-        "class_weight": CLASS_WEIGHT,
-        "decision_function_shape": one_of("ovr", "ovo"),
-    }
-
-    def __init__(
-        self,
-        C=1.0,
-        *,
-        kernel="rbf",
-        degree=3,
-        gamma="scale",
-        coef0=0.0,
-        class_weight=None,
-        decision_function_shape="ovr",
-        tol=1e-3,
-        max_iter=10_000_000,
-    ):
-        self.C = C
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.class_weight = class_weight
-        self.decision_function_shape = decision_function_shape
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    kernel: str = parameter("rbf", one_of(*KERNELS))
+    degree: int = parameter(3, whole(0))
+    gamma: Any = parameter("scale", GAMMA)
+    coef0: float = parameter(0.0, REAL)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
+    tol: float = parameter(1e-3, number(0.0, above=True))
+    max_iter: int = parameter(10_000_000, whole(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -205,36 +211,23 @@ class SupportVectorMachine(_Machine, Margin):
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
-                be used, by name; one class only; more rows than a kernel matrix has room for.
+                be used, by name; one class only.
         """
         X, codes, weights, kept = self._read(X, y, sample_weight)
-        own = self._settle(X)
-        cost = float(self.C) * weights * self._class_weights(codes)[codes]
-        k, found = len(self.classes_), []
-        beta = {}
-        for i, j in zip(*pairs(k), strict=True):
-            rows = np.flatnonzero((codes == i) | (codes == j))
-            sign = np.where(codes[rows] == i, 1.0, -1.0)
-            bound = sign * cost[rows]
-            solution = self._solve(own[rows], sign[None], np.minimum(bound, 0.0)[None],
-                                   np.maximum(bound, 0.0)[None])
-            found.append(solution)
-            used = solution.beta[0] != 0
-            beta[i, j] = rows[used], solution.beta[0][used]
-        support = np.unique(np.concatenate([rows for rows, _ in beta.values()]))
-        support = support[np.argsort(codes[support], kind="stable")]
-        place = np.full(len(codes), -1)
-        place[support] = np.arange(len(support))
-        self._dual, self.dual_coef_ = (np.zeros((len(found), len(support))),
-                                       np.zeros((k - 1, len(support))))
-        for pair, ((i, j), (rows, values)) in enumerate(beta.items()):
-            self._dual[pair, place[rows]] = values
-            other = np.where(codes[rows] == i, j, i)
-            self.dual_coef_[np.where(other < codes[rows], other, other - 1), place[rows]] = values
-        self.support_, self.support_vectors_ = kept[support], X[support]
-        self.n_support_ = np.bincount(codes[support], minlength=k)
-        self._bias = np.array([each.bias for each in found])
-        self._keep(found)
+        solver = self._solve(SVC, self._settle(X), codes,
+                             weights * self._class_weights(codes)[codes])
+        self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
+        self.n_support_, self.dual_coef_ = solver.n_support_.astype(int), solver.dual_coef_
+        self._bias = solver.intercept_
+        # of every pair the coefficients of its two classes, which stand in the other's row
+        of, k = codes[solver.support_], len(self.classes_)
+        first, second = pairs(k)
+        self._dual = np.zeros((len(first), len(of)))
+        for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+            for here, there in ((i, j), (j, i)):
+                own = of == here
+                self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
+        self.dual_objective_ = self._objective(np.sign(self._dual))
         vars(self).pop("_fit", None)
         return self
 
@@ -282,6 +275,7 @@ class SupportVectorMachine(_Machine, Margin):
                         {"y": tuple(self.classes_.tolist())})
 
 
+@dataclass(eq=False, repr=False)
 class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
     """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the
     ε-insensitive loss, scikit-learn's SVR.
@@ -301,18 +295,15 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
     Cost: as SupportVectorMachine, two variables a row.
     """
 
-    _rules = {"C": number(0.0, above=True), "epsilon": number(0.0), **_KERNEL}
-
-    def __init__(self, C=1.0, *, epsilon=0.1, kernel="rbf", degree=3, gamma="scale", coef0=0.0,
-                 tol=1e-3, max_iter=10_000_000):
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.tol = tol
-        self.max_iter = max_iter
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    epsilon: float = parameter(0.1, number(0.0))
+    kernel: str = parameter("rbf", one_of(*KERNELS))
+    degree: int = parameter(3, whole(0))
+    gamma: Any = parameter("scale", GAMMA)
+    coef0: float = parameter(0.0, REAL)
+    tol: float = parameter(1e-3, number(0.0, above=True))
+    max_iter: int = parameter(10_000_000, whole(1))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,).
@@ -322,7 +313,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
-                by name; more rows than a kernel matrix has room for.
+                by name.
         """
         check(self, self._rules)
         self._required(y)
@@ -335,17 +326,14 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         X, y = X[kept], y[kept]
         if not len(y):
             raise DataError("there is no row to learn from")
-        own = self._settle(X)
-        cost = float(self.C) * (np.ones(len(y)) if weights is None else weights)
-        none = np.zeros(len(y))
-        found = self._solve(own, np.stack([y - self.epsilon, y + self.epsilon]),
-                            np.stack([none, -cost]), np.stack([cost, none]))
-        beta = found.beta.sum(0)
-        support = np.flatnonzero(beta)
-        self.support_, self.support_vectors_ = kept[support], X[support]
-        self._dual = self.dual_coef_ = beta[support][None]
-        self._bias = np.array([found.bias])
-        self._keep([found])
+        weights = np.ones(len(y)) if weights is None else weights
+        solver = self._solve(SVR, self._settle(X), y, weights, epsilon=self.epsilon)
+        self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
+        self._dual = self.dual_coef_ = solver.dual_coef_
+        self._bias = solver.intercept_
+        self.dual_objective_ = self._objective(
+            y[solver.support_] - self.epsilon * np.sign(self._dual)
+        )
         vars(self).pop("_fit", None)
         return self
 

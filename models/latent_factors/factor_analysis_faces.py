@@ -1,10 +1,13 @@
 """scikit-learn faces of linear latent spaces: probabilistic PCA and factor analysis."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.face import Face, flat
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, parameter, whole
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -23,41 +26,20 @@ except ModuleNotFoundError as error:
 CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
 
 
+@dataclass(eq=False, repr=False)
 class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     """What both faces share. Columns are fitted about their means in units of their spread, and
     attributes are in those of X."""
 
-    _rules = {
-        "n_components": whole(1),
-        "prior": FLAG,
-        "loading_scale": number(0.0, above=True),
-        "scale": number(0.0, above=True),
-        "tol": number(0.0),
-        "max_iter": whole(1),
-        "random_state": SEED,
-        "engine": ENGINE,
-    }
-
-    def __init__(
-        self,
-        n_components=2,
-        *,
-        prior=True,
-        loading_scale=10.0,
-        scale=0.1,
-        tol=1e-9,
-        max_iter=1000,
-        random_state=None,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.prior = prior
-        self.loading_scale = loading_scale
-        self.scale = scale
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    n_components: int = parameter(2, whole(1))
+    _: KW_ONLY
+    prior: bool = parameter(True, FLAG)
+    loading_scale: float = parameter(10.0, number(0.0, above=True))
+    scale: float = parameter(0.1, number(0.0, above=True))
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y=None, sample_weight=None):
         """Learn from rows X (n, d), unseen cells NaN; y is ignored, present for scikit-learn's

@@ -2,12 +2,14 @@
 
 import dataclasses
 import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
 from probml import MAP, DataError
 from probml.estimators.face import Face
-from probml.estimators.rules import ENGINE, SEED, number, one_of, optional, whole
+from probml.estimators.rules import ENGINE, SEED, Rule, number, one_of, optional, parameter, whole
 from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vector_faces import CLASS_WEIGHT
@@ -30,22 +32,15 @@ def _layers(value) -> bool:
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
 
 
+LAYERS: Rule = ("a whole number of at least 1, or a tuple of such", _layers)
+OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update"))
+SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
+
+
 class _Network(Framed, Face):
     """What both faces share: layers, training, columns that are always standardised."""
 
     fit_intercept = True
-    _rules = {
-        "hidden": ("a whole number of at least 1, or a tuple of such", _layers),
-        "activation": one_of(*ACTIVATIONS),
-        "weight_scale": optional(number(0.0, above=True)),
-        "optimizer": ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update")),
-        "steps": optional(whole(1)),
-        "batch_rows": optional(whole(1)),
-        "held_out": ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1),
-        "patience": optional(whole(1)),
-        "random_state": SEED,
-        "engine": ENGINE,
-    }
 
     def _engine(self):
         if self.engine is not None:
@@ -120,6 +115,7 @@ class _Network(Framed, Face):
         return [np.asarray(self.fit_.params[f"bias{i}"]) for i in range(len(self._layers()) + 1)]
 
 
+@dataclass(eq=False, repr=False)
 class NeuralNetworkClassifier(_Network, Margin):
     """A multi-layer network that tells classes: p(class | x) is the softmax of its last layer.
 
@@ -146,34 +142,18 @@ class NeuralNetworkClassifier(_Network, Margin):
         fit_: the probml Fit, whose data are those of `as_data`.
     """
 
-    _rules = {**_Network._rules, "class_weight": CLASS_WEIGHT}
-
-    def __init__(
-        self,
-        hidden=(32,),
-        *,
-        activation="tanh",
-        weight_scale=None,
-        optimizer=None,
-        steps=None,
-        batch_rows=None,
-        held_out=0.0,
-        patience=None,
-        class_weight=None,
-        random_state=None,
-        engine=None,
-    ):
-        self.hidden = hidden
-        self.activation = activation
-        self.weight_scale = weight_scale
-        self.optimizer = optimizer
-        self.steps = steps
-        self.batch_rows = batch_rows
-        self.held_out = held_out
-        self.patience = patience
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.engine = engine
+    hidden: int | tuple[int, ...] = parameter((32,), LAYERS)
+    _: KW_ONLY
+    activation: str = parameter("tanh", one_of(*ACTIVATIONS))
+    weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
+    optimizer: Any = parameter(None, OPTIMIZER)
+    steps: int | None = parameter(None, optional(whole(1)))
+    batch_rows: int | None = parameter(None, optional(whole(1)))
+    held_out: float = parameter(0.0, SHARE)
+    patience: int | None = parameter(None, optional(whole(1)))
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -208,6 +188,7 @@ class NeuralNetworkClassifier(_Network, Margin):
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 
+@dataclass(eq=False, repr=False)
 class NeuralNetworkRegressor(_Network, Numeric):
     """A multi-layer network that tells a number: y ~ N(network(x), σ²); columns and y are
     standardised.
@@ -225,34 +206,18 @@ class NeuralNetworkRegressor(_Network, Numeric):
         converged_, fit_, whose data are those of as_data.
     """
 
-    _rules = {**_Network._rules, "noise": optional(number(0.0, above=True))}
-
-    def __init__(
-        self,
-        hidden=(32,),
-        *,
-        noise=None,
-        activation="tanh",
-        weight_scale=None,
-        optimizer=None,
-        steps=None,
-        batch_rows=None,
-        held_out=0.0,
-        patience=None,
-        random_state=None,
-        engine=None,
-    ):
-        self.hidden = hidden
-        self.noise = noise
-        self.activation = activation
-        self.weight_scale = weight_scale
-        self.optimizer = optimizer
-        self.steps = steps
-        self.batch_rows = batch_rows
-        self.held_out = held_out
-        self.patience = patience
-        self.random_state = random_state
-        self.engine = engine
+    hidden: int | tuple[int, ...] = parameter((32,), LAYERS)
+    _: KW_ONLY
+    noise: float | None = parameter(None, optional(number(0.0, above=True)))
+    activation: str = parameter("tanh", one_of(*ACTIVATIONS))
+    weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
+    optimizer: Any = parameter(None, OPTIMIZER)
+    steps: int | None = parameter(None, optional(whole(1)))
+    batch_rows: int | None = parameter(None, optional(whole(1)))
+    held_out: float = parameter(0.0, SHARE)
+    patience: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

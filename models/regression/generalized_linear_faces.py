@@ -1,11 +1,14 @@
 """scikit-learn faces of generalized linear models and of robust regression."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml import EM, MAP, DataError
-from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, whole
+from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
 from probml.models.frames.framed import Numeric, counted
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
 from probml.models.regression.robust_regression import robust_regression
@@ -29,6 +32,7 @@ SUPPORTS = {  # family → what y must be, in words and as a test
 COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial")
 
 
+@dataclass(eq=False, repr=False)
 class GeneralizedLinearModel(Numeric):
     """A generalized linear model: g(E[y | x]) = x β + b + offset, y of a family; R's glm,
     statsmodels' GLM.
@@ -62,27 +66,14 @@ class GeneralizedLinearModel(Numeric):
     rows for the information.
     """
 
-    _rules = {
-        "family": one_of(*FAMILIES),
-        "link": optional(one_of(*LINKS)),
-        "penalty": number(0.0),
-        "fit_intercept": FLAG,
-        "max_iter": whole(1),
-        "random_state": SEED,
-        "engine": ENGINE,
-    }
-
-    def __init__(
-        self, family="normal", *, link=None, penalty=0.0, fit_intercept=True, max_iter=1000,
-        random_state=None, engine=None
-    ):
-        self.family = family
-        self.link = link
-        self.penalty = penalty
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    family: str = parameter("normal", one_of(*FAMILIES))
+    _: KW_ONLY
+    link: str | None = parameter(None, optional(one_of(*LINKS)))
+    penalty: float = parameter(0.0, number(0.0))
+    fit_intercept: bool = parameter(True, FLAG)
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X (n, d) and y (n,).
@@ -258,6 +249,7 @@ class GeneralizedLinearModel(Numeric):
         return pd.DataFrame(columns, index=["intercept"] * int(self.fit_intercept) + names)
 
 
+@dataclass(eq=False, repr=False)
 class RobustRegression(Numeric):
     """Linear regression with Student's t noise: outliers weigh little (Lange, Little & Taylor
     1989).
@@ -284,25 +276,14 @@ class RobustRegression(Numeric):
     With df below about 2 there may be several maxima: EM starts at least squares.
     """
 
-    _rules = {
-        "df": optional(number(0.0, above=True)),
-        "penalty": number(0.0),
-        "fit_intercept": FLAG,
-        "tol": number(0.0),
-        "max_iter": whole(1),
-        "random_state": SEED,
-        "engine": ENGINE,
-    }
-
-    def __init__(self, df=4.0, *, penalty=0.0, fit_intercept=True, tol=1e-9, max_iter=1000,
-                 random_state=None, engine=None):
-        self.df = df
-        self.penalty = penalty
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.engine = engine
+    df: float | None = parameter(4.0, optional(number(0.0, above=True)))
+    _: KW_ONLY
+    penalty: float = parameter(0.0, number(0.0))
+    fit_intercept: bool = parameter(True, FLAG)
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

@@ -5,14 +5,26 @@ float64 whatever JAX's precision. `fit_` is the Fit, by Exact(), of the generati
 chosen scales on a few rows that have the same moments.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
+from typing import Any
 
 import jax
 import numpy as np
 
 from probml import DataError, Exact, Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import ANY, FLAG, check, number, one_of, optional, sizes
+from probml.estimators.rules import (
+    ANY,
+    FLAG,
+    Rule,
+    check,
+    number,
+    one_of,
+    optional,
+    parameter,
+    sizes,
+)
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.regression import evidence
 from probml.models.regression.linear_regression import linear_regression
@@ -31,6 +43,23 @@ WIDE = 1e8
 # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard
 # deviation of its column
 NIL = 1e-8
+
+
+def _scale(value) -> bool:
+    if isinstance(value, str):
+        return value in ("shared", "each")
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool(
+        (np.isfinite(array) & (array > 0)).all()
+    )
+
+
+SCALE: Rule = ("'shared', 'each' or numbers above 0", _scale)
+LAM: Rule = ("None or numbers above 0",
+             lambda v: v is None or _scale(v) and not isinstance(v, str))
 
 
 class _Regression(RegressorMixin, Complete, Unsure, Face):
@@ -91,6 +120,7 @@ class _Regression(RegressorMixin, Complete, Unsure, Face):
         return value[..., 0] if self._flat_target else value
 
 
+@dataclass(eq=False, repr=False)
 class BayesianLinearRegression(_Regression):
     """Linear regression with an exact posterior, its prior and noise scales chosen by log evidence
     (empirical Bayes).
@@ -119,16 +149,10 @@ class BayesianLinearRegression(_Regression):
     """
 
     _several = True
-    _rules = {
-        "weight_scale": ("'shared', 'each' or numbers above 0", lambda v: _scale(v)),
-        "noise": optional(number(0.0, above=True)),
-        "fit_intercept": FLAG,
-    }
-
-    def __init__(self, weight_scale="shared", *, noise=None, fit_intercept=True):
-        self.weight_scale = weight_scale
-        self.noise = noise
-        self.fit_intercept = fit_intercept
+    weight_scale: Any = parameter("shared", SCALE)
+    _: KW_ONLY
+    noise: float | None = parameter(None, optional(number(0.0, above=True)))
+    fit_intercept: bool = parameter(True, FLAG)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,), or (n, m) for m outputs with noise and weights of
@@ -260,18 +284,7 @@ class BayesianLinearRegression(_Regression):
         return self._output(np.array([scales.effective.sum() for scales in self._scales]))
 
 
-def _scale(value) -> bool:
-    if isinstance(value, str):
-        return value in ("shared", "each")
-    try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool(
-        (np.isfinite(array) & (array > 0)).all()
-    )
-
-
+@dataclass(eq=False, repr=False)
 class SmoothingSpline(_Regression):
     """Smooth curves, y = b + Σ_j f_j(x_j) + noise, their smoothness and the noise chosen by log
     evidence (REML).
@@ -300,21 +313,12 @@ class SmoothingSpline(_Regression):
         the basis.
     """
 
-    _rules = {
-        "knots": sizes(1),
-        "penalty": one_of("curvature", "differences"),
-        "linear": ANY,
-        "lam": ("None or numbers above 0",
-                lambda v: v is None or _scale(v) and not isinstance(v, str)),
-        "noise": optional(number(0.0, above=True)),
-    }
-
-    def __init__(self, knots=20, *, penalty="curvature", linear=(), lam=None, noise=None):
-        self.knots = knots
-        self.penalty = penalty
-        self.linear = linear
-        self.lam = lam
-        self.noise = noise
+    knots: Any = parameter(20, sizes(1))
+    _: KW_ONLY
+    penalty: str = parameter("curvature", one_of("curvature", "differences"))
+    linear: Any = parameter((), ANY)
+    lam: Any = parameter(None, LAM)
+    noise: float | None = parameter(None, optional(number(0.0, above=True)))
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

@@ -8,7 +8,7 @@ posterior is uniform over simulations, for every function of θ and rows.
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from probml import errors
 from probml.assessment import refits
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
-from probml.engines import EM, MAP, NUTS, Exact
+from probml.engines import NUTS, Exact
+from probml.engines.engine import Engine, Problem, checked
+from probml.engines.ladder import refusal
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, whole_steps
 from probml.plan.plan import Plan
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 
 RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
-WARMUP, CHAIN = 300, 300  # of NUTS, at the most: one chain a simulation
 # probability that a right model and engine are rejected, over all quantities together
 LEVEL = 0.001
 EXPECTED = 10  # ranks a bin, at the least
@@ -143,56 +144,36 @@ def check(
     progress: bool = False,
 ) -> Certificate:
     """See Model.check."""
-    engine = _engine(engine)
+    engine = None if engine is None else _with_posterior(checked(engine, "check"))
     if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
         or simulations < 2 * EXPECTED):
         raise ModelError(f"check(simulations={simulations!r}): expected a whole number of at least "
                          f"{2 * EXPECTED}")
     held, shown = template(model, data, rows, whole_steps(steps, "check"))
     plan = held.plan()
-    engine = _chosen(held, plan) if engine is None else engine
+    if engine is None:
+        engine = Exact() if refusal(Exact(), Problem(held, plan)) is None else NUTS()
     with contextlib.suppress(errors.DataError):  # what is wrong with placeholders
-        engine.refuse(held, plan)
+        engine.refuse(Problem(held, plan))
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
     sets = [filled(held, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
-    engine.refuse(sets[0], plan)
-    ranked = engine
-    if isinstance(engine, NUTS):
-        ranked = replace(engine, **_settings(engine))
+    engine.refuse(Problem(sets[0], plan))
+    ranked, how = engine.repeated()
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
     exchange = refits.exchangeable(sets[kept[0]], plan,
                                    {name: found[kept[0]].values[name][-1] for name in plan.free})
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
-    return _certificate(model, engine, held, levels, effective, failures,
+    return _certificate(model, engine, how, held, levels, effective, failures,
                         _predictive(held, columns, shown), exchange, simulator)
 
 
-def _engine(engine: Any) -> Any:
-    if engine is None:
-        return None
-    if isinstance(engine, type) or not all(hasattr(engine, verb) for verb in ("refuse", "run")):
-        raise ModelError(f"check(engine={engine!r}): expected an engine's value, such as "
-                         f"probml.NUTS() or probml.Exact(), or None")
-    if isinstance(engine, EM | MAP):
+def _with_posterior(engine: Engine) -> Engine:
+    if engine.finds == "point":
         raise Refusal(f"check: {type(engine).__name__} finds a point, not a posterior to be "
                       f"checked: try probml.NUTS() or probml.Exact()")
     return engine
-
-
-def _chosen(held: dataset.Data, plan: Plan) -> Any:
-    try:
-        Exact().refuse(held, plan)
-        return Exact()
-    except Refusal:
-        return NUTS()
-
-
-def _settings(engine: NUTS) -> dict[str, Any]:
-    """Of one simulation's chain."""
-    return {"chains": 1, "warmup": min(engine.warmup, WARMUP), "draws": min(engine.draws, CHAIN),
-            "relabel": False, "progress": False}
 
 
 def _short(engine: Any) -> str:
@@ -233,7 +214,7 @@ def quantities(structure: Structure, exchange: list[Exchange],
                          for i in np.ndindex(value.shape[2:])]
                 labels = [f"{name}[{k}{tail}]" for k in kept for tail in tails]
         if labels is None:
-            triangle = structure.sites[name].domain in ("positive_definite", "lower_cholesky")
+            triangle = structure.sites[name].domain.triangular
             some = np.tril(np.ones(value.shape[-2:], bool)) if triangle else None
             index = [i for i in np.ndindex(value.shape[1:]) if some is None or some[i[-2:]]]
             word = "sorted " if any(name in dict(each.axes) for each in exchange) else ""
@@ -284,7 +265,7 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model, engine, held, levels, effective, failures, predictive, exchange,
+def _certificate(model, engine, how, held, levels, effective, failures, predictive, exchange,
                  simulator) -> Certificate:
     import pandas as pd
     from scipy.stats import chisquare
@@ -308,10 +289,8 @@ def _certificate(model, engine, held, levels, effective, failures, predictive, e
             f"are coarse. The sampler mixes slowly here"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
-    if isinstance(engine, NUTS):
-        used = _settings(engine)
-        notes.append(f"each simulation: one chain of {used['warmup']} + {used['draws']} "
-                     f"iterations, thinned to at most {RANKS} draws")
+    if how:
+        notes.append(f"each simulation: {how}, thinned to at most {RANKS} draws")
     return Certificate(repr(model), _short(engine), held.table.rows, levels, table, predictive,
                        effective, failures, tuple(notes), bins)
 

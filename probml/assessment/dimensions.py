@@ -110,7 +110,7 @@ class Dimensions:
             if z not in sites or sites[z].states != size or len(labels) != size:
                 continue
             used = sites[z].uses.get("probs", {}).get(name)
-            if (sites[name].domain == "simplex" and axis == len(sites[name].shape) - 1 and used
+            if (sites[name].domain.sums_to_one and axis == len(sites[name].shape) - 1 and used
                 and used.level is Level.MOVED):
                 return z
             if (name, axis) in self.picked.get(z, ()):

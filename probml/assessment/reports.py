@@ -14,7 +14,6 @@ from probml.dataset import dataset
 from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.posteriors import diagnostics
-from probml.posteriors.drawn import Draws
 from probml.queries import asking, queries
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
@@ -42,7 +41,7 @@ def summary(fit: "Fit"):
     import pandas as pd
 
     records, entries = [], dimensions.entries(fit.structure, fit.names)
-    computed = {} if fit.closed is None and fit.drawn is None else deterministics.chains(
+    computed = {} if not fit.belief.varies else deterministics.chains(
         fit, posterior_draws(fit)
     )
     for name, value in fit.params.items():
@@ -62,19 +61,20 @@ def summary(fit: "Fit"):
 
 def _columns(fit: "Fit", name: str, value: np.ndarray,
              computed: dict[str, np.ndarray]) -> dict[str, Any]:
-    if name in computed and fit.closed is not None:
+    if name in computed and fit.belief.exact:
         return {"mean": value, "sd": computed[name].std((0, 1))}
-    if fit.closed is not None:
+    if fit.belief.exact:
         return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
-    if fit.drawn is None:
+    if not fit.belief.varies:
         return {"value": value}
-    if isinstance(fit.drawn, Draws):
-        draws = np.asarray(computed[name] if name in computed else fit.drawn.values[name], float)
-    else:
+    chains = fit.belief.chains
+    if chains is None:
         draws = np.asarray(fit.draws(KEPT)[name], float)[None]
+    else:
+        draws = np.asarray(computed[name] if name in computed else chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
     out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
-    if fit.drawn.__class__ is Draws and fit.drawn.stats:
+    if fit.belief.stats:
         bulk, tail = diagnostics.effective(draws), diagnostics.effective(draws, tail=True)
         out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(draws)}
     return out
@@ -182,10 +182,10 @@ def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
     Raises:
         Refusal: the engine found a point.
     """
-    if fit._at_point:
+    if fit.certain:
         fit.draws(1)  # raises
-    if isinstance(fit.drawn, Draws):
-        return {name: np.asarray(value) for name, value in fit.drawn.values.items()}
+    if fit.belief.chains is not None:
+        return {name: np.asarray(value) for name, value in fit.belief.chains.items()}
     return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
 
 
@@ -340,7 +340,7 @@ def to_arviz(fit: "Fit", data: Any = None):
     posterior = {**draws, **deterministics.chains(fit, draws), **inside}
     groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
                                  else names.outside(name))}
-    stats = getattr(fit.drawn, "stats", None)
+    stats = fit.belief.stats
     if stats:
         steps = np.asarray(stats["steps"])
         stats = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,

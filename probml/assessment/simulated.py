@@ -73,7 +73,7 @@ def simulated(
                       f"then be drawn from: write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites, n = structure.sites, held.table.rows
-    flat = next((s.name for s in sites.values() if s.kind == "ImproperUniform"
+    flat = next((s.name for s in sites.values() if s.entry.improper
                  and s.name not in given and not s.rows), None)
     if flat is not None:
         raise Refusal(

@@ -16,6 +16,7 @@ from probml.comparison.folds import engine_of, left_out, mapping, own_rows, spli
 from probml.comparison.predictive import predictions
 from probml.dataset import dataset
 from probml.device import load
+from probml.engines.engine import Status
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
@@ -174,7 +175,7 @@ class _Fitted:
         rows, known = load.load(held, plan, params=fit.point)
         loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
                                known, rows))
-        count = 0 if fit.engine == "known" else _freedom(plan, known)
+        count = 0 if fit.outcome is Status.KNOWN else _freedom(plan, known)
         n = held.table.rows
         if held.structure.chains:
             n = n * held.steps if held.lengths is None else int(held.lengths.sum())

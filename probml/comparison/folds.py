@@ -1,15 +1,15 @@
 """The same rows and the same splits for every contestant, and the engine that fits a contestant
 again."""
 
-import ast
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from probml import engines
 from probml.dataset import dataset
+from probml.engines.engine import Engine, Status
+from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
 from probml.interface.fit import Fit
 
@@ -44,17 +44,11 @@ def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
     return {**table.inputs, **table.values, **columns}
 
 
-def engine_of(fit: Fit) -> Any:
-    """The engine that fitted, read from its name."""
-    if fit.kept is not None:
-        return fit.kept.engine
-    try:
-        call = ast.parse(fit.engine, mode="eval").body
-        settings = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
-        return getattr(engines, call.func.id)(**settings)
-    except (AttributeError, SyntaxError, TypeError, ValueError):
-        hint = "its parameters were given" if fit.engine == "known" else "give engines={name: ...}"
-        raise ModelError(f"{fit.engine} cannot be fitted again: {hint}") from None
+def engine_of(fit: Fit) -> Engine:
+    """The engine that fitted; of a fit from a file, as its name tells."""
+    if fit.outcome is Status.KNOWN:
+        raise ModelError(f"{fit.engine} cannot be fitted again: its parameters were given")
+    return fit.by or written(fit.engine)
 
 
 def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[

@@ -22,7 +22,7 @@ def check(structure: Structure, table: Table) -> None:
     for name, column in table.columns.items():
         site = structure.sites[name]
         if (site.event or site.time is not None or column.likelihood is not None or not site.inputs
-            or hasattr(site.family, "ancillary")):
+            or site.traits.ancillary is not None):
             continue
         values = np.asarray(site.valued(column.values))
         for end, (program, takes) in structure.bounds(name).items():

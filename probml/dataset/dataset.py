@@ -205,7 +205,7 @@ class Data(NamedTuple):
             site = sites[name]
             if column.seen is None or site.discrete and not column.torn:
                 continue
-            if column.torn and not hasattr(site.family, "fill"):
+            if column.torn and site.traits.fill is None:
                 some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
                 row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
                 raise Refusal(

@@ -1,11 +1,9 @@
 """Data in: every column checked against its site, labelled, and its unseen cells marked."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,6 +11,7 @@ from probml import errors
 from probml.dataset import arrays, bounds, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
+from probml.families.domains import Simplex
 from probml.language.language import Bound
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -107,47 +106,29 @@ def read(
 
 
 def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
-    words, valid = "real", None
-    support = site.support
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    ends = ([v for v in vars(support).values() if not isinstance(v, str)] if support is not None
-            else [])
-    # all finite numbers are real
-    checkable = type(support).__name__ != "_Real" and not any(
-        isinstance(v, jax.Array) for v in ends
-    )
-    if site.domain == "simplex":
+    words, valid, domain = "real", None, site.domain
+    if domain.sums_to_one:
         # a density, whose value on the edge is 0 or infinite
-        inside = site.rows and site.kind == "Dirichlet"
-        words = f"a vector of {'positive ' if inside else ''}probabilities that sums to 1"
-
-        def valid(values):
-            return ((values > 0) if inside else (values >= 0)).all(-1, keepdims=True) & (
-                np.abs(values.sum(-1, keepdims=True) - 1) < 1e-4
-            )
-
-    elif site.rows and hasattr(site.family, "inside"):
-        words, valid = site.family.words, site.family.inside
-    elif (most := structure.constant(site.name, getattr(site.family, "limit", None))) is not None:
+        domain = Simplex(interior=site.rows and site.entry.interior)
+        words, valid = domain.words, domain.contains
+    elif site.rows and site.traits.checked is not None:
+        words, valid = site.traits.checked.words, site.traits.checked.contains
+    elif (most := structure.constant(site.name, site.traits.limit)) is not None:
         most = (most.reshape(-1)[0] if most.size == 1
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
-        words = f"a whole number in 0 … {most}, its {site.family.limit}"
+        words = f"a whole number in 0 … {most}, its {site.traits.limit}"
 
         def valid(values):
             return values <= most
 
-    elif (support is not None and checkable and (site.states is None or any(map(np.ndim, ends)))
-          and site.event == ()):
-        words = _words(support, site)
-        held = copy.copy(support)
-        for end, bound in vars(support).items():
-            if site.rows and np.ndim(bound):  # of cells, in NumPyro's axes
-                setattr(held, end,
-                        np.asarray(site.layout(jnp.asarray(bound), 0)).reshape(site.cells))
+    elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
+        words = domain.words
+        held = domain.laid(  # of cells, in NumPyro's axes
+            lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
+        ) if site.rows else domain
 
         def valid(values):
-            return np.asarray(held(site.valued(values)))
+            return held.contains(site.valued(values))
 
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN
     event = 0 if site.chain else len(site.event)  # a chain may be seen in part
@@ -155,16 +136,3 @@ def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Exp
     return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows,
                            words, valid, event, site.plates, low, zero)
 
-
-def _words(support: Any, site: Site) -> str:
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    if np.ndim(low) or np.ndim(high):
-        ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
-        return (f"{'a whole number ' if site.discrete else ''}in {ends[0]} … "
-                f"{'∞' if high is None else ends[1]}, cell by cell")
-    if low is None and high is None:
-        return type(support).__name__.strip("_").lower()
-    if low == 0 and high is None:
-        return ("zero or positive" if site.discrete or "Eq" in type(support).__name__
-                or "negative" in type(support).__name__ else "positive")
-    return f"{'a whole number ' if site.discrete else ''}in {low} … {'∞' if high is None else high}"

@@ -88,8 +88,8 @@ def warn(data: Data, plan: Plan) -> None:
 
 def _located(site: Site) -> bool:
     """Whether a site has a location and a scale in its own units."""
-    return (site.family is not None and hasattr(site.family, "scatter")
-            and "loc" in site.family.argument_event and site.kind != "LogNormal")
+    family = site.traits
+    return bool(family.scatter) and family.scaling and "loc" in family.argument_event
 
 
 def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str,

@@ -51,7 +51,7 @@ def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
             tables = [structure.arguments(name, env)["transition"]]
         else:
             tables = [params[p] for p in takes if p in params
-                      and structure.sites[p].domain == "simplex"]
+                      and structure.sites[p].domain.sums_to_one]
         if any(np.asarray(table).min() < IMPROBABLE for table in tables):
             return True
     return False

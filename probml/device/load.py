@@ -100,7 +100,7 @@ def load(
         values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
         if shift is not None:
             spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
-        elif name in plan.rowwise and hasattr(site.family, "scatter") and site.family.event == 0:
+        elif name in plan.rowwise and site.traits.scatter and site.family.event == 0:
             spreads[name] = jnp.asarray(
                 _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
             )

@@ -34,7 +34,8 @@ def buckets(factors: list[Factor], order: Sequence[str], step: Callable) -> list
         others = tuple(dict.fromkeys(u for scope in names for u in scope if u != name))
         place = {u: i for i, u in enumerate((*others, name))}
         scopes = tuple(tuple(place[u] for u in scope) for scope in names)
-        file(*step(name, others, arrays, logs, scopes), others)
+        message, is_log = step(name, others, arrays, logs, scopes)
+        file(message, is_log, others)
     return [Factor(array if is_log else log_of(array), names)
             for array, is_log, names in piles[-1]]
 

@@ -108,7 +108,7 @@ def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
-def lead(chain: Linear) -> tuple[int, int, int, int]:
+def lead(chain: Chain | Linear) -> tuple[int, int, int, int]:
     """L, G, K, M."""
     steps, _, states, lanes = chain.emission.shape
     return (steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]),

@@ -18,6 +18,7 @@ from probml.elimination.chain_arithmetic import (
     exp,
     first_of,
     lead,
+    linear_of,
     normalised,
     one_step,
     seen_at,
@@ -67,7 +68,8 @@ def wide_forward(chain: Chain, hard: bool) -> "Pass":
                                                                     chain.emission, 0.0)
     first = jnp.broadcast_to(chain.initial, (g, k, m))
     moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
-    return Pass(None, *lax.scan(step, (first, first), (emission, chain.alive, moves))[1], None)
+    alphas, scales = lax.scan(step, (first, first), (emission, chain.alive, moves))[1]
+    return Pass(None, alphas, scales, None)
 
 
 class _Transfer(NamedTuple):
@@ -204,8 +206,16 @@ class Pass(NamedTuple):
 
 def filter(chain: Linear, blocks: int, parallel: bool, hard: bool = False) -> Pass:
     transfer = _transfers(chain, blocks, hard) if blocks > 1 else None
-    before = lanes_of(before_of(transfer, hard, parallel)) if blocks > 1 else None
-    return Pass(before, *_forward(chain, blocks, before, hard), transfer)
+    before = None if transfer is None else lanes_of(before_of(transfer, hard, parallel))
+    alphas, scales = _forward(chain, blocks, before, hard)
+    return Pass(before, alphas, scales, transfer)
+
+
+def forward(chain: Chain, blocks: int, parallel: bool, wide: bool, hard: bool = False) -> Pass:
+    """The forward pass in the space that the chain's range asks for: `wide`, in logs."""
+    if wide:
+        return wide_forward(chain, hard)
+    return filter(linear_of(chain, hard), blocks, parallel, hard)
 
 
 def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:

@@ -14,7 +14,7 @@ from probml.elimination.chain_arithmetic import (
     share_of,
     step_at,
 )
-from probml.elimination.chain_passes import Pass, filter, lanes_of, total_of, wide_forward
+from probml.elimination.chain_passes import Pass, forward, lanes_of, total_of
 from probml.numerics.logs import floored, log_sum, unfloored
 
 
@@ -28,7 +28,7 @@ def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
         all steps before each, (L, G, M).
     """
     linear = linear_of(chain)
-    found = wide_forward(chain, False) if wide else filter(linear, blocks, parallel)
+    found = forward(chain, blocks, parallel, wide)
     if wide:
         ahead = log_sum(found.alphas[:-1, :, :, None] + (
             chain.transition if len(chain.transition) == 1 else chain.transition[1:]
@@ -60,7 +60,7 @@ def maximise(chain: Chain, blocks: int = 1, parallel: bool = False,
     step's first; an impossible row has states 0.
     """
     linear = chain if wide else linear_of(chain, hard=True)
-    found = wide_forward(chain, True) if wide else filter(linear, blocks, parallel, hard=True)
+    found = forward(chain, blocks, parallel, wide, hard=True)
     value = total_of(found, blocks, chain.alive)
     return value, _follow(linear, found, blocks, value, None, wide)
 
@@ -71,7 +71,7 @@ def draw(
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
     linear = chain._replace(alive=None) if wide else linear_of(chain)
-    found = wide_forward(chain, False) if wide else filter(linear, blocks, parallel)
+    found = forward(chain, blocks, parallel, wide)
     value = total_of(found, blocks, chain.alive)
     steps, g, _, m = found.alphas.shape
     return value, _follow(linear, found, blocks, value,

@@ -42,7 +42,7 @@ from probml.elimination.chain_arithmetic import (
     one_step_back,
     share_of,
 )
-from probml.elimination.chain_passes import after_of, filter, lanes_of, total_of, wide_forward
+from probml.elimination.chain_passes import after_of, forward, lanes_of, total_of
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -63,13 +63,12 @@ def evidence(chain: Chain, blocks: int = 1, parallel: bool = False,
     Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
         forgotten its past.
     """
-    return total_of(wide_forward(chain, False)
-                    if wide else filter(linear_of(chain), blocks, parallel), blocks, chain.alive)
+    return total_of(forward(chain, blocks, parallel, wide), blocks, chain.alive)
 
 
 def _evidence_forward(chain: Chain, blocks: int, parallel: bool, wide: bool):
     linear = chain if wide else linear_of(chain)
-    found = wide_forward(chain, False) if wide else filter(linear, blocks, parallel)
+    found = forward(chain, blocks, parallel, wide)
     after = None if found.transfer is None else lanes_of(after_of(found.transfer, parallel))
     shapes = tuple(leaf.shape for leaf in chain[:3])
     total = total_of(found, blocks, chain.alive)

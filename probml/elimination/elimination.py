@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from probml.elimination import levelwise
 from probml.elimination.buckets import buckets, log_step, look_up, max_step, pick, sum_step
 from probml.elimination.factor import Factor, checked, product
-from probml.numerics.logs import capped, log_sum, maximum
+from probml.numerics.logs import log_sum, maximum
 
 # names from which all buckets of a level are worked on at once (levelwise): less compiling,
 # somewhat slower to run
@@ -78,8 +78,8 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     """
     factors = checked(factors, order, complete=True)
     if _many(factors, order):
-        left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _peak, capped)
-        value = product([Factor(*pair) for pair in left]).log
+        left, pools, schedule = levelwise.sweep(factors, order, _peak)
+        value = product(left).log
         return value, levelwise.backtrack(schedule, pools, value > -jnp.inf)
     (left, best), states = _max_out(factors, order), {}
     value = product(left).log
@@ -100,8 +100,7 @@ def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array
     `maximise` returns (hard EM)."""
     factors = checked(factors, order, complete=True)
     if _many(factors, order):
-        return product([Factor(*pair) for pair in levelwise.sweep(*zip(*factors, strict=True),
-                                                                   order, _peak, capped)[0]]).log
+        return product(levelwise.sweep(factors, order, _peak)[0]).log
     return product(_max_out(factors, order)[0]).log
 
 
@@ -116,9 +115,8 @@ def draw(
     """
     factors, seen, states = checked(factors, order, complete=True), {}, {}
     if _many(factors, order):
-        left, pools, schedule = levelwise.sweep(*zip(*factors, strict=True), order, _log_sum,
-                                                capped)
-        total = product([Factor(*pair) for pair in left]).log
+        left, pools, schedule = levelwise.sweep(factors, order, _log_sum)
+        total = product(left).log
         noise = jax.random.gumbel(key, (levelwise.choices(schedule), total.shape[0]), total.dtype)
         return total, levelwise.backtrack(schedule, pools, total > -jnp.inf, noise)
     total = product(_eliminate(factors, order, log_space, seen)).log
@@ -137,8 +135,7 @@ def _eliminate(factors: list[Factor], order: Sequence[str], log_space: bool,
     """Sums out `order`; the factors left, the log scale among them. `seen` collects each bucket for
     `draw`."""
     if _many(factors, order):
-        return [Factor(*pair) for pair in levelwise.sweep(*zip(*factors, strict=True), order,
-                                                          _log_sum, capped)[0]]
+        return levelwise.sweep(factors, order, _log_sum)[0]
     scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
 
     def step(name: str, others: tuple, arrays: tuple, logs: tuple,
@@ -172,8 +169,7 @@ def _max_out(factors: list[Factor], order: Sequence[str]) -> tuple[list[Factor],
 def _many(factors: list[Factor], order: Sequence[str]) -> bool:
     """Whether to work level by level: many names, and a tree with many buckets a level; a chain has
     one."""
-    return len(order) > MANY and levelwise.groups(*zip(*factors, strict=True),
-                                                  order) <= len(order) / 2
+    return len(order) > MANY and levelwise.groups(factors, order) <= len(order) / 2
 
 
 def _log_sum(total: jax.Array) -> jax.Array:

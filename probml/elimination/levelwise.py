@@ -13,12 +13,16 @@ Every factor and every message is met once, by one bucket: a pool holds what one
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from probml.elimination.factor import Factor
+from probml.numerics.logs import capped
 
 # entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but
 # long to compile
@@ -185,20 +189,18 @@ def _tensor(group: _Group, read: _Read, values: jax.Array) -> jax.Array:
 
 def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
     """The log of the product of a bucket's factors, (entries, states, rows)."""
-    total = None
+    parts: list[jax.Array] = []
     # what all rows share first
     for read in sorted(group.reads, key=lambda read: pools[read.pool].shape[1]):
         values = pools[read.pool]
-        if group.wide:
-            part = _tensor(group, read, values)
-        else:
-            part = values.at[_indices(group, read)].get(mode="promise_in_bounds").sum(2)
-        total = part if total is None else total + part
+        parts.append(_tensor(group, read, values) if group.wide else
+                     values.at[_indices(group, read)].get(mode="promise_in_bounds").sum(2))
+    total = functools.reduce(operator.add, parts)
     return total.reshape(-1, group.states, total.shape[-1])
 
 
-def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable,
-             capped: Callable) -> dict[int, jax.Array]:
+def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
+             reduce: Callable) -> dict[int, jax.Array]:
     """Every pool, (entries, 1) or (entries, rows); `reduce` turns totals into messages (entries,
     rows)."""
     height, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
@@ -231,45 +233,40 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array], reduce: Callable,
     return pools
 
 
-def groups(logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence) -> int:
+def groups(factors: Sequence[Factor], order: Sequence) -> int:
     """The number of steps that eliminating `order` takes."""
-    return sum(map(len, _plan(logs, scopes, order).levels))
+    return sum(map(len, _plan(factors, order).levels))
 
 
-def _plan(logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence) -> _Schedule:
-    shapes, shared = tuple(log.shape[1:] for log in logs), tuple(log.shape[0] == 1 for log in logs)
-    return _schedule(tuple(map(tuple, scopes)), shapes, shared, tuple(order))
+def _plan(factors: Sequence[Factor], order: Sequence) -> _Schedule:
+    return _schedule(tuple(f.names for f in factors), tuple(f.log.shape[1:] for f in factors),
+                     tuple(f.log.shape[0] == 1 for f in factors), tuple(order))
 
 
 def sweep(
-    logs: Sequence[jax.Array], scopes: Sequence[tuple], order: Sequence, reduce: Callable,
-    capped: Callable
-) -> tuple[list[tuple], dict, _Schedule]:
-    """Eliminate `order`: what is left as (log (rows, *sizes), names), every level's pools, and the
-    schedule.
+    factors: Sequence[Factor], order: Sequence, reduce: Callable
+) -> tuple[list[Factor], dict, _Schedule]:
+    """Eliminate `order`: the factors left, every level's pools, and the schedule.
 
     Args:
-        logs: tables of log values: (rows or 1, *sizes).
         reduce: (entries, states, rows) → (entries, rows), over the states.
-        capped: what log values are passed through once, before anything is added.
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
-    sizes = {u: k for log, scope in zip(logs, scopes, strict=True)
-             for u, k in zip(scope, log.shape[1:], strict=True)}
-    schedule, turn = _plan(logs, scopes, order), set(order)
-    left = [(log, scope) for log, scope in zip(logs, scopes, strict=True) if turn.isdisjoint(scope)]
-    pools = _upwards(schedule, logs, reduce, capped)
+    sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
+    schedule, turn = _plan(factors, order), set(order)
+    left = [f for f in factors if turn.isdisjoint(f.names)]
+    pools = _upwards(schedule, [f.log for f in factors], reduce)
     for number in sorted({number for number, _, _ in schedule.left}):
         ends = [(n, names) for pool, n, names in schedule.left if pool == number]
         parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in ends])[:-1].tolist())
         scalars = [part for part, (_, names) in zip(parts, ends, strict=True) if not names]
         if scalars:
-            left.append((jnp.concatenate(scalars).sum(0), ()))
+            left.append(Factor(jnp.concatenate(scalars).sum(0), ()))
         for part, (_, numbers) in zip(parts, ends, strict=True):
             names = tuple(schedule.names[i] for i in numbers)
             if names:
-                left.append((part.T.reshape(-1, *(sizes[u] for u in names)), names))
+                left.append(Factor(part.T.reshape(-1, *(sizes[u] for u in names)), names))
     return left, pools, schedule
 
 

@@ -45,17 +45,18 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     near = _interaction(scopes, eliminate)
     names, wanted = sorted(near), sorted(set(eliminate))
     spent = [0]
-    best, value, edges = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v),
-                                 NONE, spent)
+    first = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v), NONE, spent)
+    assert first is not None, "no order is worse than no bound"
+    best, value, edges = first
     if not edges:
         return best
     place = {name: i for i, name in enumerate(names)}  # whole numbers are faster than names
-    near = {place[v]: {place[u] for u in around} for v, around in near.items()}
+    numbered = {place[v]: {place[u] for u in around} for v, around in near.items()}
     local, remaining = {place[v]: sizes[v] for v in names}, [place[v] for v in wanted]
     chance = random.Random(0)
     for i in range(min(TRIES, STEPS // max(spent[0], 1))):
         cost = COSTS[i % len(COSTS)]
-        found = _greedy(near, local, remaining,
+        found = _greedy(numbered, local, remaining,
                         lambda fill, entries, v, cost=cost: cost(fill, entries, chance.random()),
                         value, spent)
         if found is not None:
@@ -76,8 +77,10 @@ def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
         recounted.
     """
     near = _interaction(scopes, eliminate)
-    return _greedy(near, sizes, sorted(set(eliminate)), lambda fill, entries, v: (fill, entries, v),
-                   NONE, [0])[0]
+    found = _greedy(near, sizes, sorted(set(eliminate)),
+                    lambda fill, entries, v: (fill, entries, v), NONE, [0])
+    assert found is not None, "no order is worse than no bound"
+    return found[0]
 
 
 def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple,

@@ -1,6 +1,10 @@
-"""How a posterior is found: one engine per file."""
+"""How a posterior is found: one engine per file; `engine.py` says what an engine is."""
 
 from probml.engines.em import EM as EM
+from probml.engines.empirical_bayes import EmpiricalBayes as EmpiricalBayes
+from probml.engines.engine import Engine as Engine
+from probml.engines.engine import Outcome as Outcome
+from probml.engines.engine import Problem as Problem
 from probml.engines.engine import Status as Status
 from probml.engines.exact import Exact as Exact
 from probml.engines.laplace import Laplace as Laplace

@@ -1,16 +1,38 @@
-"""What iterative engines share: the outcome of a run, its status, settings checks and a progress
-bar."""
+"""What an engine is: frozen settings that say of a problem why it cannot be treated, or find what
+is to be found.
+
+An engine is one file: a frozen dataclass derived from `Engine`, with `run(problem) -> Outcome` and,
+where it cannot treat everything, `refuse(problem)`. All that the rest of the house asks of an
+engine is in this file, with what holds by default; which engine it is, nobody asks.
+
+    @dataclass(frozen=True)
+    class Mine(Engine):
+        steps: int = 100
+
+        def refuse(self, problem: Problem) -> None:
+            if problem.plan.globals:
+                raise Refusal(f"Mine cannot fit {problem}: site '{problem.plan.globals[0]}' ...")
+
+        def run(self, problem: Problem) -> Outcome:
+            with Progress("Mine", self.steps, False) as bar:        # progress.py
+                status = iterate(bar, self.steps, turn)
+            return Outcome(params, history, status, len(history) - 1)
+"""
 
 import enum
-import sys
-import threading
-import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from probml.dataset.dataset import Data
+from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
+from probml.language.language import Bound
+from probml.plan.plan import Plan
+from probml.posteriors.posterior import Point, Posterior
 
 
 class Status(enum.IntEnum):
@@ -63,20 +85,178 @@ class Status(enum.IntEnum):
 
 
 class Outcome(NamedTuple):
-    """What an engine found."""
+    """What an engine found.
+
+    Args:
+        params: every free parameter at one point, in its own coordinate: a mode, or a posterior
+            mean.
+        history: (iterations + 1,) the objective, its start included.
+        status, iterations: how it ended, and after how many.
+        notes: what a user should know, in words; they stand behind the status.
+        posterior: a closed form: the natural parameters of every block.
+        belief: a posterior that is none: draws, or a normal in unbounded coordinates.
+        log_evidence: log p(data), where it is exact.
+        bound: a lower bound of it, where that is what was maximised.
+        held_out: mean log evidence of rows that were not learnt from, at every entry of history.
+        lost: restarts that collapsed, beside the one that is kept.
+        short: of digits, see factors.digits.short.
+        model: that was fitted, where the engine chose settings of it.
+    """
 
     params: dict[str, Any]
     history: np.ndarray
     status: Status
     iterations: int
     notes: tuple[str, ...] = ()
-    posterior: Any = None
+    posterior: Posterior | None = None
     log_evidence: float | None = None
-    belief: Any = None  # belief.Draws or belief.Normal
-    # mean log evidence of rows that were not learnt from, at every entry of history
+    belief: Posterior | None = None
     held_out: np.ndarray | None = None
-    lost: int = 0  # restarts that collapsed, beside the one that is kept
-    short: bool = False  # of digits, see factors.short
+    lost: int = 0
+    short: bool = False
+    bound: float | None = None
+    model: Bound | None = None
+
+    @property
+    def found(self) -> Posterior:
+        """What is known beyond the point: one of the two, or nothing."""
+        return next((each for each in (self.belief, self.posterior) if each is not None), Point())
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Data under a plan, and what a user asked of the answer; the same for every engine.
+
+    Args:
+        data: on the host; None where only their statistics are left, as when fits are merged.
+        plan: who is summed out, pooled, evaluated by row; its `free` parameters are to be found.
+        rows: on the device, in chunks; or their statistics, where the engine takes these and they
+            are enough. None while an engine is only asked whether it refuses.
+        known: what all rows share: values given outside them, centres, spreads.
+        weights: (n,) of the rows; None: 1 each.
+        seed: of every random choice.
+        start: parameter → where to begin, checked; some or none.
+        asked: the engine was named; False: it is one of the ladder's.
+    """
+
+    data: Data | None
+    plan: Plan
+    rows: Rows | Summary | None = None
+    known: Known | None = None
+    weights: np.ndarray | None = None
+    seed: int = 0
+    start: Mapping[str, Any] = field(default_factory=dict)
+    asked: bool = True
+
+    @property
+    def size(self) -> int | None:
+        """Rows, where the data are there."""
+        return None if self.data is None else self.data.table.rows
+
+    def __str__(self) -> str:
+        return f"model '{self.plan.structure.model.name}'"
+
+
+class Engine(ABC):
+    """A way to find what is to be found: a value, frozen and hashable, which knows no model.
+
+    Attributes:
+        finds: a point, or a posterior that can be drawn from.
+        rung: its place in the ladder that is climbed where nobody names an engine; None: it runs on
+            request only.
+        offered: `explain`'s words where it could treat the model.
+    """
+
+    finds: ClassVar[Literal["point", "posterior"]] = "posterior"
+    rung: ClassVar[int | None] = None
+    offered: ClassVar[str] = "possible, on request"
+
+    def refuse(self, problem: Problem) -> None:
+        """Nothing, if the engine treats the problem; before anything is shipped or compiled.
+
+        Raises:
+            Refusal: naming the site, the reason, and what to type instead.
+        """
+        return None
+
+    @abstractmethod
+    def run(self, problem: Problem) -> Outcome:
+        """What is found, the rows on the device.
+
+        Raises:
+            Refusal: what only the data could tell.
+        """
+
+    @property
+    def statistics(self) -> bool:
+        """Whether the rows' sufficient statistics will do where the plan is additive: then `rows`
+        is a Summary, and fits can be merged."""
+        return False
+
+    @property
+    def held(self) -> bool:
+        """Whether the prior is part of what is maximised, so that it holds every component."""
+        return True
+
+    def copies(self, problem: Problem) -> int:
+        """How many parameter values the rows will be met with at once: chunks are made smaller."""
+        return 1
+
+    def manner(self, problem: Problem) -> str:
+        """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
+        return ""
+
+    def from_one(self) -> "Engine":
+        """The same for a start that leaves nothing to chance: restarts would repeat it."""
+        return self
+
+    def repeated(self) -> tuple["Engine", str]:
+        """The same as it is run on hundreds of simulated data sets, and what is different then, in
+        words."""
+        return self, ""
+
+    def many(self, problems: Sequence[Problem], draws: int) -> "Many | None":
+        """Posteriors of data sets of one plan, in one program where that is quicker than one after
+        another; None: it is not."""
+        return None
+
+    @classmethod
+    def unasked(cls) -> "Engine | None":
+        """The settings in the ladder, and in what `explain` lists; None: some must be said."""
+        return cls()
+
+
+class Many(NamedTuple):
+    """Posteriors of several data sets.
+
+    Args:
+        values: number of the data set → site outside rows → (draws, ...); some may be missing.
+        chain: each draw depends on the one before.
+        why: why some are missing, in words.
+    """
+
+    values: dict[int, dict[str, np.ndarray]]
+    chain: bool
+    why: str
+
+
+def checked(engine: Any, verb: str = "") -> Engine:
+    """An engine's value, as a user gave it to `verb`.
+
+    Raises:
+        ModelError: it is no engine, but a class or something else, or it cannot be hashed.
+    """
+    said = f"{verb}(engine={engine!r})" if verb else f"engine={engine!r}"
+    if not isinstance(engine, Engine):
+        raise ModelError(f"{said} is not an engine: expected an engine's value, such as "
+                         f"probml.EM(), probml.Exact() or probml.NUTS(), or None")
+    try:
+        hash(engine)
+    except TypeError as error:
+        raise ModelError(f"{said}: engines are compared and hashed by their settings ({error}): "
+                         f"make its class a @dataclass(frozen=True), with tuples for "
+                         f"lists and arrays") from None
+    return engine
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),
@@ -93,107 +273,3 @@ def check_settings(engine: Any, positive: Sequence[str] = (),
             kind = "a whole number" if whole else "a number"
             raise ModelError(f"{type(engine).__name__}({name}={value!r}): expected {kind} of at "
                              f"least {low}")
-
-
-DELAY = 10.0  # seconds without a sign of life
-
-
-class Progress:
-    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal
-    or a notebook).
-
-    A thread of its own shows it, and moves its clock, also while a program compiles and no count
-    comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
-    one's bar while it shows its own; the ten seconds are those of the whole.
-
-    Args:
-        total: counts to come; None where nothing is counted: a clock.
-    """
-
-    _open = threading.local()  # `innermost`: of this thread's work
-
-    def __init__(self, title: str, total: int | None, show: bool):
-        self.title, self.total, self.bar = title, total, None
-        self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
-        self._at: tuple[int, str] = (0, "preparing" if total else "working")
-        self._outer: Progress | None = getattr(self._open, "innermost", None)
-        self._inner: Progress | None = None
-        self._since: float = self._outer._since if self._outer else self._begun
-        self._hidden = False
-        self._watched = show or looked_on()
-        if show:
-            self._appear()
-
-    def _appear(self) -> None:
-        from tqdm.auto import tqdm
-
-        if self._outer is not None:
-            self._outer._hide()
-        clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
-        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
-                        **clock)
-        self.bar.start_t = self._begun
-        self._hidden = False
-        self._show()
-
-    def _hide(self) -> None:
-        with self._lock:
-            if self.bar is not None:
-                self.bar.leave = False
-                self.bar.close()
-                self.bar, self._hidden = None, True
-        if self._outer is not None:
-            self._outer._hide()
-
-    def _show(self) -> None:
-        count, said = self._at
-        self.bar.set_postfix_str(said, refresh=False)
-        self.bar.update(count - self.bar.n)
-
-    def _watch(self) -> None:
-        wait = max(self._since + DELAY - time.time(), 0.0)
-        while not self._ended.wait(wait):
-            wait = DELAY
-            with self._lock:
-                if self._ended.is_set():
-                    return
-                if self._inner is not None:  # which shows itself
-                    continue
-                if self.bar is None:
-                    self._appear()
-                self.bar.refresh()
-
-    def __enter__(self):
-        self._open.innermost = self
-        if self._outer is not None:
-            self._outer._inner = self
-        if self._watched:
-            threading.Thread(target=self._watch, daemon=True).start()
-        return self
-
-    def update(self, count: int, value: float) -> None:
-        with self._lock:
-            self._at = (count, f"objective {value:.6g}")
-            if self.bar is not None:
-                self._show()
-
-    def __exit__(self, *_):
-        with self._lock:
-            self._ended.set()
-            if self.bar is not None:
-                self.bar.close()
-        outer = self._open.innermost = self._outer
-        if outer is not None:
-            with outer._lock:
-                outer._inner = None
-                if outer._hidden:
-                    outer._appear()
-
-
-def looked_on() -> bool:
-    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file
-    or test."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return (shell is not None and "IPKernelApp" in shell.config) or (
-        sys.stderr is not None and sys.stderr.isatty()
-    )

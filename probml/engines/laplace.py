@@ -1,33 +1,28 @@
 """Laplace: a normal distribution at the posterior mode, with the curvature there."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows
-from probml.engines.engine import Outcome, Status
+from probml.engines.engine import Engine, Outcome, Problem, Status
 from probml.engines.map import MAP
-from probml.engines.nuts import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
+from probml.engines.states import settled
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics import curvature
 from probml.plan import decide
-from probml.plan.plan import Plan
-from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.drawn import Normal
 
 SHORT = 1e-3  # standard deviations from the mode that are worth a word
-KEPT = 1000  # draws, where discrete sites outside rows are drawn with each
 
 
 @dataclass(frozen=True)
-class Laplace:
+class Laplace(Engine):
     """Laplace's approximation: u ~ N(û, H⁻¹) in unbounded coordinates u, û the mode of the density
     of u and H = −∂² log p(u | data) (Tierney & Kadane 1986).
 
@@ -53,10 +48,13 @@ class Laplace:
                              f"over=('weights1', 'bias1')")
         object.__setattr__(self, "over", None if names is None else tuple(names))
 
-    def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
+    statistics: ClassVar = True
+
+    def refuse(self, problem: Problem) -> None:
         """Laplace refuses more parameters than a matrix of second derivatives has room for, and
         names it does not know."""
-        check_distinct(data, plan)
+        plan = problem.plan
+        check_distinct(problem.data, plan)
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
@@ -65,18 +63,18 @@ class Laplace:
                    or plan.free)
         if size > curvature.MOST:
             raise Refusal(
-                f"Laplace cannot fit model '{plan.structure.model.name}': it has {size} "
+                f"Laplace cannot fit {problem}: it has {size} "
                 f"parameters, more than the {curvature.MOST} whose "
                 "second derivatives it takes. Try Laplace(over=...) of some of them, "
                 "SVI(guide=\"normal\") or NUTS()"
             )
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
-            start: Mapping[str, Any]) -> Outcome:
+    def run(self, problem: Problem) -> Outcome:
+        plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):
-            return self._part(data, plan, rows, known, weights, seed, start)
-        params = begin.rough(data, plan, rows, known, weights, seed, start)
-        others = begin.elsewhere(plan, known, seed, start)
+            return self._part(problem)
+        params = begin.rough(problem)
+        others = begin.elsewhere(plan, known, seed, problem.start)
         begun = begin.measured(plan, (), params, known, rows,
                                np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "Laplace")
@@ -90,7 +88,7 @@ class Laplace:
                 worst += (", in float32: jax.config.update('jax_enable_x64', True) tells small "
                           "ones from none")
             raise Refusal(
-                f"Laplace cannot fit model '{plan.structure.model.name}': its density of unbounded "
+                f"Laplace cannot fit {problem}: its density of unbounded "
                 f"coordinates has no mode ({worst}): "
                 "a scale that stands in another parameter's prior can shrink for ever. Try NUTS()"
             )
@@ -104,18 +102,18 @@ class Laplace:
         return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
                        belief=settled(plan, normal, known, rows, seed))
 
-    def _part(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
-              start: Mapping[str, Any]) -> Outcome:
+    def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
-        top = MAP().run(data, plan, rows, known, weights, seed, start)
+        plan, known = problem.plan, problem.known
+        top = MAP().run(problem)
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
         others = {name: value for name, value in mode.items() if name not in self.over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         given = known._replace(given={**known.given, **others})
-        found = Laplace().run(data, some, rows, given, weights, seed,
-                              {name: np.asarray(mode[name]) for name in self.over})
-        if not isinstance(found.belief, Normal):
-            raise Refusal(f"Laplace(over=...): model '{plan.structure.model.name}' has discrete "
+        start = {name: np.asarray(mode[name]) for name in self.over}
+        found = Laplace().run(replace(problem, plan=some, known=given, start=start))
+        if found.belief.chains is not None:
+            raise Refusal(f"Laplace(over=...): {problem} has discrete "
                           f"sites outside rows; take all parameters")
         owner = np.concatenate([np.full(spec.size, name in self.over)
                                 for name, spec in sorted(density.shapes(plan, known).items())])
@@ -132,12 +130,3 @@ def normal_at(begun: begin.Begin) -> Normal:
     """The normal distribution with the frame's centre and curvature."""
     centre = begun.frame.centre
     return Normal(centre, jnp.zeros_like(centre), begun.frame.root)
-
-
-def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
-    """The normal itself, or draws of it with the discrete sites outside rows drawn with each."""
-    if not plan.globals:
-        return normal
-    drawn = {name: np.asarray(value)[None]
-             for name, value in normal.draw(plan, known, KEPT, seed).items()}
-    return with_states(plan, Draws(drawn, None, {}), known, rows, seed)

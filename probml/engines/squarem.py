@@ -94,8 +94,8 @@ def free_of(plan: Plan, bundles: Mapping, known: Known) -> dict:
     """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
     maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
     for name, value in bundles.items():  # one support: its map takes any leading axes
-        inside = jnp.maximum(value,
-                             1e-30) if plan.structure.sites[name].kind == "Dirichlet" else value
+        table = plan.structure.sites[name].domain.sums_to_one
+        inside = jnp.maximum(value, 1e-30) if table else value
         out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
     return out
 
@@ -252,7 +252,7 @@ def _leap(plan: Plan, state: State, here: Mapping, after: Mapping, known: Known)
 def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
     """An extrapolated probability table whose zeros are those of the step it was made from: EM's
     own iterates keep them."""
-    if plan.structure.sites[name].domain != "simplex":
+    if not plan.structure.sites[name].domain.sums_to_one:
         return value
     value = jnp.where(step == 0, 0.0, value)
     return value / value.sum(-1, keepdims=True)
@@ -265,7 +265,7 @@ def _square(tree) -> jax.Array:
 def held_at(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
     """Probabilities of which some are 0, a little towards the prior means: what a few rows never
     showed is not therefore impossible."""
-    if plan.structure.sites[name].domain not in ("simplex", "unit_interval"):
+    if not plan.structure.sites[name].domain.probabilities:
         return found
     edge = numpy.any((found <= 0) | (found >= 1))
     return numpy.where(edge, (1 - HELD) * found + HELD * middle, found).astype(found.dtype)

@@ -2,7 +2,7 @@
 gradients bring it."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, merged, picked
-from probml.engines.engine import Outcome, Progress, Status, check_settings
-from probml.engines.laplace import settled
-from probml.engines.nuts import with_states
+from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
+from probml.engines.states import settled, with_states
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics.compiling import jit
@@ -35,7 +34,7 @@ RATE = 1e-2  # of Adam, at the first step
 
 
 @dataclass(frozen=True)
-class SVI:
+class SVI(Engine):
     """Stochastic variational inference (Hoffman et al. 2013; Kucukelbir et al. 2017): maximises the
     evidence lower bound over a guide.
 
@@ -72,37 +71,47 @@ class SVI:
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")
 
-    def refuse(self, data: Data, plan: Plan, ladder: bool = False) -> None:
+    @property
+    def statistics(self) -> bool:
+        """A batch is some rows and not others."""
+        return self.batch_rows is None
+
+    def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
-        check_distinct(data, plan)
+        plan = problem.plan
+        check_distinct(problem.data, plan)
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
-                f"SVI(batch_rows=...) cannot fit model '{plan.structure.model.name}': the rows "
+                f"SVI(batch_rows=...) cannot fit {problem}: the rows "
                 f"share the discrete site "
                 f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. "
                 f"Leave batch_rows out"
             )
 
-    def run(self, data: Data, plan: Plan, rows: Rows, known: Known, weights, seed: int,
-            start: Mapping[str, Any]) -> Outcome:
-        params = begin.rough(data, plan, rows, known, weights, seed, start)
-        others = begin.elsewhere(plan, known, seed, start)
+    def run(self, problem: Problem) -> Outcome:
+        plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
+        params = begin.rough(problem)
+        others = begin.elsewhere(plan, known, seed, problem.start)
         begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
                                np.zeros((1, density.size(plan, known))), others)
         begin.check(plan, begun, params, known, "SVI")
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
             begun.hessian
         )
-        total = data.table.rows if self.batch_rows and data is not None else 0
+        total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.optimizer or _adam(self.steps),
                          min(self.batch_rows or 0, total), total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, jax.random.key(seed)), []
+
+        def turn(done: int) -> Turn:
+            nonlocal state
+            count = min(BLOCK, self.steps - done)
+            state, trail = _descend(plan, static, frame, state, known, rows, count)
+            losses.append(np.asarray(trail)[:count])
+            return Turn(count, -float(losses[-1].mean()))
+
         with Progress("SVI", self.steps, self.progress) as bar:
-            for done in range(0, self.steps, BLOCK):
-                count = min(BLOCK, self.steps - done)
-                state, trail = _descend(plan, static, frame, state, known, rows, count)
-                losses.append(np.asarray(trail)[:count])
-                bar.update(done + count, -float(losses[-1].mean()))
+            iterate(bar, self.steps, turn)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):
@@ -155,7 +164,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
         for name in plan.free:
             site = plan.structure.sites[name]
             env[name] = numpyro.sample(
-                name, dist.ImproperUniform(density.support(plan, name, env), (), site.shape)
+                name, dist.ImproperUniform(density.domain(plan, name, env).support, (), site.shape)
             )
 
         def both(params):

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary, merged, picked
-from probml.engines.engine import Outcome, Progress, Status
+from probml.engines.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress, Turn, iterate
 from probml.errors import ModelError
-from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.density import climbed, from_free
 from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.ascent import level
@@ -29,17 +30,17 @@ STEPS = 2000
 CHUNK = 2**11  # rows at once, where rows were divided anew
 
 
-def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, known: Known, seed: int,
-        params: Mapping) -> Outcome:
+def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt
     from, evaluated once an epoch, at least BLOCK steps apart.
 
     Raises:
         ModelError: the held-out share leaves no row on one side.
     """
-    limit, key = engine.steps or STEPS, jax.random.key(seed)
+    plan, rows, known = problem.plan, problem.rows, problem.known
+    limit, key = engine.steps or STEPS, jax.random.key(problem.seed)
     # statistics are one whole, which no batch divides
-    n = 1 if isinstance(rows, Summary) else data.table.rows
+    n = 1 if isinstance(rows, Summary) else problem.size
     held = None
     if engine.held_out:
         count = round(engine.held_out * n)
@@ -54,8 +55,8 @@ def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, know
     epoch = max(n // batch, 1)
     every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
     u = to_coordinates(plan, params, known)
-    state, history, curve = engine.optimizer.init(u), [], []
-    since, status, done = 0, Status.MAX_ITERATIONS, 0
+    state, history, curve, order = engine.optimizer.init(u), [], [], None
+    since = 0
 
     def judge(u):
         """Note the objective, and whether the held-out rows are better off."""
@@ -65,40 +66,40 @@ def run(engine: "MAP", data: Data | None, plan: Plan, rows: Rows | Summary, know
             curve.append(float(_mean(plan, u, known, held)))
         return value, gradient
 
+    def turn(before: int) -> Turn:
+        """Steps up to the next evaluation."""
+        nonlocal u, state, order, since, best, value, gradient
+        done = before
+        while done < min(before + every, limit):
+            count = min(BLOCK, before + every - done, limit - done)
+            size = batch if batch < n else 0
+            if size:
+                count = min(count, epoch - done % epoch)
+                if done % epoch == 0:
+                    order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch), n)
+            u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
+                                order, n, done % epoch, count)
+            done += count
+        value, gradient = judge(u)
+        status = Status.RUNNING
+        if not np.isfinite(history[-1]):
+            status = Status.COLLAPSED
+        elif curve:
+            since = 0 if curve[-1] > best[1] else since + 1
+            best = (u, curve[-1]) if since == 0 else best
+            if engine.patience is not None and since >= engine.patience:
+                status = Status.EARLY
+        return Turn(done - before, history[-1], status)
+
     value, gradient = judge(u)
-    best = (u, curve[-1]) if curve else None
+    best = (u, curve[-1]) if curve else (u, -np.inf)
     with Progress("MAP", limit, engine.progress) as bar:
-        while done < limit:
-            before = done
-            while done < min(before + every, limit):
-                count = min(BLOCK, before + every - done, limit - done)
-                size = batch if batch < n else 0
-                if size:
-                    count = min(count, epoch - done % epoch)
-                    if done % epoch == 0:
-                        order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch),
-                                                       n)
-                else:
-                    order = None
-                u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known,
-                                    rows, order, n, done % epoch, count)
-                done += count
-            value, gradient = judge(u)
-            bar.update(done, history[-1])
-            if not np.isfinite(history[-1]):
-                status = Status.COLLAPSED
-                break
-            if curve:
-                since = 0 if curve[-1] > best[1] else since + 1
-                best = (u, curve[-1]) if since == 0 else best
-                if engine.patience is not None and since >= engine.patience:
-                    status = Status.EARLY
-                    break
+        status = iterate(bar, limit, turn)
     if status is Status.MAX_ITERATIONS:
         status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
                   if _wanders(history) else status)
     u = best[0] if curve and status is not Status.COLLAPSED else u
-    return Outcome(from_coordinates(plan, u, known), np.array(history), status, done,
+    return Outcome(from_coordinates(plan, u, known), np.array(history), status, bar.count,
                    held_out=np.array(curve) if curve else None)
 
 
@@ -111,19 +112,6 @@ def _wanders(history: list[float]) -> bool:
     return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (
         1 + abs(history[-1])
     )
-
-
-to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
-
-
-@functools.partial(jit, static_argnames=("plan",))
-def from_coordinates(plan: Plan, u: Mapping, known: Known):
-    return from_free(plan, u, known)[0]
-
-
-@functools.partial(jit, static_argnames=("plan", "prior"))
-def objective(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
-    return climbed(plan, prior, u, known, chunks)
 
 
 @functools.partial(jit, static_argnames=("plan",))

@@ -15,11 +15,10 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from numpyro.distributions import biject_to
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
-from probml.estimators.rules import Rule
+from probml.estimators.rules import Rule, rules
 from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
@@ -34,16 +33,20 @@ DISTINCT = 10_000  # rows up to which a mixture's components are held against th
 
 
 class Face(BaseEstimator):
-    """What all faces share. A face stores its arguments unchanged, and has
+    """What all faces share. A face is a dataclass of its parameters, which are stored unchanged
+    (see rules.py), and has
 
-    `_rules`: parameter → Rule; `_target`: the model's site of the class or component; `_take(X,
+    `_target`: the model's site of the class or component; `_take(X,
     reset)`: X, validated; `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or
     components.
     """
 
-    _rules: ClassVar[Mapping[str, Rule]] = {}
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
+
+    @property
+    def _rules(self) -> Mapping[str, Rule]:
+        return rules(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -149,8 +152,7 @@ class Face(BaseEstimator):
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(dataclasses.replace(engine, restarts=1) if isinstance(engine, EM)
-                           else engine for engine in ladder)
+            ladder = tuple(engine.from_one() for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
@@ -240,7 +242,5 @@ def n_parameters(fit: Fit) -> int:
     """Free parameters of a model: the unconstrained coordinates of every parameter site that is not
     given."""
     sites = fit.structure.sites
-    shapes = [(sites[name].support, sites[name].shape) for name in fit.structure.parameters
-              if name not in fit.given]
-    return sum(int(np.prod(biject_to(support).inverse_shape(shape), dtype=int))
-               for support, shape in shapes)
+    return sum(sites[name].domain.size(sites[name].shape) for name in fit.structure.parameters
+               if name not in fit.given)

@@ -1,15 +1,46 @@
 """What a parameter of a face must be, in words and as a test: constraints as data, one form of
-message."""
+message.
+
+A face is a dataclass, and says each parameter once, with its default and its rule:
+
+    @dataclass(eq=False, repr=False)
+    class Face(...):
+        k: int = parameter(2, whole(1))
+        _: KW_ONLY
+        prior: bool = parameter(True, FLAG)
+
+Identity and repr stay scikit-learn's, which reads `get_params` off the constructor.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from probml.engines.engine import Engine
 from probml.errors import ModelError
 
 Rule = tuple[str, Callable[[Any], bool]]
+
+
+def parameter(default: Any, rule: Rule) -> Any:
+    """A field of a face: a parameter, its default, and what it must be."""
+    return field(default=default, metadata={"rule": rule})
+
+
+def fixed(value: Any) -> Any:
+    """A field of a face that its base has as a parameter, and for which it has settled on a
+    value."""
+    return field(default=value, init=False)
+
+
+def rules(face: Any) -> dict[str, Rule]:
+    """Parameter → rule of a face, in the order of its constructor's fields."""
+    parameters = fields(face) if is_dataclass(face) else ()
+    return {each.name: each.metadata["rule"] for each in parameters if "rule" in each.metadata}
+
 
 FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
@@ -20,8 +51,7 @@ SEED: Rule = (
 )
 ENGINE: Rule = (
     "None or an engine's value, such as probml.EM()",
-    lambda value: value is None or not isinstance(value, type) and hasattr(value, "refuse")
-    and hasattr(value, "run"),
+    lambda value: value is None or isinstance(value, Engine),
 )
 
 

@@ -33,8 +33,8 @@ def effects(plan: Plan) -> tuple[str, ...]:
                                                        if tie.kind == "spread")
     # one location and one scale, not those of several states
     single = [name for name in names if name not in plan.mixed]
-    return tuple(name for name in single if sites[name].domain in ("real", "positive")
-                 and sites[name].kind in KINDS)
+    domains = {name: sites[name].domain for name in single if sites[name].kind in KINDS}
+    return tuple(n for n, domain in domains.items() if domain.unbounded or domain.log_scale)
 
 
 def _log_scale(prior: Any) -> tuple[jax.Array, jax.Array]:
@@ -124,7 +124,7 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
     ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
-    for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain == "real"):
+    for tie in (tie for tie in ties if tie.name in out and sites[tie.name].domain.unbounded):
         name, shape = tie.name, sites[tie.name].shape
         _, scale, matrix = location_and_scale(plan, name, env)
         told = np.maximum(_information(np.asarray(hessian[name], float), np.asarray(scale, float),

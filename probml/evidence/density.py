@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import centring
@@ -26,28 +26,27 @@ from probml.evidence.passes import (
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
+from probml.families import domains
+from probml.families.domains import Domain
 from probml.numerics.ascent import second_order
 from probml.plan.plan import Plan
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
-SUPPORTS = {
-    "real": constraints.real,
-    "positive": constraints.positive,
-    "unit_interval": constraints.unit_interval,
-    "simplex": constraints.simplex,
-    "positive_definite": constraints.positive_definite,
-    "lower_cholesky": constraints.lower_cholesky,
-}
 
 
-def support(plan: Plan, name: str, env: Mapping):
-    """The support of a parameter, which may depend on those before it, in `env`."""
-    domain = plan.structure.sites[name].domain
-    if domain in SUPPORTS:
-        return SUPPORTS[domain]
+def domain(plan: Plan, name: str, env: Mapping) -> Domain:
+    """The domain of a parameter, which may depend on those before it, in `env`."""
+    own = plan.structure.sites[name].domain
+    if own.fixed:
+        return own
     # any: it is the same in all (plan.make)
     states = {v: jnp.zeros(plan.structure.sites[v].shape, int) for v in plan.globals}
-    return plan.structure.distribution(name, {**states, **env}).support
+    return domains.of(plan.structure.distribution(name, {**states, **env}).support)
+
+
+def bijection(plan: Plan, name: str, env: Mapping) -> Transform:
+    """The one-to-one map from unbounded coordinates to that domain."""
+    return domain(plan, name, env).bijection
 
 
 def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
@@ -56,7 +55,7 @@ def to_free(plan: Plan, params: Mapping, known: Known) -> dict[str, jax.Array]:
     env = {**known.given, **params}
     whole = {name: jnp.broadcast_to(jnp.asarray(params[name]), plan.structure.sites[name].shape)
              for name in plan.free}
-    free = {name: biject_to(support(plan, name, env)).inv(value) for name, value in whole.items()}
+    free = {name: bijection(plan, name, env).inv(value) for name, value in whole.items()}
     for name, share in known.centring.items():
         free[name] = centring.leave(free[name], share,
                                     *centring.location_and_scale(plan, name, env))
@@ -67,7 +66,7 @@ def from_free(plan: Plan, u: Mapping, known: Known) -> tuple[dict[str, jax.Array
     """Parameters at unbounded coordinates, and log |∂ parameters / ∂ u|."""
     env, out, volume = dict(known.given), {}, jnp.zeros(())
     for name in plan.free:  # in order: what a prior depends on stands before it
-        transform, v = biject_to(support(plan, name, env)), u[name]
+        transform, v = bijection(plan, name, env), u[name]
         if name in known.centring:
             v, extra = centring.enter(v, known.centring[name],
                                       *centring.location_and_scale(plan, name, env))

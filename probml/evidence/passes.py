@@ -15,7 +15,6 @@ from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
-from probml.families import registry
 from probml.plan.plan import Plan
 
 ORDERED = 2**20  # rows up to which they are put in order, all at once
@@ -95,7 +94,7 @@ def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summar
         params: any; their naturals give the shapes.
     """
     sites = plan.structure.sites
-    blank = {name: registry.zero(sites[name].family, leaf)
+    blank = {name: sites[name].family.zero(leaf)
              for name, leaf in naturals(plan, params, known).items()}
 
     def chunk(rows):

@@ -57,7 +57,7 @@ def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in (name for name in plan.pooled if name in known.centre):
         family = plan.structure.sites[name].family
-        if getattr(family, "mean_of", None) != ("loc",) or not hasattr(family, "scatter"):
+        if family.mean_of != ("loc",) or not family.scatter:
             continue
         arguments = argument_table(plan, params, known, name)
         away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)

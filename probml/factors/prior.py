@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.factors.naturals import environment
-from probml.factors.rowwise import log_density, log_weight, supported
-from probml.families import registry
+from probml.factors.rowwise import log_density, log_weight
 from probml.plan.plan import Plan
 
 
@@ -26,10 +25,7 @@ def prior_factor(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
     if site.discrete and site.family is not None:  # of counts, a total that is theirs
         return log_density(plan.structure, site, env, env[name], None)
     distribution = plan.structure.distribution(name, env)
-    role = registry.prior(site.kind)
-    value = site.valued(env[name])
-    log = role.log_density(distribution, value,
-                           mode) if hasattr(role, "log_density") else supported(distribution, value)
+    log = site.entry.log_density(distribution, site.valued(env[name]), mode)
     return jnp.broadcast_to(log, site.lattice).sum()
 
 

@@ -1,17 +1,16 @@
 """Sites evaluated row by row: the traced program at each row's inputs and states → factors."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
 
 from probml.device.rows import Known, Rows
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.factors.pooled import cells
+from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as unseen_density
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
@@ -61,7 +60,7 @@ def rowwise_factor(
     fixed = environment(plan, params, known)
     is_variable = name in plan.variables
     touching = (environment(plan, anchor, known) if anchor is not None
-                and hasattr(site.family, "minorant") else None)
+                and site.traits.minorant is not None else None)
 
     def one(varying, x, seen):
         def at(env):
@@ -140,9 +139,9 @@ def log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> j
     NumPyro's log_prob; of a factor its value."""
     if site.factor:
         return log_weight(structure, site.name, env)
-    if site.family is not None and hasattr(site.family, "direct"):
+    if site.traits.direct is not None:
         arguments = structure.cells(site.name, env)
-        return site.family.direct(arguments, cells(site, x[None])[0],
+        return site.traits.direct(arguments, cells(site, x[None])[0],
                                   None if seen is None else cells(site, seen[None])[0]).sum()
     if site.family is not None and site.discrete:
         natural = jax.tree.map(lambda leaf: leaf[None],
@@ -150,7 +149,7 @@ def log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> j
         mask = None if seen is None else cells(site, seen[None])
         return site.family.log_density(natural, cells(site, x[None]), mask)[0, 0]
     distribution = structure.distribution(site.name, env)
-    if seen is not None and hasattr(site.family, "fill"):
+    if seen is not None and site.traits.fill is not None:
         x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
         loc, covariance = (site.layout(distribution.loc, 1),
                            site.layout(distribution.covariance_matrix, 2))
@@ -200,19 +199,3 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
                           None if df is None else df[0])
 
 
-def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
-    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
-    inequalities only)."""
-    log, support = distribution.log_prob(value), distribution.support
-    return log if support is None or not _inequalities(support) else jnp.where(support(value), log,
-                                                                               -jnp.inf)
-
-
-def _inequalities(support: Any) -> bool:
-    """Whether a support is bounds and orders alone; a simplex or a Cholesky factor holds up to
-    rounding."""
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    return support.event_dim == 0 or type(support) in map(
-        type, (constraints.ordered_vector, constraints.positive_ordered_vector)
-    )

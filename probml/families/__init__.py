@@ -1,21 +1,21 @@
-"""Exponential families, one per file: density kernels, the form of the M-step objective, and
-conjugate priors.
+"""Exponential families, one a file: density kernels, forms of the M-step's objective, conjugate
+priors, and the domains of values.
 
-Three small roles, found by the type of a NumPyro distribution:
+- a **likelihood** (`likelihood.Likelihood`, one a file in `likelihoods/`) turns a site's arguments
+  into natural parameters and evaluates rows by matrix products;
+- a **form** (`form.Form`, one a file in `forms/`) is the shape of an objective in one quantity,
+  such as a location, a variance or a probability table; it is read off from derivatives and gives
+  the mode;
+- a **prior** (`form.Prior`) names the form under which it is conjugate and turns what was read off
+  into a NumPyro distribution;
+- a **domain** (`domains.Domain`) is the set in which a value lies;
+- an **entry** (`entry.Entry`) says which of these a NumPyro class has; `registry` finds it.
 
-- a **likelihood** turns a site's arguments into natural parameters and evaluates rows by matrix
-  products; the gradient of the evidence with respect to the natural parameters is the pooled
-  expected sufficient statistics. What else it knows of itself is optional: `predictive`, its
-  density with a parameter integrated out; `mean_of`, the arguments in which its mean is linear;
-  `scatter`, those that scale it; `limit` and `inside`, for checking data; `rowwise`, that no
-  statistics pool; `ancillary`, what it leaves out; `held`, natural parameters that are only numbers
-  its base needs; `fill`, its unseen coordinates given the seen ones; `recentre`, its statistics of
-  shifted values; `minorant`, which has the form that its density has not, lies below it and touches
-  it at given arguments, so that an M-step may maximise it instead;
-- a **form** is the shape that the objective has as a function of one quantity (a location, a
-  variance, a probability table): it is read off from derivatives at a point, whatever likelihoods
-  and priors were added up in it, and gives the mode. So a parameter used twice, tied, or under a
-  flat prior needs no rule of its own;
-- a **prior** names the form under which it is conjugate and turns what was read off into a NumPyro
-  distribution.
+`register(Entry(types=(...), likelihood=..., prior=...))` adds one from outside, from one file.
 """
+
+from probml.families.entry import Entry as Entry
+from probml.families.form import Form as Form
+from probml.families.form import Prior as Prior
+from probml.families.likelihood import Likelihood as Likelihood
+from probml.families.registry import register as register

@@ -14,6 +14,8 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
+from probml.families import domains
+
 LONGEST = 2**20  # values of a support that are listed; of more, a site is a count without end
 CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
             dist.IntervalCensoredDistribution)
@@ -22,13 +24,9 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
 def ends(base: dist.Distribution) -> tuple[Any, Any] | None:
     """The least and the greatest value of a support of whole numbers, None where it has no end, or
     is no support of a distribution."""
-    support = base.support
-    if isinstance(base, CENSORED) or support is None or not support.is_discrete or base.event_shape:
+    if isinstance(base, CENSORED) or base.event_shape:
         return None
-    if type(support) is type(constraints.boolean):
-        return 0, 1
-    return ((support.lower_bound, support.upper_bound)
-            if type(support) is type(constraints.integer_interval(0, 1)) else None)
+    return domains.of(base.support).ends
 
 
 def counts(base: dist.Distribution) -> bool:

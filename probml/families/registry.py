@@ -1,69 +1,55 @@
-"""Which likelihood, form and prior belong to a NumPyro distribution, found by its type."""
+"""What is known of a NumPyro distribution, found by its type.
 
+The registry is what the folders `likelihoods/` and `forms/` hold: every file there ends with its
+`ENTRIES`. A family of your own is one file anywhere, that ends with `register(Entry(...))` and is
+imported before the model is traced (tests/extensions/von_mises.py).
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+from probml.errors import ModelError
+from probml.families import domains
+from probml.families.entry import NOTHING, Entry
 
-from probml.families.forms import beta, dirichlet, gaussian, inverse_gamma, inverse_wishart
-from probml.families.likelihoods import (
-    bernoulli,
-    binomial,
-    categorical,
-    exponential,
-    gamma,
-    geometric,
-    lognormal,
-    multinomial,
-    multivariate_normal,
-    normal,
-    poisson,
-    student_t,
-)
-from probml.families.likelihoods import beta as beta_likelihood
-from probml.families.likelihoods import markov_chain as chains_family
-
-LIKELIHOODS = (
-    categorical.Categorical(),
-    bernoulli.Bernoulli(),
-    normal.Normal(),
-    multivariate_normal.MultivariateNormal(),
-    multivariate_normal.LowRank(),
-    poisson.Poisson(),
-    exponential.Exponential(),
-    gamma.Gamma(),
-    geometric.Geometric(),
-    lognormal.LogNormal(),
-    beta_likelihood.BetaLikelihood(),
-    binomial.Binomial(),
-    multinomial.Multinomial(),
-    multinomial.DirichletMultinomial(),
-    chains_family.Chain(),
-    student_t.StudentT(),
-)
-FORMS = {
-    form.name: form
-    for form in (gaussian.Gaussian(), inverse_gamma.InverseGamma(),
-                 inverse_wishart.InverseWishart(), beta.Beta(), dirichlet.Dirichlet())
-}
-PRIORS = (*gaussian.PRIORS, *inverse_gamma.PRIORS, *inverse_wishart.PRIORS, beta.PRIOR,
-          dirichlet.PRIOR)
+FOLDERS = ("probml.families.forms", "probml.families.likelihoods")
+_found: dict[type, Entry] = {}
 
 
-def likelihood(distribution: Any):
-    """The kernel of a base distribution, or None: then NumPyro's own log_prob is used, row by
-    row."""
-    return next((family for family in LIKELIHOODS if type(distribution) in family.types), None)
+def register(entry: Entry) -> Entry:
+    """Make a distribution known, for every model that is traced from now on.
+
+    Raises:
+        ModelError: one of its types is known already, by another entry.
+    """
+    for known in (kind for kind in entry.types if kind in _found):
+        if (type(_found[known].likelihood), type(_found[known].prior)) != (type(entry.likelihood),
+                                                                         type(entry.prior)):
+            raise ModelError(f"families.register: {known.__name__} is known already, with "
+                             f"{_found[known]}; a distribution has one entry")
+    for kind in entry.domains:
+        domains.add(kind)
+    _found.update(dict.fromkeys(entry.types, entry))
+    return entry
 
 
-def prior(kind: str):
-    """The conjugate role of a distribution, by its class name, or None."""
-    return next((entry for entry in PRIORS if entry.kind == kind), None)
+def entry(distribution: Any) -> Entry:
+    """What is known of a base distribution."""
+    return _found.get(type(distribution), NOTHING)
 
 
-def zero(family: Any, natural: dict) -> dict:
-    """Natural parameters of 0, at which a density is its base measure; `held` leaves are none, but
-    numbers that the base needs."""
-    held = getattr(family, "held", ())
-    return {name: leaf if name in held else jax.tree.map(jnp.zeros_like, leaf)
-            for name, leaf in natural.items()}
+def entries() -> tuple[Entry, ...]:
+    """All that is known, each entry once."""
+    return tuple({id(found): found for found in _found.values()}.values())
+
+
+def _shipped() -> Iterator[Entry]:
+    for folder in FOLDERS:
+        for module in pkgutil.iter_modules(importlib.import_module(folder).__path__):
+            yield from importlib.import_module(f"{folder}.{module.name}").ENTRIES
+
+
+for _entry in _shipped():
+    register(_entry)

@@ -12,12 +12,14 @@ import numpy as np
 from probml import errors
 from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
-from probml.device.rows import Known, Summary
-from probml.engines import EM, MAP, NUTS, Exact
+from probml.device.rows import Known, Rows, Summary
+from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
-from probml.engines.engine import Outcome, Progress, Status
+from probml.engines.engine import Engine, Outcome, Problem, Status, checked
+from probml.engines.ladder import LADDER, choose
+from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start, prior_point
-from probml.errors import ModelError, Refusal
+from probml.errors import Refusal
 from probml.evidence.passes import global_posterior, summarise
 from probml.factors.digits import short
 from probml.fits.merging import Kept, alike, keeps, together
@@ -25,10 +27,8 @@ from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
-
-# nobody asked for it by name: it takes the more careful steps
-LADDER = (Exact(), EM(), MAP(), NUTS(target_accept=0.9))
 
 
 class Seen(NamedTuple):
@@ -43,45 +43,27 @@ class Found(NamedTuple):
     """What an engine found: all that a Fit holds beside its model."""
 
     seen: dataset.Data | Seen
-    engine: Any
+    engine: Engine
     outcome: Outcome
     given: dict
-    states: Any  # log p(discrete sites outside rows | data)
+    posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
 
 
-def infer(model: Bound, data: Any, engine: Any, weights: Any, seed: int,
+def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
           start: Mapping[str, Any] | None) -> Found:
     """See Model.fit."""
-    if (engine is not None and not all(hasattr(engine, verb) for verb in ("refuse", "run"))
-        or isinstance(engine, type)):
-        raise ModelError(f"engine={engine!r} is not an engine: pass a value, such as probml.EM(), "
-                         f"probml.Exact() or probml.NUTS(), or None")
+    engine = None if engine is None else checked(engine)
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
     return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
-                 run.states, run.kept, note is not None)
-
-
-def choose(data: dataset.Data, plan: Plan) -> tuple[Any, dict[str, str]]:
-    """The first engine of the ladder that does not refuse, and the reasons of those that did (or
-    would)."""
-    chosen, reasons = None, {}
-    for engine in LADDER:
-        try:
-            engine.refuse(data, plan, ladder=True)
-        except Refusal as refusal:
-            reasons[type(engine).__name__] = str(refusal)
-        else:
-            chosen = chosen or engine
-    if chosen is None:
-        raise Refusal("no engine can treat this model: " + "; ".join(reasons.values()))
-    return chosen, reasons
+                 run.posterior, run.kept, note is not None)
 
 
 def _inferred(
-    model: Bound, data: Any, engine: Any, weights: Any, seed: int, start: Mapping[str, Any] | None
+    model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
+    start: Mapping[str, Any] | None
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = read.read(model, data).trimmed()
@@ -104,16 +86,16 @@ def _inferred(
                                f"'{outside}' is no site of rows: {advice}")
     plan = held.plan()
     if engine is None:
-        engine, _ = choose(held, plan)
+        engine, _ = choose(Problem(held, plan, asked=False))
         ladder = LADDER[LADDER.index(engine) :]
     else:
-        engine.refuse(held, plan)
+        engine.refuse(Problem(held, plan))
         ladder = (engine,)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in held.structure.derived}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    if getattr(ladder[0], "prior", True):
+    if ladder[0].held:
         stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
@@ -122,15 +104,14 @@ def _inferred(
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
                     weight, seed, start)
 
-    return held, *precise(attempt, lambda found: found.outcome, getattr(ladder[0], "prior", True),
-                          digits.lost(held))
+    return held, *precise(attempt, lambda found: found.outcome, ladder[0].held, digits.lost(held))
 
 
 class _Run(NamedTuple):
-    engine: Any
+    engine: Engine
     outcome: Outcome
     known: Known
-    states: Any
+    posterior: Posterior
     kept: Kept | None
 
 
@@ -139,20 +120,20 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
     plan, engine = held.plan(), ladder[0]
-    rows, known = load.load(held, plan, weight, load.order(held, plan),
-                            _copies(engine, held, plan, start), params=start)
-    rows = reduced(engine, plan, known, rows)
+    problem = Problem(held, plan, None, None, weight, seed, start)
+    rows, known = load.load(held, plan, weight, load.order(held, plan), engine.copies(problem),
+                            params=start)
+    problem = reduced(engine, replace(problem, rows=rows, known=known))
+    rows = problem.rows
     for engine in ladder:
         try:
-            outcome = judged(plan, (engine if plan.free else Exact()).run(
-                held, plan, rows, known, weight, seed, start
-            ), known)
+            outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return _Run(engine, outcome, known, states(plan, outcome, known, rows), kept)
+    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
@@ -164,29 +145,21 @@ def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
     return outcome._replace(short=bool(_short(plan, params, known)))
 
 
-def _copies(engine: Any, data: dataset.Data, plan: Plan, start: Mapping[str, Any]) -> int:
-    """How many parameter values the rows will be met with at once."""
-    return engine.starts(data, plan, start) if isinstance(engine, EM) else 1
+def reduced(engine: Engine, problem: Problem) -> Problem:
+    """With the statistics of the rows in their place, where an engine needs no more of them."""
+    plan = problem.plan
+    if not (plan.additive and plan.free and engine.statistics):
+        return problem
+    return replace(problem, rows=_summarise(plan, problem.known, problem.rows))
 
 
-def reduced(engine: Any, plan: Plan, known, rows):
-    """The rows, or their statistics where an engine needs no more of them."""
-    # some rows and not others
-    picks = getattr(engine, "batch_rows", None) or getattr(engine, "held_out", 0)
-    return _summarise(plan, known, rows) if plan.additive and plan.free and not picks else rows
-
-
-def states(plan: Plan, outcome, known, rows):
-    """log p(discrete sites outside rows | data): at the point that was found, or the mean over
-    draws."""
-    if not plan.globals:
-        return None
-    tables = getattr(outcome.belief, "tables", None)
-    if tables is not None:
-        flat = np.asarray(tables).reshape(-1, *tables.shape[2:])
-        return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
-    return _global_posterior(plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()},
-                             known, rows)
+def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
+    """What was found beyond the point; of a point, the discrete sites outside rows given it."""
+    if not plan.globals or outcome.found.varies:
+        return outcome.found
+    return Point(_global_posterior(
+        plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows
+    ))
 
 
 def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, weights: Any,
@@ -196,7 +169,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
     sizes, double = sorted(models), jax.config.jax_enable_x64
     held = read.read(models[sizes[-1]], data).trimmed()
     weight = tables.read_weights(weights, held.table.rows)
-    engine.refuse(held, held.plan())
+    engine.refuse(Problem(held, held.plan()))
 
     def attempt() -> tuple[list[Outcome], Known]:
         same = jax.config.jax_enable_x64 == double
@@ -204,10 +177,11 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         plan = at.plan()
         rows, known = load.load(at, plan, weight, load.order(at, plan),
                                 len(sizes) * engine.starts(at, plan, {}, len(sizes)))
+        problem = Problem(at, plan, rows, known, weight, seed)
         return [judged(plan, outcome, known)
-                for outcome in engine.grid(at, plan, rows, known, weight, seed, site, sizes)], known
+                for outcome in engine.grid(problem, site, sizes)], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.prior,
+    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
                                    digits.lost(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
@@ -216,8 +190,8 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
                  for name in outcome.params}
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
-        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given), None,
-                          None, note is not None)
+        out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
+                          outcome.found, None, note is not None)
     return out
 
 
@@ -254,9 +228,9 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
-        outcome = kept.engine.run(None, plan, summary, known, None, 0, {})
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given, None, kept,
-                 fit.double)
+        outcome = kept.engine.run(Problem(None, plan, summary, known))
+    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
+                 outcome.found, kept, fit.double)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

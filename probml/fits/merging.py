@@ -2,12 +2,13 @@
 about one centre."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from probml.device.rows import Known, Summary
+from probml.engines.engine import Engine
 from probml.errors import ModelError, Refusal
 from probml.structure.structure import Structure
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Kept(NamedTuple):
     """The engine that fitted, the statistics it had of the rows, and what they are centred on."""
 
-    engine: Any
+    engine: Engine
     summary: Summary
     known: Known
 

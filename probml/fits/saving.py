@@ -5,17 +5,19 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
-from probml.plan.blocks import blocks
-from probml.posteriors.coupling import Posterior
+from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
 from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import Point, Posterior
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -26,27 +28,21 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
                          "what is loaded: it costs nothing")
-    leaves, _ = jax.tree.flatten(fit.closed)
-    drawn = {} if fit.drawn is None else {f"drawn/{key}": np.asarray(value)
-                                          for key, value in _named(fit.drawn).items()}
+    said, belief = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
         "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome),
         "iterations": fit.iterations,
-        "log_evidence": fit.log_evidence, "notes": fit.notes,
+        "log_evidence": fit.log_evidence, "bound": fit.bound, "notes": fit.notes,
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
-        "closed": len(leaves) if fit.closed is not None else None,
-        "drawn": type(fit.drawn).__name__ if fit.drawn is not None else None, "double": fit.double,
-        "roots": [] if fit.closed is None
-        else ["root" in natural for natural in fit.closed.natural],
-    }  # fmt: skip
+        "closed": None, "drawn": None, "roots": [], "double": fit.double,
+    } | said  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
     }
-    arrays |= {f"closed/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)} | drawn
-    kept = {"history": fit.history, "states": fit.states, "held_out": fit.held_out}
+    kept = {"history": fit.history, "held_out": fit.held_out, **belief}
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -65,19 +61,31 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _named(drawn: Draws | Normal) -> dict[str, Any]:
-    """The arrays of draws or of a normal, by names of paths."""
-    if isinstance(drawn, Normal):
-        return drawn._asdict()
-    tables = {} if drawn.tables is None else {"tables": drawn.tables}
-    return {
-        f"values/{k}": v for k, v in drawn.values.items()
-    } | {f"stats/{k}": v for k, v in drawn.stats.items()} | tables
+def belief(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+    """The posterior that a file holds: every array in its place, of the shape that the model has.
+
+    Raises:
+        ModelError: the file lacks some, or they are of another model.
+    """
+    if meta.get("drawn") is not None:
+        return _drawn(meta["drawn"], part(arrays, "drawn/"), plan, path)
+    if meta["closed"] is None:
+        return Point(arrays.get("states"))
+    template = Closed.template(plan, meta.get("roots") or ())
+    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
+    if missing or meta["closed"] != len(jax.tree.leaves(template)):
+        raise ModelError(
+            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of "
+            f"which {len(missing)} are missing"
+        )
+    leaves = [arrays[f"closed/{i}"] if meta.get("double") else jnp.asarray(arrays[f"closed/{i}"])
+              for i in range(meta["closed"])]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def drawn_part(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws | Normal:
-    """The inverse of `_named`."""
-    found: Draws | Normal | None = None
+def _drawn(kind: str, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+    wanted = {name: plan.structure.sites[name].shape for name in plan.free}
+    found: Posterior | None = None
     if kind == "Normal" and arrays.keys() == set(Normal._fields):
         found = Normal(**arrays)
     if kind == "Draws":
@@ -93,21 +101,3 @@ def drawn_part(kind: str, arrays: Mapping, wanted: Mapping, path: Any) -> Draws 
 
 def part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
-
-
-def closed_template(plan, roots: Sequence[bool]) -> Posterior:
-    """A Posterior with the right keys, to give saved leaves their places; `roots`: which blocks
-    have that of their precision."""
-    keys = {
-        "gaussian": ("loc", "precision"),
-        "inverse_gamma": ("A", "B"),
-        "inverse_wishart": ("Psi", "nu"),
-        "beta": ("A", "B"),
-        "dirichlet": ("N",),
-    }
-    every = [block for stage in blocks(plan, True) for block in stage]
-    rooted = ("loc", "root")
-    named = [rooted if i < len(roots) and roots[i] else keys[block.form]
-             for i, block in enumerate(every)]
-    natural = tuple(dict.fromkeys(names, 0.0) for names in named)
-    return Posterior(natural, dict.fromkeys(plan.free, 0.0), dict.fromkeys(plan.free, 0.0))

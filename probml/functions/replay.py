@@ -95,7 +95,7 @@ def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
     """
     reading = fit.model.generative
     values = dict(fit.point)
-    if not plug_in and not fit._at_point:
+    if not plug_in and not fit.certain:
         values = {name: value[0] for name, value in fit.draws(1, seed).items()
                   if name in fit.structure.sites}
     held = {} if fit.data is None else {

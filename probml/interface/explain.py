@@ -2,7 +2,7 @@
 parameter gets, who refuses."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
-from probml.engines import NUTS, SVI, Laplace
+from probml.engines.engine import Engine, Problem, checked
+from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
-from probml.fits.fitting import LADDER, choose
 from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
-
-POSTERIORS = (Laplace(), SVI())
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,9 @@ def _text(title: str, records) -> str:
     return f"{title}\n" + "\n".join("  " + line for line in lines)
 
 
-def explain(model: Bound, data: Any = None) -> Explanation:
+def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     nothing = data is None or len(data) == 0
     shown = repr(model)
     model, data, reading = meet(model, data)
@@ -79,28 +78,35 @@ def explain(model: Bound, data: Any = None) -> Explanation:
     sites = _sites(held, None)
     try:
         plan = held.plan()
-    except Refusal as refusal:
-        engines = tuple({"engine": type(e).__name__, "": f"refuses: {refusal}"} for e in LADDER)
-        return Explanation(shown, sites, (), (), (), engines, _indices(held), reading)
-    chosen, reasons = choose(held, plan)
-    engines = []
-    for engine in LADDER:
-        name = type(engine).__name__
-        state = "possible, on request" if isinstance(engine, NUTS) and plan.free else "possible"
-        engines.append({"engine": name, "": "chosen" if engine == chosen
-                        else f"refuses: {reasons[name]}" if name in reasons else state})
-        if name == "MAP" and name not in reasons and plan.rowwise and plan.free:
-            engines[-1][""] += f", {engine.climb(held, plan)}"
-    for engine in POSTERIORS:
-        try:
-            engine.refuse(held, plan)
-            why = "possible, on request" if plan.free else "nothing to find: no parameters"
-        except Refusal as refusal:
-            why = f"refuses: {refusal}"
-        engines.append({"engine": type(engine).__name__, "": why})
+    except Refusal as why:
+        said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
+        return Explanation(shown, sites, (), (), (), said, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, tuple(engines), _indices(held), reading)
+                       penalties, _engines(held, plan, others), _indices(held), reading)
+
+
+def _engines(held: dataset.Data, plan: Plan,
+             others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
+    """Those of the ladder, of which one is chosen, and the others."""
+    problem = Problem(held, plan, asked=False)
+    chosen, reasons = choose(problem)
+    out = []
+    for engine in LADDER:
+        words = engine.offered if plan.free else "possible"
+        words = "chosen" if engine == chosen else words
+        if engine not in reasons and (manner := engine.manner(problem)):
+            words += f", {manner}"
+        if engine in reasons:
+            words = f"refuses: {reasons[engine]}"
+        out.append({"engine": type(engine).__name__, "": words})
+    problem = Problem(held, plan)
+    for engine in others:
+        why = refusal(engine, problem)
+        words = engine.offered if plan.free else "nothing to find: no parameters"
+        out.append({"engine": type(engine).__name__, "": words if why is None
+                    else f"refuses: {why}"})
+    return tuple(out)
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
@@ -291,21 +297,14 @@ PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
 }
 
 
-COORDINATES = {  # kind → its concentrations, and where it is maximised if one of them is below 1
-    "Dirichlet": (("concentration",), "softmax coordinate, (n + a)/Σ(n + a)"),
-    "Beta": (("concentration1", "concentration0"), "logit coordinate, (n + a)/Σ(n + a)"),
-    "Gamma": (("concentration",), "log coordinate"),
-}
-
-
 def _coordinate(plan: Plan, block) -> str:
     """Says where a prior with a concentration below 1 is maximised in another coordinate;
     concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]
-    if site.kind not in COORDINATES or site.parents:
+    prior = site.entry.prior
+    if prior is None or not prior.concentrations or site.parents:
         return ""
-    names, where = COORDINATES[site.kind]
     distribution = plan.structure.distribution(site.name, {})
-    values = [getattr(distribution, name) for name in names]
+    values = [getattr(distribution, name) for name in prior.concentrations]
     low = min(float(jnp.min(jnp.asarray(v))) for v in jax.device_get(values))
-    return f"; concentration below 1: maximised in the {where}" if low < 1 else ""
+    return f"; concentration below 1: maximised in the {prior.coordinate}" if low < 1 else ""

@@ -11,7 +11,6 @@ import numpy as np
 
 from probml.dataset import dataset, read
 from probml.dataset.codes import REFUSE, bounds
-from probml.engines.start.prior import inside
 from probml.errors import ModelError
 from probml.functions.meeting import meet
 from probml.functions.replay import without_rows
@@ -106,12 +105,12 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
         if params[name].shape != structure.sites[name].shape:
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
                              f"{structure.sites[name].shape}")
-        if structure.sites[name].domain == "simplex":
+        if structure.sites[name].domain.sums_to_one:
             _check_rows(name, params[name])
-        if not np.isfinite(params[name]).all() or not inside(structure.sites[name], params[name]):
-            domain = structure.sites[name].domain.replace("_", " ")
-            raise ModelError(f"at(params): '{name}' lies outside its support ({domain}) or is not "
-                             f"finite: got {params[name].tolist()}")
+        domain = structure.sites[name].domain
+        if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
+            raise ModelError(f"at(params): '{name}' lies outside its support ({domain.name}) or "
+                             f"is not finite: got {params[name].tolist()}")
     for name in params:
         if name not in structure.parameters:
             raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters "

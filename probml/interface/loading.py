@@ -5,13 +5,12 @@ import json
 import os
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.engines.engine import Status
 from probml.errors import ModelError
-from probml.fits.saving import closed_template, drawn_part, part
+from probml.fits import saving
+from probml.fits.saving import part
 from probml.interface.fit import Fit
 from probml.language.language import Bound
 
@@ -38,9 +37,10 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
             Status(meta["outcome"]), meta["iterations"],
             meta["log_evidence"], tuple(meta["notes"]),
             {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]), None, arrays.get("states"),
+            tuple((k, v) for k, v in meta["pattern"]),
             held_out=arrays.get("held_out"),
             double=bool(meta.get("double", False)),
+            bound=meta.get("bound"),
         )  # fmt: skip
     except ModelError:
         raise
@@ -55,17 +55,4 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
         got = {name: value.shape for name, value in fit.point.items()}
         raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
                          f"{got}, the model has {wanted}")
-    if meta.get("drawn") is not None:
-        fit = replace(fit, drawn=drawn_part(meta["drawn"], part(arrays, "drawn/"), wanted, path))
-    if meta["closed"] is None:
-        return fit
-    template = closed_template(fit._plan, meta.get("roots") or ())
-    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
-    if missing or meta["closed"] != len(jax.tree.leaves(template)):
-        raise ModelError(
-            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of "
-            f"which {len(missing)} are missing"
-        )
-    leaves = [arrays[f"closed/{i}"] if fit.double else jnp.asarray(arrays[f"closed/{i}"])
-              for i in range(meta["closed"])]
-    return replace(fit, closed=jax.tree.unflatten(jax.tree.structure(template), leaves))
+    return replace(fit, belief=saving.belief(meta, arrays, fit._plan, path))

@@ -7,11 +7,12 @@ decorator, and a module of that name would shadow it.
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
 from probml.functions.meeting import meet
@@ -228,12 +229,16 @@ class Model(Bound):
         return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps,
                                  simulator=simulator, progress=progress)
 
-    def explain(self, data: Any = None):
+    def explain(self, data: Any = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update
-        of each parameter."""
+        of each parameter, who refuses.
+
+        Args:
+            engines: further ones to be asked, such as your own.
+        """
         from probml.interface.explain import explain  # a lazy door
 
-        return explain(self, data)
+        return explain(self, data, engines)
 
     @property
     def structure(self) -> "networkx.DiGraph":

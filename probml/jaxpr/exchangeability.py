@@ -96,7 +96,7 @@ def _held(closed: core.ClosedJaxpr) -> set[tuple]:
     for eqn in equations(closed):
         values += [atom.val for atom in eqn.invars if isinstance(atom, core.Literal)]
         values += [value for body in bodies(eqn) for value in body.consts]
-    return set(map(_key, values)) - {None}
+    return {key for key in map(_key, values) if key is not None}
 
 
 def _key(value: Any) -> tuple | None:

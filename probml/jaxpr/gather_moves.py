@@ -257,7 +257,7 @@ def _reverse(eqn: Any, values: list[Value]) -> list[Value]:
     turned = eqn.params["dimensions"]
     axes = [frozenset() if axis in turned else labels for axis, labels in enumerate(values[0].axes)]
     lost = [values[0].axes[axis] for axis in turned]
-    return [_moved(values[0], lambda a: np.flip(a, [2 + axis for axis in turned]), axes, lost)]
+    return [_moved(values[0], lambda a: np.flip(a, tuple(2 + axis for axis in turned)), axes, lost)]
 
 
 def _concatenate(eqn: Any, values: list[Value]) -> list[Value]:

@@ -33,7 +33,7 @@ from probml.jaxpr.symbols import (
     elementwise,
     sources_of,
 )
-from probml.jaxpr.walk import interpret
+from probml.jaxpr.walk import Scan, interpret
 
 
 class Reader:
@@ -106,10 +106,10 @@ class Reader:
             if sizes[axis] == dims[axis]:
                 axes[place] = operand.axes[axis]
         for axis in range(len(dims)):
-            k = numbers.start_index_map.index(axis) if axis in numbers.start_index_map else None
+            at = numbers.start_index_map.index(axis) if axis in numbers.start_index_map else None
             full = axis in window and sizes[axis] == dims[axis]
-            if not full and not (k is not None and indices.numbers is not None
-                                 and (indices.numbers[SOURCE, ..., k] >= 0).all()):
+            if not full and not (at is not None and indices.numbers is not None
+                                 and (indices.numbers[SOURCE, ..., at] >= 0).all()):
                 loose |= {label[:2] for label in operand.axes[axis]}
         found = gathered(operand.numbers, indices.numbers, numbers, dims, sizes,
                          eqn.outvars[0].aval.shape, self.nodes)
@@ -126,9 +126,8 @@ class Reader:
             axes.append(frozenset())
             if start.numbers is None or not (start.numbers[SOURCE] >= 0).all():
                 loose |= {label[:2] for label in operand.axes[axis]}
-        indices = None if any(s.numbers is None for s in starts) else stacked(
-            [s.numbers for s in starts]
-        )
+        known = [s.numbers for s in starts if s.numbers is not None]
+        indices = stacked(known) if len(known) == len(starts) else None
         found = gathered(operand.numbers, indices, None, dims, sizes, eqn.outvars[0].aval.shape,
                          self.nodes)
         return Value(found, tuple(axes), frozenset(loose))
@@ -147,9 +146,8 @@ class Reader:
 
     def _scan(self, eqn: Any, values: list[Value]) -> list[Value]:
         """A loop of known length, step by step."""
-        constants, carries, length = (eqn.params["num_consts"], eqn.params["num_carry"],
-                                      eqn.params["length"])
-        body, held = eqn.params["jaxpr"], values[:constants]
+        body, constants, carries, length = Scan.of(eqn)
+        held = values[:constants]
         carry, along = values[constants : constants + carries], values[constants + carries :]
         steps: list[list[Value]] = []
         for i in reversed(range(length)) if eqn.params["reverse"] else range(length):

@@ -77,8 +77,8 @@ class _Value(NamedTuple):
 
 _CONSTANT = _Value({})
 _INVERSE = {"exp": "log", "log": "exp", "complement": "complement"}
-_MAPS = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5), "square": ("power", 2.0),
-         "cbrt": ("power", 1 / 3)}
+_MAPS: dict[str, tuple] = {"sqrt": ("power", 0.5), "rsqrt": ("power", -0.5),
+                           "square": ("power", 2.0), "cbrt": ("power", 1 / 3)}
 _MAPS |= {name: (name,) for name in ("exp", "log", "logistic")}
 _MOVES = named(Kind.MOVE)
 _COPIES = named(Kind.COPY)
@@ -278,10 +278,10 @@ def _step(value: _Value, name: str, number: float = 1.0) -> _Value:
 
 def _times(value: _Value, factor: float | None) -> _Value:
     """The value times a constant; None where it is not one known number."""
-    known = factor is not None and math.isfinite(factor)
-    # 0 is not one-to-one
-    return _affine([value]) if factor == 0.0 else _step(value, "times",
-                                                        factor if known else math.nan)
+    if factor == 0.0:  # not one-to-one
+        return _affine([value])
+    return _step(value, "times",
+                 factor if factor is not None and math.isfinite(factor) else math.nan)
 
 
 def _propagate(eqn: Any, values: list[_Value]) -> list[_Value]:

@@ -48,12 +48,13 @@ class Known(NamedTuple):
 _NAMES = {
     Kind.ELEMENTWISE: """
         abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
-        bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type cos cosh digamma
-        div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag
-        integer_pow is_finite le le_to lgamma log log1p logistic lt lt_to max min mul mulhi ne neg
-        nextafter not or polygamma population_count pow real regularized_incomplete_beta rem round
-        rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt
-        square stop_gradient sub tan tanh threefry2x32 xor zeros_like zeta""",
+        bitcast_convert_type cbrt ceil clamp clz complex conj convert_element_type cos cosh
+        digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a
+        igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max
+        min mul mulhi ne neg nextafter not one_minus_square or polygamma population_count pow real
+        regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic
+        shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh threefry2x32 xor
+        zeros_like zeta""",
     Kind.COPY: "copy copy_p device_put layout_constraint name optimization_barrier pvary reshard "
     "sharding_constraint",
     Kind.MOVE: """
@@ -115,6 +116,11 @@ def name_of(eqn: Any) -> str:
 def known(eqn: Any) -> Known | None:
     """What the table says of an equation's primitive; None where it says nothing."""
     return TABLE.get(name_of(eqn))
+
+
+def entry_of(eqn: Any) -> Known:
+    """What it says of one that it has."""
+    return TABLE[name_of(eqn)]
 
 
 def named(kind: Kind, table: Mapping[str, Known] = TABLE) -> frozenset[str]:

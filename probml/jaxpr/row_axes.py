@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.jaxpr.primitives import Kind, Known, known, name_of
+from probml.jaxpr.primitives import Kind, Known, entry_of, name_of
 from probml.jaxpr.row_places import (
     SHARED,
     Mixed,
@@ -109,15 +109,15 @@ _SPREADING = """
 
 
 def _reduce(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return without(operator.itemgetter(known(eqn).axes), gone=True)(eqn, values, rows)
+    return without(operator.itemgetter(entry_of(eqn).axes), gone=True)(eqn, values, rows)
 
 
 def _along(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    return without(lambda params: params.get(known(eqn).axes, -1))(eqn, values, rows)
+    return without(lambda params: params.get(entry_of(eqn).axes, -1))(eqn, values, rows)
 
 
 def _opaque(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
-    own = known(eqn).own or (len(eqn.params["fft_lengths"]),)
+    own = entry_of(eqn).own or (len(eqn.params["fft_lengths"]),)
     for i, (value, atom) in enumerate(zip(values, eqn.invars, strict=True)):
         if value.axis is not None and value.axis >= len(atom.aval.shape) - own[
             min(i, len(own) - 1)
@@ -130,7 +130,7 @@ def _triangular_solve(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
     """The right sides of one matrix are solved for on their own: rows may stand there too."""
     rank = len(eqn.invars[1].aval.shape)
     if values[0].axis is None and values[1].axis == rank - (1 if eqn.params["left_side"] else 2):
-        return values[1][:2]
+        return values[1].axis, values[1].inner
     return _opaque(eqn, values, rows)
 
 
@@ -327,7 +327,7 @@ def _scatter(eqn: Any, values: Sequence[Rows], rows: int) -> Place:
 
     found = []
     if operand.axis is not None:
-        found.append(operand[:2])
+        found.append((operand.axis, operand.inner))
     if indices.axis is not None:
         if indices.axis == len(index_shape) - 1:
             raise Mixed

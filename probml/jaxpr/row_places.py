@@ -50,7 +50,7 @@ def one(places: Sequence[Place]) -> Place:
 
 
 def _own(values: Sequence[Rows]) -> list[Place]:
-    return [value[:2] for value in values if value.axis is not None]
+    return [(value.axis, value.inner) for value in values if value.axis is not None]
 
 
 def same(eqn: Any, values: Sequence[Rows], rows: int) -> Place:

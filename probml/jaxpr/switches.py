@@ -149,6 +149,7 @@ def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, i
     # what follows from other switches is none: an index from a comparison, below 0 or not
     for number, same in list(groups.items()):
         node = next(iter(same.values()))
+        assert node.step is not None, "a switch is a comparison's result"
         below = [_cut(node.step.operands, parent, moving) for parent in through
                  if parent in node.needs]
         if all(nodes and all(other.number != number and other.number in groups for other in nodes)
@@ -166,6 +167,7 @@ def find(closed: core.ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, i
 
 def _order(node: Node, states: Iterable[str]) -> Order | None:
     """The two sides of a comparison, if one is the row's and the other the state's alone."""
+    assert node.step is not None, "a comparison is a result"
     name, states = node.step.eqn.primitive.name, frozenset(states)
     if name not in SIDES:
         return None

@@ -5,7 +5,7 @@ Nothing is computed: what a number is follows from the equations, element by ele
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -94,14 +94,18 @@ ELEMENTWISE = frozenset(
     "select_n shift_left shift_right_arithmetic "
     "shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta".split()
 )
-FOLDED = {"div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less,
-          "gt": np.greater}
+FOLDED: dict[str, Callable] = {
+    "div": np.true_divide, "rem": np.fmod, "floor": np.floor, "sign": np.sign, "lt": np.less,
+    "gt": np.greater,
+}
 FOLDED |= {"le": np.less_equal, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
            "and": np.logical_and, "or": np.logical_or}
 
 
-OPERATIONS = {**FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
-              "max": np.maximum, "min": np.minimum}
+OPERATIONS: dict[str, Callable | None] = {
+    **FOLDED, "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative,
+    "max": np.maximum, "min": np.minimum,
+}
 OPERATIONS |= {"abs": np.abs, "ceil": np.ceil, "round": np.round,
                "convert_element_type": np.asarray, "integer_pow": None, "table": None}
 OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, low, high)}
@@ -113,12 +117,13 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
     same = [v for v in values if len(v.axes) == len(shape)]
     axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
     loose = frozenset().union(*(v.loose for v in values))
-    if any(v.numbers is None for v in values) or math.prod(shape) > LARGEST:
+    found = [v.numbers for v in values if v.numbers is not None]
+    if len(found) < len(values) or math.prod(shape) > LARGEST:
         return Value(None, axes, loose)
     seen = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
     if seen is not None:
         return Value(seen, axes, loose)
-    parts = _alike([v.numbers for v in values], shape)
+    parts = _alike(found, shape)
     if parts is None:
         return Value(None, axes, loose)
     negative = None
@@ -177,7 +182,7 @@ def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name:
         if all(number[SOURCE] == KNOWN or math.isfinite(number[SCALE]) or number[NODE]
                for number in own):
             nodes.append(Node(name, own, whole, more))
-            numbers[(NODE, *np.unravel_index(i, numbers.shape[1:]))] = len(nodes)
+            numbers[(NODE, *map(int, np.unravel_index(i, numbers.shape[1:])))] = len(nodes)
 
 
 def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
@@ -212,7 +217,9 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
         elif node.name == "integer_pow":
             value = np.asarray(operands[0], float) ** node.more
         else:
-            value = np.asarray(OPERATIONS[node.name](*operands), float)
+            operation = OPERATIONS[node.name]
+            assert operation is not None, node.name
+            value = np.asarray(operation(*operands), float)
         known[place] = np.trunc(value) if node.whole else value
     return known[place]
 
@@ -286,8 +293,9 @@ def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | Non
     """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no
     such thing."""
     no, yes, tested = index.numbers, shifted.numbers, predicate.negative
-    if tested is None or not (tested.shape == no.shape == yes.shape
-                              and np.array_equal(tested, no, True)):
+    if tested is None or no is None or yes is None or not (
+        tested.shape == no.shape == yes.shape and np.array_equal(tested, no, True)
+    ):
         return None
     with np.errstate(invalid="ignore"):
         shift = yes[OFFSET] - no[OFFSET]

@@ -58,7 +58,7 @@ def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
 def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
     """The jaxpr that this equation runs once, if it does just that, and on which of its
     operands."""
-    entry, everything = known(eqn), range(len(eqn.invars))
+    entry, everything = known(eqn), list(range(len(eqn.invars)))
     if entry is None or entry.kind is not Kind.CALL:
         return None, everything
     # takes what matvec, vecmat, solve and transpose_solve hold, then b
@@ -109,8 +109,12 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, eqn: Any) -> "Scan":
-        return cls(_closed(eqn.params["jaxpr"]), eqn.params["num_consts"], eqn.params["num_carry"],
-                   eqn.params["length"])
+        params = eqn.params
+        if "ft_in" in params:  # from JAX 0.11 on: a tree of each of the three kinds of operands
+            constants, carries, _ = (len(tuple(part.vals)) for part in params["ft_in"].unpack())
+        else:
+            constants, carries = params["num_consts"], params["num_carry"]
+        return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
 
     def kept(self, carry: int) -> bool:
         """Whether the body hands on this carry as it took it."""

@@ -19,7 +19,7 @@ class Bundle:
     @property
     def ranks(self) -> list[int]:
         """How many axes of each array count its values."""
-        return [len(shape) - len(self.event) for shape in self.shapes]
+        return [len(shape) - len(self.event or ()) for shape in self.shapes]
 
     def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
         """The arrays as one, (values, *event); behind the values stands, in place of the event,

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from probml.families import registry
+from probml.families.form import Form
+from probml.families.links import Steps, backward, forward
 from probml.jaxpr.levels import Level
 from probml.plan.plan import Plan
+from probml.structure.site import Site
 
 DENSE = 2048  # entries of a jointly quadratic block
 NEWTON = 128  # coefficients up to which a Hessian of all rows is a good buy
-# densities without a derivative at their middle: no Newton steps
-KINKED = ("Laplace", "AsymmetricLaplace")
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Block:
     """
 
     names: tuple[str, ...]
-    form: str | None
-    steps: tuple[tuple[str, float], ...]
+    form: Form | None
+    steps: Steps
     event: int
     stacked: bool
     conjugate: bool
@@ -54,13 +54,13 @@ class Block:
         if self.form is None:
             return f"L-BFGS on {'the rows' if self.rowwise else 'pooled statistics'}: {self.why}"
         if not self.conjugate and prior:
-            method = ("Newton" if self.event == 0 and sites[self.names[0]].kind not in KINKED
+            method = ("Newton" if self.event == 0 and not sites[self.names[0]].entry.kinked
                       else "L-BFGS")
             return f"{method} on pooled statistics, started at the closed-form maximum: {self.why}"
-        heavy = any(hasattr(sites[user].family, "minorant") for user in self._users(plan))
+        heavy = any(sites[user].traits.minorant is not None for user in self._users(plan))
         mixed = (", closed form given the expected precision of every cell (scale mixture)"
                  if heavy else ", closed form")
-        if self.form == "gaussian" and self.rowwise:
+        if self.form.joint and self.rowwise:
             return f"weighted least squares ({kinds}–{targets}){mixed}"
         name = f"{kinds}–{targets}" if prior else f"{targets} maximum likelihood"
         return f"{name}{mixed}" + (f" in {'·'.join(step for step, _ in self.steps)}"
@@ -78,73 +78,6 @@ def users(plan: Plan) -> tuple[str, ...]:
             *plan.structure.penalties)
 
 
-def forward(value: jax.Array, steps) -> jax.Array:
-    """Parameter → the quantity c of its form."""
-    for step, amount in steps:
-        value = {
-            "power": lambda v, p: v**p,
-            "complement": lambda v, _: 1 - v,
-            "exp": lambda v, _: jnp.exp(v),
-            "log": lambda v, _: jnp.log(v),
-            "logistic": lambda v, _: jax.nn.sigmoid(v),
-            "gram": lambda v, _: v @ jnp.swapaxes(v, -1, -2),
-            "inverse": lambda v, _: jnp.linalg.inv(v),
-        }[step](value, amount)
-    return value
-
-
-def backward(value: jax.Array, steps) -> jax.Array:
-    """The quantity c → the parameter."""
-    for step, amount in reversed(steps):
-        value = {
-            "power": lambda v, p: v ** (1 / p),
-            "complement": lambda v, _: 1 - v,
-            "exp": lambda v, _: jnp.log(v),
-            "log": lambda v, _: jnp.exp(v),
-            "logistic": lambda v, _: jnp.log(v) - jnp.log1p(-v),
-            "gram": lambda v, _: jnp.linalg.cholesky(v),
-            "inverse": lambda v, _: jnp.linalg.inv(v),
-        }[step](value, amount)
-    return value
-
-
-def _normalise(steps, form: str):
-    """Merge powers, drop constant factors where the form is closed under them; None where it is
-    not."""
-    out: list[tuple[str, float]] = []
-    for step, amount in steps:
-        if step == "times":
-            if form not in ("inverse_gamma", "inverse_wishart", "gaussian"):
-                return None
-        elif step == "complement" and form == "beta" and not out:
-            continue
-        elif step == "power" and out and out[-1][0] == "power":
-            out[-1] = ("power", out[-1][1] * amount)
-            if out[-1][1] == 1.0:
-                out.pop()
-        else:
-            out.append((step, amount))
-    if form == "inverse_gamma" and any(step not in ("power", "exp") for step, _ in out):
-        return None
-    if form in ("dirichlet", "inverse_wishart") and len(out) > 1:
-        return None
-    return tuple(out)
-
-
-def _domain(form: str, steps) -> str:
-    """The support on which a form holds, seen from the parameter."""
-    first = steps[0][0] if steps else ""
-    return {"logistic": "real", "exp": "real", "power": "positive", "log": "positive",
-            "gram": "lower_cholesky"}.get(
-        first, registry.FORMS[form].domain
-    )
-
-
-def _own_axes(site, form: str) -> tuple[int, ...]:
-    """The trailing axes of one value of a probability table or a scatter matrix of a site."""
-    return (site.states or site.event[-1],) if form == "dirichlet" else (site.event[-1],) * 2
-
-
 def _read_uses(plan: Plan, name: str):
     """The form and steps that every use of a parameter agrees on, the sites, or the reason why
     there is none."""
@@ -160,16 +93,15 @@ def _read_uses(plan: Plan, name: str):
         argument, use = next(iter(mine.items()))
         if site.family is None:
             return None, None, places, moved, f"'{user}' ({site.kind}) has no kernel"
-        if hasattr(site.family, "minorant") and user not in plan.rowwise:
+        if site.family.minorant is not None and user not in plan.rowwise:
             return None, None, places, moved, f"'{user}' ({site.kind}) is a prior"
         if argument not in site.family.canonical:
             return None, None, places, moved, f"the {argument} of '{user}' have no closed form"
         its_form, its_steps = site.family.canonical[argument]
-        if its_form in ("dirichlet", "inverse_wishart") and not _ends(sites[name].shape,
-                                                                      _own_axes(site, its_form)):
+        if not _ends(sites[name].shape, its_form.own_axes(site.states, site.event)):
             return (None, None, places, moved,
                     f"its last axes are not those of the {argument} of '{user}'")
-        if its_form == "gaussian":
+        if its_form.joint:
             if use.level > Level.AFFINE or any(step not in ("times", "complement")
                                                for step, _ in use.coordinate):
                 return None, None, places, moved, f"not affine in the {argument} of '{user}'"
@@ -179,24 +111,26 @@ def _read_uses(plan: Plan, name: str):
             if use.level != Level.MOVED:
                 return (None, None, places, moved,
                         f"{use.level.name.lower()} in the {argument} of '{user}'")
-            full = _normalise((*use.coordinate, *its_steps), its_form)
+            full = its_form.normalise((*use.coordinate, *its_steps))
             if full is None:
                 return (None, None, places, moved, f"no closed form for the coordinate of '{name}' "
                         f"in the {argument} of '{user}'")
         if form is not None and (form, steps) != (its_form, full):
-            return None, None, places, moved, f"its uses call for two forms: {form} and {its_form}"
-        if sites[name].domain not in ("simplex", "positive_definite", "lower_cholesky"):
-            scalar = registry.FORMS[its_form].domain in ("real", "positive", "unit_interval")
-            if not scalar:
+            return (None, None, places, moved,
+                    f"its uses call for two forms: {form.name} and {its_form.name}")
+        domain = sites[name].domain
+        if not domain.rank:  # of numbers, or not known
+            if its_form.domain.rank:
                 return (None, None, places, moved,
                         f"its support is not that of the {argument} of '{user}'")
-        elif sites[name].domain != _domain(its_form, full):
+        elif domain != its_form.seen_from(full):
             return (None, None, places, moved,
-                    f"its support ({sites[name].domain}) is not that of the {argument} of '{user}'")
+                    f"its support ({domain.name.replace(' ', '_')}) is not that of the {argument} "
+                    f"of '{user}'")
         form, steps = its_form, full
         places.append(user)
     if form is None:  # the data do not depend on it: its posterior is its prior
-        role = registry.prior(sites[name].kind)
+        role = sites[name].entry.prior
         own = (role.form, role.steps) if role is not None else (None, None)
         return *own, places, False, "" if role else "the data do not depend on it"
     return form, steps, places, moved, ""
@@ -213,12 +147,12 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     gaussian: list[set[str]] = []
     singles, general = [], []
     found = {name: _read_uses(plan, name) for name in plan.free}
-    roles = {name: registry.prior(sites[name].kind) for name in plan.free}
-    flat = {name for name in plan.free if not prior or sites[name].kind == "ImproperUniform"}
+    roles = {name: sites[name].entry.prior for name in plan.free}
+    flat = {name for name in plan.free if not prior or sites[name].entry.improper}
     matching = {
         n
         for n in plan.free
-        if (n in flat and found[n][0] and sites[n].domain == _domain(*found[n][:2]))
+        if (n in flat and found[n][0] and sites[n].domain == found[n][0].seen_from(found[n][1]))
         or (n not in flat and roles[n] is not None
             and (roles[n].form, roles[n].steps) == found[n][:2])
     }
@@ -231,17 +165,16 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         if name in plan.mixed and not conjugate:
             form, why = (None,
                          f"its prior {sites[name].kind} looks at discrete sites that are unseen")
-        if form == "gaussian" and conjugate:
-            others = {n for n in plan.free if found[n][0] == "gaussian" and n in matching}
+        if form is not None and form.joint and conjugate:
+            others = {n for n in plan.free if n in matching and found[n][0].joint}
             linked = {name} | {other for other in others if _linked(plan, name, other)}
             joined = [group for group in gaussian if group & linked]
             gaussian = [group for group in gaussian if not group & linked] + [linked.union(*joined)]
-        elif form == "gaussian":
-            event, stacked = _shape(plan, (name,), moved, sites[name].kind != "MultivariateNormal")
+        elif form is not None and form.joint:
+            event, stacked = _shape(plan, (name,), moved, not _vector_prior(sites[name]))
             general.append(Block((name,), form, (), event, stacked, False, rowwise, why))
         elif form is not None:
-            event = {"dirichlet": 1, "inverse_wishart": 2}.get(form, 0)
-            block = Block((name,), form, steps, event, False, conjugate, rowwise, why)
+            block = Block((name,), form, steps, form.event, False, conjugate, rowwise, why)
             (singles if conjugate else general).append(block)
         else:
             general.append(Block((name,), None, (), 0, False, False, rowwise, why))
@@ -251,11 +184,11 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         rowwise = any(name in uses for name in names for s in plan.rowwise
                       for uses in sites[s].uses.values())
         event, stacked = _shape(plan, names, found[names[0]][3],
-                                names[0] in flat or sites[names[0]].kind == "Normal")
+                                names[0] in flat or not _vector_prior(sites[names[0]]))
         size = (sum(math.prod(sites[name].shape) for name in names)
                 if stacked else sites[names[0]].shape[-1] if event else 1)
         if size <= DENSE:
-            together.append(Block(names, "gaussian", (), event, stacked, True, rowwise, ""))
+            together.append(Block(names, found[names[0]][0], (), event, stacked, True, rowwise, ""))
         else:
             general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are "
                               f"too many for one solve") for n in names]
@@ -276,7 +209,7 @@ def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
     uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan)
             for a in sites[user].uses if name in sites[user].uses[a]]
     plain = (not more and block.form is None and block.rowwise and sites[name].domain == "real"
-             and sites[name].kind not in KINKED)
+             and not sites[name].entry.kinked)
     return plain and all(site.name in plan.rowwise and site.family is not None
                          and use.level <= Level.AFFINE for site, use in uses)
 
@@ -313,6 +246,11 @@ def _shape(plan: Plan, names: tuple[str, ...], moved: bool, elementwise: bool) -
                                                     or _vector(plan, names[0])):
         return 1, False
     return 1, True
+
+
+def _vector_prior(site: Site) -> bool:
+    """Whether a conjugate prior couples the elements of a location."""
+    return site.entry.prior is not None and site.entry.prior.event == 1
 
 
 def _vector(plan: Plan, name: str) -> bool:

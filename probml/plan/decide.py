@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.elimination import orders
 from probml.errors import Refusal
-from probml.plan.plan import BUDGET, EVENTS, TABLE, Plan, Variable
+from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -154,7 +154,7 @@ def _check_supports(plan: Plan) -> None:
     """Refuse a parameter whose support differs from state to state of what is summed out: no one
     map takes all numbers onto it."""
     for site in (plan.structure.sites[name] for name in plan.mixed if name in plan.free):
-        bounds = plan.structure.bounds(site.name).values() if site.domain not in EVENTS else ()
+        bounds = plan.structure.bounds(site.name).values() if not site.domain.fixed else ()
         state = next((v for _, takes in bounds for v in takes if v in plan.variables), None)
         if state is not None:
             raise Refusal(
@@ -231,7 +231,7 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
                variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
-    if site.family is None or hasattr(site.family, "rowwise") or site.inputs:
+    if site.family is None or site.family.rowwise or site.inputs:
         return False
     # a count that is summed out, by its own log_prob
     if site.name in variables and site.states is None:

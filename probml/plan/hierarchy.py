@@ -86,10 +86,10 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
                     and use.level is Level.GENERAL]
             for name in bent:
                 near.setdefault(name, set()).update(bent)
-    real = [n for n in near if sites[n].domain == "real" and sites[n].kind != "ImproperUniform"
+    real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
             and math.prod(sites[n].shape) > 1]
     pairs = tuple((n, other) for n in real for other in sorted(near[n])
-                  if sites[other].domain == "positive")
+                  if sites[other].domain.log_scale)
     if not pairs:
         return ()
     kept, found = np.asarray(_unmoved(plan, pairs)), {}
@@ -134,11 +134,11 @@ def _unmoved(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
     normal = [set(block.names) for stage in blocks(plan, True) for block in stage
-              if block.form == "gaussian" and block.conjugate]
+              if block.form and block.form.joint and block.conjugate]
     for given, index in plan.structure.indexed.items():
         members = {name for name, _ in index.parameters if name in plan.free}
         proper = [name for name in plan.free if name in members
-                  and sites[name].kind != "ImproperUniform"]
+                  and not sites[name].entry.improper]
         # of jointly normal parameters the mode is the mean
         beside = {n for group in normal if group & members for n in group}
         shared = tuple(name for name in plan.free if name not in members | beside)
@@ -172,7 +172,7 @@ def judge(plan: Plan, rows: int, engine: str, ladder: bool) -> None:
     spreads = tuple(dict.fromkeys(name for tie in found if tie.kind == "spread"
                                   for name in tie.others))
     scales = [name for tie in found if tie.kind == "spread" for name in tie.others
-              if plan.structure.sites[name].domain == "positive"]
+              if plan.structure.sites[name].domain.log_scale]
     products = tuple(dict.fromkeys(name for tie in found if tie.kind == "product"
                                    for name in tie.others))
     if scales:
@@ -203,7 +203,7 @@ def vanished(plan: Plan, begun: Mapping[str, Any], ended: Mapping[str, Any]) -> 
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
-    spreads = [name for name in spreads if plan.structure.sites[name].domain == "positive"]
+    spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
     gone = [name for name in spreads
             if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
     if not gone:

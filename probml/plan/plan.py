@@ -20,7 +20,6 @@ from probml.structure.structure import Structure
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
 TABLES = 32  # bytes that an entry takes while its gradient is made
-CENTRED = ("Normal", "MultivariateNormal")
 CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
 
 
@@ -34,10 +33,6 @@ class Variable:
     @property
     def states(self) -> int:
         return len(self.values)
-
-
-EVENTS = {"real": 0, "positive": 0, "unit_interval": 0, "simplex": 1, "positive_definite": 2,
-          "lower_cholesky": 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +210,8 @@ class Plan:
         groups: dict = {}
         for name in self.free:
             key = self.structure.likeness(name)
-            site = self.structure.sites[name]  # an "other" support may depend on parents
-            plain = key is not None and site.domain != "other" and not any(
+            site = self.structure.sites[name]
+            plain = key is not None and site.domain.fixed and not any(
                 self.structure.sites[p].discrete for p in site.parents
             )
             groups.setdefault(key if plain else name, []).append(name)
@@ -229,10 +224,8 @@ class Plan:
         groups: dict = {}
         for name in self.free:
             site = self.structure.sites[name]
-            event = EVENTS.get(site.domain)
-            # "other" may depend on parents
-            key = ((site.domain, site.shape[len(site.shape) - event :]) if event is not None
-                   else name)
+            key = ((site.domain, site.shape[len(site.shape) - site.domain.rank :])
+                   if site.domain.fixed else name)
             groups.setdefault(key, []).append(name)
         shapes = {name: self.structure.sites[name].shape for name in self.free}
         events = [key[1] if isinstance(key, tuple) else None for key in groups]
@@ -242,7 +235,7 @@ class Plan:
     @functools.cached_property
     def centred(self) -> tuple[str, ...]:
         """The pooled sites whose data are centred on their column means."""
-        return tuple(name for name in self.observed if self.structure.sites[name].kind in CENTRED
+        return tuple(name for name in self.observed if self.structure.sites[name].traits.normal
                      and name in self.pooled)
 
     @property
@@ -264,8 +257,7 @@ class Plan:
         sites, most = self.structure.sites, 0
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
-            if site.event and (len(site.event) == 2
-                               or (site.family is not None and hasattr(site.family, "fill"))):
+            if site.event and (len(site.event) == 2 or site.traits.fill is not None):
                 states = math.prod(sites[p].states for p in self.discrete_parents(name)
                                    if sites[p].states)
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)

@@ -11,7 +11,7 @@ from probml.plan.blocks import Block
 from probml.plan.plan import Plan
 
 
-class Posterior(NamedTuple):
+class Conjugate(NamedTuple):
     """What Exact found: a natural parameter per block, read at `params` (the scales' reference and
     the locations' mean).
 
@@ -30,7 +30,7 @@ def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
     block stands."""
     sites, found = plan.structure.sites, []
     for site in sites.values():
-        if not hasattr(site.family, "scatter"):
+        if not site.traits.scatter:
             continue
         if site.name in block.names or any(name in site.uses.get("loc", {})
                                            for name in block.names):
@@ -45,7 +45,7 @@ def prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Ar
     parameters."""
     distribution = plan.structure.distribution(name, {**params, **known.given})
     site = plan.structure.sites[name]
-    if site.family.name == "Normal":
+    if site.family.event == 0:
         return jnp.broadcast_to(distribution.scale, site.shape)
     return jnp.broadcast_to(distribution.covariance_matrix,
                             (*site.lattice, site.event[0], site.event[0]))

@@ -2,18 +2,19 @@
 
 import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro.distributions import biject_to
 
 from probml.device.rows import Known
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Averaged
 
 
 class Draws(NamedTuple):
@@ -25,6 +26,21 @@ class Draws(NamedTuple):
     tables: Any
     # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
     stats: dict[str, Any]
+
+    varies, exact = True, False
+
+    @property
+    def chains(self) -> Mapping[str, Any]:
+        """The draws themselves."""
+        return self.values
+
+    @property
+    def table(self) -> np.ndarray | None:
+        """log p(discrete sites outside rows | data), the mean over all draws."""
+        if self.tables is None:
+            return None
+        flat = np.asarray(self.tables).reshape(-1, *np.shape(self.tables)[2:])
+        return np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
 
     @property
     def size(self) -> int:
@@ -54,8 +70,18 @@ class Draws(NamedTuple):
             np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int))
         )
 
-    def distribution(self, plan: Plan, known: Known, name: str) -> None:
+    def marginal(self, plan: Plan, known: Known, name: str) -> None:
         """None: draws have no closed form."""
+
+    def averaged(self, params, fitted, plan, known, n):
+        values, tables = self.spread(fitted, known, n)
+        return Averaged({name: values[name] for name in params}, tables, {}, True)
+
+    def saved(self):
+        arrays = {f"values/{name}": value for name, value in self.values.items()}
+        arrays |= {f"stats/{name}": value for name, value in self.stats.items()}
+        arrays |= {} if self.tables is None else {"tables": self.tables}
+        return {"drawn": "Draws"}, {f"drawn/{name}": value for name, value in arrays.items()}
 
 
 class Normal(NamedTuple):
@@ -65,13 +91,25 @@ class Normal(NamedTuple):
     scale: Any  # (d,)
     factor: Any  # (d, m)
 
+    varies, exact = True, False
+    table = tables = chains = None
+    stats = MappingProxyType({})
+
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         return _draw(plan, self, known, n, jax.random.key(seed))
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
         return self.draw(plan, known, n, 0), None
 
-    def distribution(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
+    def averaged(self, params, fitted, plan, known, n):
+        values = self.draw(fitted, known, n, 0)
+        return Averaged({name: values[name] for name in params}, None, {}, True)
+
+    def saved(self):
+        return {"drawn": "Normal"}, {f"drawn/{name}": value
+                                     for name, value in self._asdict().items()}
+
+    def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal where it is unbounded, else a normal mapped into
         its support."""
         start = 0
@@ -89,11 +127,10 @@ class Normal(NamedTuple):
         else:
             deviation = jnp.sqrt(jnp.diagonal(covariance))
             base = dist.Normal(loc.reshape(spec.shape), deviation.reshape(spec.shape))
-        if site.domain == "real":
+        if site.domain.unbounded:
             return base
         # raises where the support depends on other parameters
-        return dist.TransformedDistribution(base,
-                                            biject_to(density.support(plan, name, known.given)))
+        return dist.TransformedDistribution(base, density.bijection(plan, name, known.given))
 
 
 @functools.partial(jit, static_argnums=(0, 3))

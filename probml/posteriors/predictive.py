@@ -1,70 +1,229 @@
-"""Draws of a posterior, and predictive distributions with parameters integrated out."""
+"""The posterior predictives of single sites, their parameters integrated out in closed form.
 
-import functools
+One row at a time they are exact where the row uses every parameter element once.
+"""
+
+import math
 
 import jax
 import jax.numpy as jnp
 
-from probml.numerics.compiling import jit
-from probml.plan.blocks import blocks
-from probml.posteriors.conjugate import Marginals, linear
+from probml.factors.naturals import argument_table
+from probml.families.links import backward, forward
+from probml.jaxpr.levels import Level
+from probml.plan.blocks import Block, unpack
+from probml.plan.plan import Plan
+from probml.posteriors.conjugate import Marginals
+
+COLUMNS = 1024  # coefficients up to which a regression's predictive variance is summed exactly
 
 
-@functools.partial(jit, static_argnums=(0, 1))
-def draw_params(plan, n, closed, states, known, key):
-    marginals = Marginals(plan, known, blocks(plan, True), closed) if closed is not None else None
+def shares(marginals: Marginals, name: str) -> bool:
+    """Whether cells of one row may use the same parameter element: their predictives would not
+    multiply."""
+    site = marginals.plan.structure.sites[name]
+    if math.prod(site.lattice) == 1:
+        return False
+    for parameter in dict.fromkeys(p for uses in site.uses.values() for p in uses
+                                   if p in marginals.of):
+        shape = marginals.plan.structure.sites[parameter].shape
+        block = marginals.of[parameter]
+        own = len(site.event) if block.form.joint else block.event
+        tail = shape[: len(shape) - own]
+        if tail[len(tail) - len(site.lattice) :] != site.lattice:
+            return True
+    return False
 
-    def one(key):
-        out = marginals.draw(key) if marginals is not None else {}
-        if states is not None:
-            flat = jax.random.categorical(jax.random.fold_in(key, 99), states.reshape(-1))
-            for name, state in zip(plan.globals, jnp.unravel_index(flat, states.shape),
-                                   strict=True):
-                out[name] = jnp.asarray(plan.variables[name].values)[state].reshape(
-                    plan.structure.sites[name].shape
-                )
-        return out
 
-    return jax.vmap(one)(jax.random.split(key, n))
+def integrable(marginals: Marginals, name: str) -> bool:
+    """Whether a table of state probabilities is linear in the parameters: its posterior mean is
+    then its predictive."""
+    site = marginals.plan.structure.sites[name]
+    argument = site.arguments[0]
+    uses = [use for p, use in site.uses.get(argument, {}).items() if p in marginals.plan.free]
+    return not uses or (argument == "probs"
+                        and all(use.level <= Level.AFFINE and not _bent(use) for use in uses))
 
 
-def predictives(fitted, plan, closed, known):
-    """The posterior predictive of every site that a query's plan needs, site → arguments; None
-    where one has no closed form.
+def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
+    """The posterior predictive of a pooled site, one row at a time: arguments of its family's
+    `predictive` over its table, (*parent states, lattice cells, ...), or None without closed
+    form."""
+    plan, sure = marginals.plan, marginals.posterior.params
+    site = plan.structure.sites[name]
+    if site.chain:
+        return _counted(marginals, name)
+    if site.traits.predictive is None:
+        return None
+    if not site.family.scatter:
+        return _moved(marginals, name)
+    centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
+    scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
+    vector = site.family.event == 1
+    variance = _moved_variance(marginals, name, centres) if centres else 0.0
+    if (len(scales) > 1 or variance is None
+        or (scales and not _scales(marginals, scales[0], vector))):
+        return None
 
-    One row at a time they are exact where each parameter element enters a row once: then the sites'
-    predictives multiply.
+    def spread(params):
+        arguments = argument_table(plan, params, marginals.known, name)
+        return site.family.distribution(arguments).covariance_matrix if vector else arguments[
+            "scale"
+        ] ** 2
+
+    loc, total = argument_table(plan, sure, marginals.known, name)["loc"], spread(sure) + variance
+    out = {"loc": loc}
+    if scales:
+        out["df"], widen = marginals.student(scales[0], spread)
+        total = total * (widen[..., None, None] if vector else widen)
+    out |= {"scale_tril": jnp.linalg.cholesky(total)} if vector else {"scale": jnp.sqrt(total)}
+    shape = loc.shape[: loc.ndim - vector]
+    return {
+        a: jnp.broadcast_to(
+            v, shape + v.shape[v.ndim - {"scale_tril": 2, "loc": int(vector)}.get(a, 0) :]
+        ) if a != "loc" else v
+        for a, v in out.items()
+    }
+
+
+def _scales(marginals: Marginals, name: str, vector: bool) -> bool:
+    """Whether a parameter is read as a variance, of vectors as their covariance."""
+    form = marginals.of[name].form
+    return form.scale and (not vector or form.event == 2)
+
+
+def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
+    """Of a chain that is counted: its tables' Dirichlet concentrations, where every cell of a
+    table is a parameter's own."""
+    plan, found = marginals.plan, {}
+    site = plan.structure.sites[name]
+    for argument, own in (("initial", 1), ("transition", 2)):
+        unknown = [p for p in site.uses.get(argument, {}) if p in marginals.of]
+        if not unknown:
+            continue
+        block, use = marginals.of[unknown[0]], site.uses[argument][unknown[0]]
+        form, _ = site.family.canonical[argument]
+        copied = block.form == form and use.level == Level.MOVED and not use.coordinate
+        if len(unknown) > 1 or not copied or plan.structure.sites[unknown[0]].shape[-own:] != (
+            site.states,
+        ) * own:
+            return None
+
+        def move(values, argument=argument, parameter=unknown[0]):
+            return argument_table(plan, {**marginals.posterior.params, parameter: values},
+                                  marginals.known, name)[argument]
+
+        prior = plan.structure.sites[unknown[0]].entry.prior
+        (found[argument],) = form.moved(marginals.natural[block.names], prior, move).values()
+    return found
+
+
+def _moved(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
+    """A site's arguments over its table, the one that is a copy of a parameter by the posterior
+    of that parameter."""
+    plan, sure = marginals.plan, marginals.posterior.params
+    site = plan.structure.sites[name]
+    unknown = [(argument, p) for argument, uses in site.uses.items() for p in uses
+               if p in marginals.of]
+    if len(unknown) != 1 or unknown[0][0] not in site.family.canonical:
+        return None
+    (argument, parameter), *_ = unknown
+    (form, steps), block, use = (site.family.canonical[argument], marginals.of[parameter],
+                                 site.uses[argument][parameter])
+    if (form.moved is None or block.form != form or use.level != Level.MOVED
+        or (use.coordinate and not form.scaled)):
+        return None
+
+    def move(values):
+        return forward(argument_table(plan, {**sure, parameter: backward(values, block.steps)},
+                                      marginals.known, name)[argument], steps)
+
+    arguments = argument_table(plan, sure, marginals.known, name)
+    prior = plan.structure.sites[parameter].entry.prior
+    found = form.moved(marginals.natural[block.names], prior, move)
+    return {**{a: v for a, v in arguments.items() if a != argument}, **found}
+
+
+def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
+    """The parameters of a gaussian block at mean + each column of the root of its covariance:
+    (columns, ...), at reference scales."""
+    loc, covariance = marginals.natural[block.names]["loc"], marginals.covariance(block)
+    if loc.size > COLUMNS:
+        return None
+    if block.event == 0:
+        steps = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(loc.size, *loc.shape)
+    else:
+        roots = marginals.root(block).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
+        plates = jnp.eye(len(roots), dtype=loc.dtype)
+        steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
+    return jax.vmap(lambda c: unpack(marginals.posterior.params, block, c))(loc + steps)
+
+
+def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] | None:
+    """What factors need for the predictive of a row-wise Normal whose location is affine in one
+    gaussian block: settings of the parameters, at the block's columns, and with the scale's c
+    at 1, at its shape, at the Student widening and at its reference.
+
+    A site of several cells has one scale parameter for all (their predictive is one vector's),
+    or one for each: then no two cells share a coefficient, whose prior would have to scale with
+    both, and their predictives multiply.
     """
-    touched = {}
-    for name in (*plan.pooled, *plan.rowwise):
-        uses = plan.structure.sites[name].uses.values()
-        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
-    if any(touched[name] for name in plan.steps):
-        return None  # a row uses a parameter of its steps many times
-    used = [p for names in touched.values() for p in names]
-    if len(used) != len(set(used)):
+    site = marginals.plan.structure.sites[name]
+    if not site.traits.normal or site.family.event:
         return None
-    if not all(linear(plan, fitted, name) for name in plan.targets):
+    centres = {marginals.of[p].names for p in site.uses.get("loc", {}) if p in marginals.of}
+    scales = [p for p in site.uses.get("scale", {}) if p in marginals.of]
+    cells = math.prod(site.lattice)
+    if cells > 1 and any(math.prod(marginals.plan.structure.sites[p].shape) not in (1, cells)
+                         for p in scales):
         return None
-    if any(p in used for name in plan.targets if name in plan.structure.deterministics
-           for p in plan.structure.named[name].uses["value"]):
-        return None  # what the row shows tells of the very parameters
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
-    wanted = [name for name in plan.pooled if touched[name]]
-    if any(marginals.shares(name) for name in wanted):
+    if (len(centres) != 1 or len(scales) > 1
+        or marginals.natural[next(iter(centres))].keys() & {"precision", "root"} == set()):
         return None
-    tables = [name for name in wanted if plan.structure.sites[name].states is not None
-              and name not in plan.counted]
-    if not all(marginals.integrable(name) for name in tables):
+    found, settings = columns(marginals, marginals.of[next(iter(centres))[0]]), {}
+    if found is None or (scales and not (_scales(marginals, scales[0], False)
+                                         and marginals.of[scales[0]].form.event == 0)):
         return None
-    continuous = tuple(name for name in wanted if name not in tables)
-    continuous += tuple(name for name in plan.rowwise if touched[name])
-    return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
+    for scale in scales:
+        block, prior = marginals.of[scale], marginals.plan.structure.sites[scale].entry.prior
+        present = forward(marginals.posterior.params[scale], block.steps)
+        df, widen = block.form.student(marginals.natural[(scale,)], prior, present)
+        points = jnp.stack([jnp.ones_like(df), df / 2, widen, present])
+        settings = {scale: backward(points, block.steps)}
+    return {"columns": found, "scales": settings}
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
-def _predictive_arguments(fitted, plan, names, closed, known):
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
-    out = {name: marginals.affine(name) if name in plan.rowwise else marginals.predictive(name)
-           for name in names}
-    return None if any(value is None for value in out.values()) else out
+def _moved_variance(marginals: Marginals, name: str, centres: list[str]):
+    """Var[loc] over the site's table, for locations that are copies of one parameter's
+    elements."""
+    uses = marginals.plan.structure.sites[name].uses["loc"]
+    if len(centres) > 1 or uses[centres[0]].level != Level.MOVED or uses[centres[0]].coordinate:
+        return None
+    first, vector = centres[0], marginals.plan.structure.sites[name].family.event == 1
+    loc, variance = marginals.location(first)
+
+    def moved(value):
+        params = {**marginals.posterior.params, first: value}
+        return argument_table(marginals.plan, params, marginals.known, name)["loc"]
+
+    if variance.ndim == loc.ndim:
+        one = moved(variance)
+        return one[..., None] * jnp.eye(one.shape[-1]) if vector else one
+    return jax.vmap(moved, in_axes=-1, out_axes=-1)(variance) if vector else None
+
+
+def linear(plan: Plan, fitted: Plan, name: str) -> bool:
+    """Whether the mean of a site without states is linear in the parameters: it is then the mean at
+    their posterior means."""
+    site = plan.structure.named[name]
+    if site.states is not None or not any(p in fitted.free for uses in site.uses.values()
+                                          for p in uses):
+        return True
+    of = site.arguments if name in plan.structure.deterministics else site.traits.mean_of
+    uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items()
+            if p in fitted.free]
+    return of is not None and all(use.level <= Level.AFFINE and not _bent(use) for use in uses)
+
+
+def _bent(use) -> bool:
+    return any(step not in ("complement", "times") for step, _ in use.coordinate)

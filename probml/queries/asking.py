@@ -16,7 +16,6 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.plan.plan import Plan
-from probml.posteriors.predictive import predictives
 from probml.queries import queries
 from probml.queries.queries import Belief
 
@@ -102,20 +101,14 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple) -> tup
 def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """What queries condition on, and whether it is a stack of draws to average over."""
     params = {n: jnp.asarray(v) for n, v in fit.point.items()}
-    table = fit.states
-    if plug_in and table is not None:
-        best = jnp.unravel_index(jnp.argmax(table), table.shape)
-        table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
-    if fit.drawn is not None and not plug_in:
-        drawn, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
-        return Belief({name: drawn[name] for name in params}, table if tables is None else tables,
-                      {}), True
-    if plug_in or fit.closed is None:
+    if plug_in:
+        table = fit.belief.table
+        if table is not None:
+            best = jnp.unravel_index(jnp.argmax(table), table.shape)
+            table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
         return Belief(params, table, {}), False
-    predictive = predictives(fit._plan, plan, fit.closed, fit._known())
-    if predictive is not None:
-        return Belief(params, table, predictive), False
-    return Belief(fit._draws(DRAWS, 0), table, {}), True
+    *found, several = fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
+    return Belief(*found), several
 
 
 def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
@@ -129,8 +122,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
     """
     question = prepare(fit, data, (), plug_in).at_point(fit)
     plan, n = question.plan, data.table.rows
-    several = not plug_in and (fit.closed is not None or fit.drawn is not None)
-    if not several:
+    if plug_in or not fit.belief.varies:
         belief, log, states = question.belief, None, {}
         if plan.variables:
             log, states = queries.draw(plan, belief, question.known, question.rows, key)
@@ -138,7 +130,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
                 belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
     params, table = fit._draws(groups, seed), question.belief.table
-    if fit.drawn is not None and getattr(fit.drawn, "tables", None) is not None:
+    if fit.belief.tables is not None:
         codes = {name: params.pop(name) for name in plan.globals}
         table = jnp.log(jnp.stack(
             [_one_hot(plan, {name: code[i] for name, code in codes.items()}) for i in range(groups)]

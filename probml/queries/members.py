@@ -22,6 +22,7 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.posteriors.drawn import Draws
+from probml.posteriors.posterior import Point
 from probml.queries.asking import DRAWS
 from probml.structure.indices import Index
 from probml.structure.structure import Structure
@@ -179,7 +180,7 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
                 np.moveaxis(mask, axis, 0)[found] = True
         masks[name] = jnp.asarray(mask)
     _exchangeable(fit, names, entries)
-    if plug_in or (fit.closed is None and fit.drawn is None):
+    if plug_in or not fit.belief.varies:
         point = {name: jnp.asarray(value) for name, value in fit.point.items()}
         found = _entries(structure, names, point, given, masks, jax.random.key(0), True)
         for name in names:
@@ -189,18 +190,15 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
                               f"would stand: fit with probml.NUTS()")
         return replace(fit, point={
             **fit.point, **{name: np.asarray(found[name]) for name in names}
-        }, closed=None, drawn=None)
-    if fit.drawn is not None:
-        values, tables = fit.drawn.spread(fit._plan, fit._known(), DRAWS)
-    else:
-        values, tables = fit._draws(DRAWS, 0), None
+        }, belief=Point(fit.belief.table))
+    values, tables = fit.belief.spread(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = jax.random.split(jax.random.key(0), len(values[names[0]]))
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]
-    return replace(fit, closed=None, drawn=_Many(held, tables, {}))
+    return replace(fit, belief=_Many(held, tables, {}))
 
 
 def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,

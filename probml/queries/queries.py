@@ -254,7 +254,7 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     fixed, parts = {**params, **known.given}, ()
-    if name in rows.seen and hasattr(site.family, "fill"):
+    if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])

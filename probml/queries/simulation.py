@@ -65,8 +65,8 @@ def _completed(distribution, value, data, mask):
     """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its
     vector."""
     base, _ = peel(distribution)
-    family = registry.likelihood(base)
-    if mask is not True and hasattr(family, "fill"):
+    family = registry.entry(base).likelihood
+    if mask is not True and family is not None and family.fill is not None:
         return family.fill(base, value, data, mask)
     return jnp.where(mask, data, value)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
+from probml.families import domains, entry
 from probml.numerics.compiling import jit
 from probml.structure.site import Site
 
@@ -66,8 +67,8 @@ def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple
 
 def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_axis: int | None,
           plates: tuple) -> Site:
-    return Site(name, rows, False, None, KIND, ("value",), None, batch, (), event, axes, row_axis,
-                plates, None, None)
+    return Site(name, rows, False, entry.NOTHING, KIND, ("value",), None, batch, (), event, axes,
+                row_axis, plates, None, domains.NOTHING)
 
 
 @functools.partial(jit, static_argnums=0)
@@ -106,25 +107,26 @@ def point(fit: "Fit") -> dict[str, Any]:
     if not structure.derived:
         return {}
     fixed = _arrays({**fit.point, **fit.given})
-    if fit.drawn is None and fit.closed is None and fit.states is None:
+    if fit.certain:
         return _host(at(structure, fixed))
-    if fit.drawn is None and fit.closed is None:
-        weights, draws = jax.nn.softmax(jnp.ravel(fit.states)), {}
+    if not fit.belief.varies:
+        table, draws = fit.belief.table, {}
+        weights = jax.nn.softmax(jnp.ravel(table))
         plan = fit._plan
         for name, code in zip(
-            plan.globals, jnp.unravel_index(jnp.arange(weights.size), fit.states.shape), strict=True
+            plan.globals, jnp.unravel_index(jnp.arange(weights.size), table.shape), strict=True
         ):
             draws[name] = jnp.asarray(plan.variables[name].values)[code].reshape(
                 -1, *structure.sites[name].shape
             )
         return _host({name: jnp.tensordot(weights, value, 1)
                       for name, value in at_each(structure, draws, fixed).items()})
-    values = getattr(fit.drawn, "values", None)
+    values = fit.belief.chains
     draws = fit._draws(KEPT, 0) if values is None else {
         n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
     }
     out = {name: value.mean(0) for name, value in at_each(structure, draws, fixed).items()}
-    if fit.closed is not None and fit.states is None:
+    if fit.belief.exact:
         tilt = _tilt(structure, draws, fixed, {name: fixed[name] for name in draws})
         out = {name: value + jnp.where(jnp.isfinite(tilt[name]), tilt[name], 0.0)
                for name, value in out.items()}

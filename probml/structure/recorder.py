@@ -12,7 +12,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.families import registry
+from probml.families import domains, registry
 from probml.language.language import Bound, chains_of
 from probml.language.settings import thaw
 from probml.structure import deterministics
@@ -113,10 +113,10 @@ class _Recorder(Messenger):
                 "which is an answer like any other"
             )
         if isinstance(getattr(peel(fn)[0], "total_count", None),
-                      list | tuple) and registry.likelihood(peel(fn)[0]) is None:
+                      list | tuple) and registry.entry(peel(fn)[0]).likelihood is None:
             raise ModelError(f"{where} ({type(peel(fn)[0]).__name__}): total_count is a list, "
                              f"expected an array: jnp.array([...])")
-        dtype = int if fn.support is not None and fn.support.is_discrete else float
+        dtype = int if domains.of(fn.support).discrete else float
         shape = fn.batch_shape + (() if isinstance(fn, dist.Unit) else fn.event_shape)
         msg["value"] = self.values[name] if name in self.values else jnp.zeros(
             shape, jnp.result_type(dtype)

@@ -8,8 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from probml.families.domains import Domain
+from probml.families.entry import Entry
+from probml.families.likelihood import UNKNOWN, Likelihood
 from probml.jaxpr import levels
 
 
@@ -25,7 +27,7 @@ class Site:
     name: str
     rows: bool
     discrete: bool
-    family: Any  # families.Likelihood or None: no kernel, NumPyro's own log_prob is used
+    entry: Entry  # what families knows of it
     kind: str  # the distribution's name
     arguments: tuple[str, ...]
     treedef: Any  # rebuilds the base distribution from its leaves, where there is no family
@@ -36,7 +38,7 @@ class Site:
     row_axis: int | None
     plates: tuple[tuple[str, int], ...]
     states: int | None
-    support: Any
+    domain: Domain  # the set of the values of one cell
     parents: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     # argument -> parameter -> Use
@@ -59,6 +61,16 @@ class Site:
                                                      *self.cells[self.time + 1 :])
 
     @property
+    def family(self) -> Likelihood | None:
+        """Its likelihood; None: no kernel, NumPyro's own log_prob is used."""
+        return self.entry.likelihood
+
+    @property
+    def traits(self) -> Likelihood:
+        """What its likelihood knows of itself; nothing, where there is none."""
+        return self.entry.likelihood or UNKNOWN
+
+    @property
     def factor(self) -> bool:
         """A numpyro.factor: a log weight, no random variable."""
         return self.kind == "factor"
@@ -70,25 +82,6 @@ class Site:
     @property
     def cells(self) -> tuple[int, ...]:
         return self.lattice + self.event
-
-    @property
-    def domain(self) -> str:
-        """The set of the values of one cell: real, positive, unit_interval, simplex,
-        positive_definite, lower_cholesky or other."""
-        support = self.support
-        while hasattr(support, "base_constraint"):
-            support = support.base_constraint
-        bounds = [getattr(support, name, None) for name in ("lower_bound", "upper_bound")]
-        if any(isinstance(bound, jax.Array) or np.ndim(bound) for bound in bounds
-               if bound is not None):
-            return "other"
-        if bounds[0] == 0 and bounds[1] is None:
-            return "positive"
-        if bounds == [0, 1]:
-            return "unit_interval"
-        name = {"_Real": "real", "_Simplex": "simplex", "_PositiveDefinite": "positive_definite",
-                "_LowerCholesky": "lower_cholesky"}
-        return name.get(type(support).__name__, "other")
 
     @property
     def lattice(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
-from probml.families import finite, registry
+from probml.families import domains, finite, registry
 from probml.language.language import ROWS, Bound
 from probml.language.markov_chain import MarkovChain
 from probml.structure import deterministics
@@ -45,8 +45,9 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"neither rows() nor a plate. "
                 f"{_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
             )
-    discrete = fn.support is not None and bool(fn.support.is_discrete)
-    family = registry.likelihood(base)
+    domain = domains.of(fn.support)
+    entry = registry.entry(base)
+    family = entry.likelihood
     if family is not None:
         arguments = family.arguments(base)
         treedef, states = None, family.states(arguments)
@@ -56,13 +57,13 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         arguments, states = {f"argument{i}": jnp.asarray(leaf)
                              for i, leaf in enumerate(leaves)}, None
         loc = (getattr(base, "loc", None)
-               if base.support in (dist.constraints.real, dist.constraints.real_vector) else None)
+               if domains.of(base.support).unbounded and base.event_dim <= 1 else None)
         locations = tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc)
     site = Site(
         name,
         inside is not None,
-        discrete,
-        family,
+        domain.discrete,
+        entry,
         family.name if family is not None else "factor" if factor else type(base).__name__,
         tuple(arguments),
         treedef,
@@ -73,10 +74,10 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         row_axis,
         tuple((frame.name, frame.size) for frame in frames),
         states,
-        fn.support,
+        domain,
         locations=locations,
         finite=states,
-        count=discrete and not factor and finite.counts(base),
+        count=domain.discrete and not factor and finite.counts(base),
         labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
         else tuple(labels),
         chain=isinstance(base, MarkovChain),

@@ -24,6 +24,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError, Refusal
+from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
 from probml.jaxpr.walk import Literal, evaluate
@@ -148,9 +149,9 @@ class Structure:
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
         """The site's base distribution for one row, in NumPyro's layout."""
         site, arguments = self.sites[name], self.arguments(name, env)
-        if hasattr(site.family, "ancillary"):
+        if site.traits.ancillary is not None:
             raise ModelError(
-                f"site '{name}' ({site.kind}) has no mean here: its {site.family.ancillary} is not "
+                f"site '{name}' ({site.kind}) has no mean here: its {site.traits.ancillary} is not "
                 f"learnt from the rows. "
                 "Ask simulate() for whole rows, or a Categorical site on the same probabilities "
                 "for single draws"
@@ -167,11 +168,10 @@ class Structure:
             layout: list[str] = []
 
             def ends(*values):
-                support = self.distribution(name, dict(zip(takes, values, strict=True))).support
-                while hasattr(support, "base_constraint"):
-                    support = support.base_constraint
-                layout[:] = [end for end in ("lower_bound", "upper_bound") if hasattr(support, end)]
-                return [jnp.asarray(getattr(support, end)) for end in layout]
+                distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
+                bounds = domains.of(distribution.support).bounds
+                layout[:] = list(bounds)
+                return [jnp.asarray(bound) for bound in bounds.values()]
 
             closed = jax.make_jaxpr(ends)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
                                             for a in program.in_avals))
@@ -189,7 +189,7 @@ class Structure:
     def has_mean(self, name: str) -> bool:
         """Whether the distribution of a site knows its mean; true of what `distribution` refuses in
         words of its own."""
-        if hasattr(self.sites[name].family, "ancillary"):
+        if self.sites[name].traits.ancillary is not None:
             return True
         if name not in self._means:
             site, (program, _) = self.sites[name], self.programs[name]

@@ -21,7 +21,6 @@ from probml.factors.rowwise import row_environment
 from probml.plan.blocks import Block, pack, unpack, users
 from probml.plan.plan import Plan
 
-PRIORS = ("Normal", "MultivariateNormal")
 MOST = 512  # coefficients
 
 
@@ -29,21 +28,22 @@ def rooted(plan: Plan, block: Block) -> bool:
     """Whether a block is one vector of coefficients in the locations of row-wise Normals alone,
     under normal priors."""
     sites = plan.structure.sites
-    if (block.form != "gaussian" or not block.rowwise or block.event == 0 or block.steps
-        or plan.variables or plan.steps):
+    if (not (block.form and block.form.joint) or not block.rowwise or block.event == 0
+        or block.steps or plan.variables or plan.steps):
         return False
     if not block.stacked and len(sites[block.names[0]].shape) != 1:  # several vectors, each its own
         return False
     if sum(math.prod(sites[name].shape) for name in block.names) > MOST:
         return False
-    if any(sites[name].kind not in PRIORS for name in block.names):
+    if any(not sites[name].traits.normal for name in block.names):
         return False
     for user in users(plan):
         uses = sites[user].uses if user in sites else {}
         where = {argument for argument, of in uses.items()
                  if any(name in of for name in block.names)}
         if where and (where != {"loc"} or not (user in block.names or user in plan.rowwise
-                                               and sites[user].kind == "Normal")):
+                                               and sites[user].traits.normal
+                                               and sites[user].family.event == 0)):
             return False
     return True
 
@@ -95,7 +95,7 @@ def _prior(plan: Plan, name: str, env: Mapping) -> jax.Array:
     """The residuals of a parameter under its normal prior, in units of its deviations."""
     site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
     away = jnp.broadcast_to(env[name], site.shape) - distribution.loc
-    if site.kind == "Normal":
+    if site.family.event == 0:
         return (away / distribution.scale).reshape(-1)
     lower = jnp.broadcast_to(distribution.scale_tril, (*away.shape, away.shape[-1]))
     return solve_triangular(lower, away[..., None], lower=True).reshape(-1)

@@ -9,17 +9,16 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from numpyro.distributions import biject_to
 
 from probml.device.rows import Known, Rows
-from probml.evidence.density import support
+from probml.evidence.density import bijection
 from probml.evidence.passes import Expected, accumulate
 from probml.evidence.surrogates import row_surrogate, surrogate
 from probml.factors.prior import log_prior, outside
-from probml.families import registry
+from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
-from probml.plan.blocks import KINKED, Block, backward, blocks, pack, unpack
+from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -149,7 +148,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
     natural = read(objective, [block])[0]
-    form = registry.FORMS[block.form]
+    form = block.form
 
     def value(point):
         there = {**params, **point}
@@ -169,7 +168,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
         return -value({name: maps[name](u[name]) for name in block.names})
 
     site = plan.structure.sites[block.names[0]]
-    if block.event == 0 and not site.event and site.kind not in KINKED:
+    if block.event == 0 and not site.event and not site.entry.kinked:
         best = newton(loss, origin)
     else:
         best = lbfgs(jax.value_and_grad(loss), origin, steps, 1e-14)[0]
@@ -197,13 +196,12 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         slopes = objective.gradients(together, padded, rowwise)
         natural = [form.read(p, g[: len(p)], b[0].event)
                    for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
-        onward = [getattr(form, "onward", form.mode) for form in forms]
-        return [then(n, c, b[0].event)
-                for then, n, c, (b, _) in zip(onward, natural, at, groups, strict=True)], natural
+        return [form.onward(n, c, b[0].event)
+                for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
-    forms = [registry.FORMS[blocks[0].form] for blocks, _ in groups]
+    forms = [blocks[0].form for blocks, _ in groups]
     at = [_packed(params, alike) for alike in groups]
-    rounds = rounds or (1 if rowwise or all(getattr(form, "steady", False) for form in forms)
+    rounds = rounds or (1 if rowwise or all(form.steady for form in forms)
                         else ROUNDS)
     if rounds == 1:
         natural = once(at)[1]
@@ -226,7 +224,7 @@ def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
         (first, *_), bundle = alike
         leaves = {key: {b.names[0]: of[b.names][key] for b in alike[0]} for key in of[first.names]}
         joined = {key: bundle.join(values) for key, values in leaves.items()}
-        out.update(_unpacked(params, alike, registry.FORMS[first.form].mode(
+        out.update(_unpacked(params, alike, first.form.mode(
             joined, _packed(params, alike), first.event
         )))
     return out
@@ -237,7 +235,7 @@ def _alike(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
     groups: dict = {}
     for block in stage:
         shape = params[block.names[0]].shape
-        key = block.names if block.form == "gaussian" else (block.form, block.steps,
+        key = block.names if block.form.joint else (block.form, block.steps,
                                                             shape[len(shape) - block.event :])
         groups.setdefault(key, []).append(block)
     out = []
@@ -295,4 +293,4 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
 def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:
     """The one-to-one maps from unconstrained coordinates to the supports of the parameters."""
     env = {**params, **known.given}
-    return {name: biject_to(support(plan, name, env)) for name in names}
+    return {name: bijection(plan, name, env) for name in names}

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
+from probml.engines.climbs import curved
+from probml.engines.coordinates import unflat
 from probml.engines.em import EM
-from probml.engines.engine import Status
-from probml.engines.map import closed_start, curved
+from probml.engines.engine import Problem, Status
+from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
@@ -39,8 +40,7 @@ FAR = 10.0
 # further climbs from draws of the prior, and the nats by which one must be higher to be taken
 DRAWN, NEAR = 3, 0.1
 RESTARTS = 4  # of EM, where something is hidden
-# supports whose coordinates are logarithms or logits, and their widest unit
-LOGS, WIDE = ("positive", "unit_interval", "simplex"), 2.0
+WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
 THERE = 1e-8  # the same where no step is worth its gradient
 # standard deviations after which the curvature is measured anew; how often; steps by one curvature
@@ -67,11 +67,12 @@ def hyper(plan: Plan) -> tuple[str, ...]:
                  if any(c in plan.free for c in plan.structure.children[name]))
 
 
-def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed: int,
-          start: Mapping[str, Any]) -> dict[str, jax.Array]:
+def rough(problem: Problem) -> dict[str, jax.Array]:
     """A first point: EM's mode where something is hidden, else the closed forms' from the prior
     means, else those."""
-    tied = hierarchy.ties(plan, None if data is None else data.table.rows)
+    data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
+    weights, seed, start = problem.weights, problem.seed, problem.start
+    tied = hierarchy.ties(plan, problem.size)
     if tied:  # no closed form and no EM: they end where effects have no spread
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
@@ -81,7 +82,7 @@ def rough(data: Data | None, plan: Plan, rows: Rows, known: Known, weights, seed
                 for name, value in first.params.items()}
     if not plan.complete:
         found = EM(restarts=RESTARTS, max_iterations=200,
-                   tolerance=1e-6).run(data, plan, rows, known, weights, seed, start)
+                   tolerance=1e-6).run(problem)
         if found.status is not Status.COLLAPSED:
             return {name: jnp.asarray(value) for name, value in found.params.items()}
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
@@ -98,7 +99,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     a mode, and the prior can be drawn."""
     sites = [plan.structure.sites[name] for name in plan.free]
     formed = all(block.form for stage in blocks(plan, True) for block in stage)
-    if not plan.complete or plan.globals or start or formed or any(site.kind == "ImproperUniform"
+    if not plan.complete or plan.globals or start or formed or any(site.entry.improper
                                                                    for site in sites):
         return None
     try:
@@ -161,7 +162,7 @@ def climb_and_measure(
             norm <= jnp.finfo(least.dtype).eps ** (1 / 3) * (1 + jnp.abs(least))
         )
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
-               if plan.structure.sites[name].domain == "positive"]
+               if plan.structure.sites[name].domain.log_scale]
         good = jnp.isfinite(least) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
         return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), -least, climbed,
                 -trail, slope)
@@ -183,7 +184,7 @@ def climb_and_measure(
     apart = ravel_pytree(
         {name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()}
     )[0]
-    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain in LOGS else jnp.inf)
+    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain.logarithmic else jnp.inf)
             for name, leaf in whole.items()}
     widest = ravel_pytree(logs)[0].astype(u.dtype)
     frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u,
@@ -215,7 +216,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows,
                                climbed=begun.climbed | (left < AWAY))
         if float(way) <= MOVED or turn == ROUNDS - 1:
             break
-        again = measured(plan, (), _unflat(plan, top, known), known, rows,
+        again = measured(plan, (), unflat(plan, top, known), known, rows,
                          jnp.zeros_like(top)[None], others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
@@ -268,7 +269,7 @@ def balanced(
     parts, start = {}, 0
     for name, spec in sorted(density.shapes(plan, known).items()):
         parts[name], start = slice(start, start + spec.size), start + spec.size
-    mode = _unflat(plan, centre, known)
+    mode = unflat(plan, centre, known)
     u = {name: centre[part].reshape(np.shape(mode[name])) for name, part in parts.items()
          if name in known.centring}
     chosen = centring.balanced(plan, mode, known, u,
@@ -276,11 +277,6 @@ def balanced(
     known = known._replace(centring=chosen)
     return known, measured(plan, (), mode, known, rows, spread, others,
                            0)._replace(trail=begun.trail)
-
-
-@functools.partial(jit, static_argnums=0)
-def _unflat(plan: Plan, u: jax.Array, known: Known):
-    return density.unflat(plan, u, known)[0]
 
 
 def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:
@@ -295,7 +291,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
         impossible(plan, params, known, engine, values[0])
-    flat = [site for site in plan.free if plan.structure.sites[site].kind == "ImproperUniform"]
+    flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return
     # below zero: no mode here, but not therefore flat

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import biject_to
 
 from probml.device.rows import Known
 from probml.errors import ModelError, Refusal
 from probml.evidence.density import to_free
 from probml.factors.prior import log_prior
+from probml.families import domains
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
-from probml.structure.site import Site
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
 # of a prior that only has a density
@@ -35,27 +34,11 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
                              f"{sites[name].shape}")
         if not np.isfinite(value).all():
             raise ModelError(f"start of '{name}' has a value that is not finite")
-        if not inside(sites[name], value):
+        if not sites[name].domain.holds(value):
             raise ModelError(f"start of '{name}' lies outside its support "
-                             f"({sites[name].domain.replace('_', ' ')}): got {value.tolist()}")
+                             f"({sites[name].domain.name}): got {value.tolist()}")
         out[name] = value.astype(jnp.result_type(float))
     return out
-
-
-def inside(site: Site, value: np.ndarray) -> bool:
-    """Whether a value lies in the support of its site, as far as that does not depend on other
-    sites."""
-    if site.domain in ("positive", "unit_interval"):
-        return bool((value >= 0).all() and (site.domain == "positive" or (value <= 1).all()))
-    if site.domain == "simplex":
-        return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=1e-4))
-    if site.domain == "positive_definite":
-        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
-                    and (np.linalg.eigvalsh(value) > 0).all())
-    if site.domain == "lower_cholesky":
-        return bool(np.array_equal(value, np.tril(value))
-                    and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
-    return True
 
 
 def need_prior(plan: Plan, engine: str, prior: bool) -> None:
@@ -89,12 +72,13 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
             continue
         site = plan.structure.sites[name]
         distribution = plan.structure.distribution(name, env)
-        middle = jnp.broadcast_to(_middle(distribution, site), site.shape)
+        middle = jnp.broadcast_to(domains.of(distribution.support).middle(site.shape),
+                                  site.shape)
         try:
             mean = jnp.broadcast_to(distribution.mean, site.shape)
         except (NotImplementedError, AttributeError):
             mean = middle
-        if site.domain == "positive":
+        if site.domain.log_scale:
             wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
             mean = jnp.where(wild, _median(distribution, middle, site), mean)
             for low, high in spreads.get(name, ()):
@@ -189,7 +173,3 @@ def _median(distribution, middle, site):
         return middle
     return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
 
-
-def _middle(distribution, site):
-    transform = biject_to(distribution.support)
-    return transform(jnp.zeros(transform.inverse_shape(site.shape)))

@@ -15,7 +15,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, merged, picked
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
-from probml.engines.start.prior import UNDRAWABLE, given_start, inside, prior_draw, prior_point
+from probml.engines.start.prior import UNDRAWABLE, given_start, prior_draw, prior_point
 from probml.evidence.passes import Expected, expect
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
@@ -232,11 +232,9 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
                                                      for name, value in params.items()}
     for name in sorted(alike):
         size = AWAY * (1 + random.standard_normal(out[name].shape))
-        value = (out[name] * (1 + size) if sites[name].domain != "real"
-                 else out[name] + size * np.maximum(np.abs(out[name]).max(), 1.0))
-        value = value / value.sum(-1, keepdims=True) if sites[name].domain == "simplex" else value
-        value = np.clip(value, 0, 1) if sites[name].domain == "unit_interval" else value
-        out[name] = value.astype(out[name].dtype) if inside(sites[name], value) else out[name]
+        domain = sites[name].domain
+        value = domain.shaken(out[name], size)
+        out[name] = value.astype(out[name].dtype) if domain.holds(value) else out[name]
     return out
 
 
@@ -247,7 +245,7 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
     used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values()
             for p in uses}
     for name in (name for name in plan.free if name in used
-                 and plan.structure.sites[name].domain == "simplex"):
+                 and plan.structure.sites[name].domain.sums_to_one):
         table = point[name]
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)

@@ -1,15 +1,15 @@
 """The beta form: objectives in a probability; conjugate prior Beta."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import xlog1py, xlogy
+from jax.scipy.special import digamma, xlog1py, xlogy
 
+from probml.families import domains
+from probml.families.form import Form, Prior, ratio
 from probml.families.log_linear import log_beta
 
 
-class Beta:
+class Beta(Form):
     """Q(c) = A log c + B log(1 − c) + constant, elementwise in a probability c.
 
     Q' = A/c − B/(1−c) at c and c/2 are two linear equations. Near the mode both terms are of one
@@ -17,7 +17,12 @@ class Beta:
     """
 
     name = "beta"
-    domain = "unit_interval"
+    domain = domains.UNIT_INTERVAL
+    keys = ("A", "B")
+    mirrored = True
+
+    def allows(self, steps):
+        return True
 
     def points(self, c, event):
         edge = 1e-12 if c.dtype == jnp.float64 else 1e-6
@@ -38,21 +43,28 @@ class Beta:
 
     def mode(self, natural, fallback, event):
         a = jnp.maximum(natural["A"], 0.0)  # a rounding below zero, or a concentration below one
-        total = a + jnp.maximum(natural["B"], 0.0)
-        return jnp.where(total <= 0, fallback, a / jnp.where(total <= 0, 1.0, total))
+        return ratio(a, a + jnp.maximum(natural["B"], 0.0), fallback)
 
-    def moved(self, natural, role, move):
+    def moved(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ Beta(a, b)."""
         return {"a": move(natural["A"] + 1.0), "b": move(natural["B"] + 1.0)}
 
+    def expectation(self, natural, prior):
+        """E[log c] and E[log(1 − c)] of Beta(A + 1, B + 1)."""
+        a, b = natural["A"] + 1.0, natural["B"] + 1.0
+        return {"log": digamma(a) - digamma(a + b), "log_rest": digamma(b) - digamma(a + b)}
 
-class BetaPrior(NamedTuple):
+
+BETA = Beta()
+
+
+class BetaPrior(Prior):
     """Beta(a, b); where a or b is below 1 the density has no maximum inside and is maximised in the
     logit coordinate."""
 
-    kind: str = "Beta"
-    form: str = "beta"
-    steps: tuple = ()
+    form = BETA
+    concentrations = ("concentration1", "concentration0")
+    coordinate = "logit coordinate, (n + a)/Σ(n + a)"
 
     def posterior(self, natural, event):
         return dist.Beta(natural["A"] + 1.0, natural["B"] + 1.0)
@@ -64,4 +76,4 @@ class BetaPrior(NamedTuple):
         return xlogy(a - shift, value) + xlog1py(b - shift, -value) - log_beta(a, b)
 
 
-PRIOR = BetaPrior()
+ENTRIES = ()

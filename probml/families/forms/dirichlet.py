@@ -1,19 +1,29 @@
 """The Dirichlet form: objectives in a probability table; conjugate prior Dirichlet."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import gammaln, xlogy
+from jax.scipy.special import digamma, gammaln, xlogy
+
+from probml.families import domains
+from probml.families.entry import Entry
+from probml.families.form import Form, Prior, ratio
 
 
-class Dirichlet:
+class Dirichlet(Form):
     """Q(c) = Σ N_i log c_i + constant on the simplex: N_i = c_i ∂Q/∂c_i, read at the uniform
     point."""
 
     name = "dirichlet"
-    domain = "simplex"
-    steady = True  # what is read does not depend on where: once is enough
+    domain = domains.SIMPLEX
+    keys = ("N",)
+    event = 1
+    steady = True
+
+    def allows(self, steps):
+        return len(steps) <= 1
+
+    def own_axes(self, states, event):
+        return (states or event[-1],)
 
     def points(self, c, event):
         return jnp.full_like(c, 1.0 / c.shape[-1])[None]
@@ -27,21 +37,29 @@ class Dirichlet:
 
     def mode(self, natural, fallback, event):
         count = jnp.maximum(natural["N"], 0.0)
-        total = count.sum(-1, keepdims=True)
-        return jnp.where(total <= 0, fallback, count / jnp.where(total <= 0, 1.0, total))
+        return ratio(count, count.sum(-1, keepdims=True), fallback)
 
-    def moved(self, natural, role, move):
+    def moved(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ Dirichlet(concentration)."""
         return {"concentration": move(natural["N"] + 1.0)}
 
+    def expectation(self, natural, prior):
+        """E[log c] of Dirichlet(N + 1)."""
+        a = natural["N"] + 1.0
+        return {"log": digamma(a) - digamma(a.sum(-1, keepdims=True))}
 
-class DirichletPrior(NamedTuple):
+
+DIRICHLET = Dirichlet()
+
+
+class DirichletPrior(Prior):
     """Dirichlet(a); where some a is below 1 the density has no maximum and is maximised in the
     softmax coordinate."""
 
-    kind: str = "Dirichlet"
-    form: str = "dirichlet"
-    steps: tuple = ()
+    form = DIRICHLET
+    event = 1
+    concentrations = ("concentration",)
+    coordinate = "softmax coordinate, (n + a)/Σ(n + a)"
 
     def posterior(self, natural, event):
         return dist.Dirichlet(natural["N"] + 1.0)
@@ -53,4 +71,4 @@ class DirichletPrior(NamedTuple):
         return xlogy(a - shift, value).sum(-1) + gammaln(a.sum(-1)) - gammaln(a).sum(-1)
 
 
-PRIOR = DirichletPrior()
+ENTRIES = (Entry((dist.Dirichlet,), prior=DirichletPrior(), interior=True),)

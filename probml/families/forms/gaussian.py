@@ -1,11 +1,12 @@
 """The Gaussian form: an objective quadratic in a location or in regression weights; conjugate
 priors Normal and MultivariateNormal."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
+
+from probml.families import domains
+from probml.families.form import Form, Prior
 
 
 def solve(precision, right):
@@ -27,14 +28,16 @@ def solve(precision, right):
     return scale * solve_triangular(jnp.swapaxes(lower, -1, -2), half, lower=False)[..., 0]
 
 
-class Gaussian:
+class Gaussian(Form):
     """Q(c) = −½ (c − m)ᵀ Λ (c − m) + constant, for scalars (event 0) or vectors (event 1) c.
 
     Read off from gradients: Λ from their differences, m = c + Λ⁻¹ ∇Q (one Newton step is exact).
     """
 
     name = "gaussian"
-    domain = "real"
+    domain = domains.REAL
+    keys = ("loc", "precision")
+    joint = scaled = True
 
     def points(self, c, event):
         """c itself, and c moved along every axis that matters; a quadratic may be probed with long
@@ -68,13 +71,25 @@ class Gaussian:
     def mode(self, natural, fallback, event):
         return natural["loc"]
 
+    def expectation(self, natural, prior):
+        """E[c] and E[c²], or of vectors E[c cᵀ], of the normal with these natural parameters."""
+        loc, precision = natural["loc"], natural["precision"]
+        if prior.event == 0:
+            return {"value": loc, "square": loc**2 + 1 / precision}
+        inverse = jnp.linalg.inv(precision)
+        return {"value": loc, "square": loc[..., :, None] * loc[..., None, :] + inverse}
 
-class GaussianPrior(NamedTuple):
-    """Normal and MultivariateNormal: conjugate to locations."""
 
-    kind: str
-    form: str = "gaussian"
-    steps: tuple = ()
+GAUSSIAN = Gaussian()
+
+
+class GaussianPrior(Prior):
+    """Normal (event 0) and MultivariateNormal (event 1): conjugate to locations."""
+
+    form = GAUSSIAN
+
+    def __init__(self, event: int):
+        self.event = event
 
     def posterior(self, natural, event):
         if event == 0:
@@ -82,4 +97,4 @@ class GaussianPrior(NamedTuple):
         return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])
 
 
-PRIORS = (GaussianPrior("Normal"), GaussianPrior("MultivariateNormal"))
+ENTRIES = ()

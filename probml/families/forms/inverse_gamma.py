@@ -1,14 +1,16 @@
 """The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma
 and Exponential (precision, rate)."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import gammaln, xlogy
+from jax.scipy.special import digamma, gammaln, xlogy
+
+from probml.families import domains
+from probml.families.entry import Entry
+from probml.families.form import Form, Prior
 
 
-class InverseGamma:
+class InverseGamma(Form):
     """Q(c) = −A log c − B/c + constant, elementwise in a variance-like quantity c > 0, such as
     1/rate.
 
@@ -17,7 +19,16 @@ class InverseGamma:
     """
 
     name = "inverse_gamma"
-    domain = "positive"
+    domain = domains.POSITIVE
+    keys = ("A", "B")
+    scaled = scale = True
+
+    def allows(self, steps):
+        return all(step in ("power", "exp") for step, _ in steps)
+
+    def readable(self, value):
+        """A rate or a variance of 0 is no place to read from."""
+        return value > 0
 
     def points(self, c, event):
         """c, and c times a power of two; a rate of 0 is read at the largest c whose square is a
@@ -56,23 +67,36 @@ class InverseGamma:
         lost = (natural["A"] == 0) & (natural["B"] > 0)
         return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
 
-    def moved(self, natural, role, move):
+    def moved(self, natural, prior, move):
         """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
 
         Args:
             move: values of the parameter's c → those of the argument's c, the same up to constant
                 factors.
         """
-        shape = role.shape(natural)
+        shape = prior.shape(natural)
         return {"shape": move(shape) / move(jnp.ones_like(shape)), "scale": move(natural["B"])}
 
+    def expectation(self, natural, prior):
+        """E[log c] and E[1/c] of InverseGamma(a, B)."""
+        shape = prior.shape(natural)
+        return {"log": jnp.log(natural["B"]) - digamma(shape), "inverse": shape / natural["B"]}
 
-class InverseGammaPrior(NamedTuple):
+    def student(self, natural, prior, present):
+        shape = prior.shape(natural)
+        return 2 * shape, natural["B"] / (shape * present)
+
+    def integrated(self, natural, slope):
+        return {"A": natural["A"] + slope, "B": natural["B"]}
+
+
+INVERSE_GAMMA = InverseGamma()
+
+
+class InverseGammaPrior(Prior):
     """InverseGamma(a, b) on c: log density −(a+1) log c − b/c."""
 
-    kind: str = "InverseGamma"
-    form: str = "inverse_gamma"
-    steps: tuple = ()
+    form = INVERSE_GAMMA
 
     def shape(self, natural):
         """a of the InverseGamma(a, B) that c has."""
@@ -82,13 +106,16 @@ class InverseGammaPrior(NamedTuple):
         return dist.InverseGamma(self.shape(natural), natural["B"])
 
 
-class GammaPrior(NamedTuple):
+class GammaPrior(Prior):
     """Gamma(a, b) on a precision or rate t = 1/c: log density (a−1) log t − b t. The mode is the
     one in t; where a is below 1 the density has no maximum and is maximised in log t."""
 
-    kind: str
-    form: str = "inverse_gamma"
-    steps: tuple = (("power", -1.0),)
+    form = INVERSE_GAMMA
+    steps = (("power", -1.0),)
+    coordinate = "log coordinate"
+
+    def __init__(self, *concentrations: str):
+        self.concentrations = concentrations
 
     def shape(self, natural):
         """a of the InverseGamma(a, B) that c has."""
@@ -105,4 +132,4 @@ class GammaPrior(NamedTuple):
         return jnp.where(value >= 0, log, -jnp.inf)
 
 
-PRIORS = (InverseGammaPrior(), GammaPrior("Gamma"), GammaPrior("Exponential"))
+ENTRIES = (Entry((dist.InverseGamma,), prior=InverseGammaPrior()),)

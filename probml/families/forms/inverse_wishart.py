@@ -1,24 +1,36 @@
 """The inverse-Wishart form: objectives in a covariance matrix; conjugate priors InverseWishart
 (covariance) and Wishart (precision)."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.scipy.special import digamma
+
+from probml.families import domains
+from probml.families.entry import Entry
+from probml.families.form import Form, Prior, ratio
 
 
 def _symmetric(matrix):
     return 0.5 * (matrix + jnp.swapaxes(matrix, -1, -2))
 
 
-class InverseWishart:
+class InverseWishart(Form):
     """Q(c) = −½ν log|c| − ½ tr(Ψ c⁻¹) + constant in a covariance matrix c, shape (..., d, d).
 
     f(c) = ⟨∇Q, c⟩ = −½νd + ½tr(Ψc⁻¹) at c and 2c gives tr(Ψc⁻¹) and ν; then Ψ = 2 c ∇Q c + ν c.
     """
 
     name = "inverse_wishart"
-    domain = "positive_definite"
+    domain = domains.POSITIVE_DEFINITE
+    keys = ("Psi", "nu")
+    event = 2
+    scaled = scale = True
+
+    def allows(self, steps):
+        return len(steps) <= 1
+
+    def own_axes(self, states, event):
+        return (event[-1],) * 2
 
     def points(self, c, event):
         return jnp.stack([c, 2 * c])
@@ -35,17 +47,42 @@ class InverseWishart:
                               + jnp.sum(natural["Psi"] * jnp.linalg.inv(c), (-2, -1)))
 
     def mode(self, natural, fallback, event):
-        nu = natural["nu"][..., None, None]
-        empty = nu <= 0  # nothing was seen; a broken reading is NaN and must show
-        return jnp.where(empty, fallback, natural["Psi"] / jnp.where(empty, 1.0, nu))
+        return ratio(natural["Psi"], natural["nu"][..., None, None], fallback)
+
+    def expectation(self, natural, prior):
+        """E[log|c|] and E[c⁻¹] of InverseWishart(k, Ψ)."""
+        k, psi = prior.shape(natural), natural["Psi"]
+        d = psi.shape[-1]
+        halves = digamma(0.5 * (k[..., None] - jnp.arange(d))).sum(-1)
+        return {"log": jnp.linalg.slogdet(psi)[1] - halves - d * jnp.log(2.0),
+                "inverse": k[..., None, None] * jnp.linalg.inv(psi)}
+
+    def spherical(self, sizes, natural):
+        eye = jnp.broadcast_to(jnp.eye(natural["Psi"].shape[-1]), natural["Psi"].shape)
+        return eye * sizes[..., None, None]
+
+    def sizes(self, c):
+        return c[..., 0, 0]
+
+    def student(self, natural, prior, present):
+        df = prior.shape(natural) - natural["Psi"].shape[-1] + 1
+        total = jnp.trace(natural["Psi"], axis1=-2, axis2=-1) / jnp.trace(present, axis1=-2,
+                                                                          axis2=-1)
+        return df, total / df
+
+    def integrated(self, natural, slope):
+        slope = slope.sum((-2, -1)) / slope.shape[-1]
+        return {"nu": natural["nu"] + 2 * slope, "Psi": natural["Psi"]}
 
 
-class InverseWishartPrior(NamedTuple):
+INVERSE_WISHART = InverseWishart()
+
+
+class InverseWishartPrior(Prior):
     """InverseWishart(ν, Ψ) on the covariance: log density −½(ν+d+1) log|c| − ½tr(Ψc⁻¹)."""
 
-    kind: str = "InverseWishart"
-    form: str = "inverse_wishart"
-    steps: tuple = ()
+    form = INVERSE_WISHART
+    event = 2
 
     def shape(self, natural):
         """The concentration of the InverseWishart that c has."""
@@ -55,12 +92,12 @@ class InverseWishartPrior(NamedTuple):
         return dist.InverseWishart(concentration=self.shape(natural), scale_matrix=natural["Psi"])
 
 
-class WishartPrior(NamedTuple):
+class WishartPrior(Prior):
     """Wishart(ν, V) on the precision: log density ½(ν−d−1) log|P| − ½tr(V⁻¹P)."""
 
-    kind: str = "Wishart"
-    form: str = "inverse_wishart"
-    steps: tuple = (("inverse", 1.0),)
+    form = INVERSE_WISHART
+    steps = (("inverse", 1.0),)
+    event = 2
 
     def shape(self, natural):
         """The concentration of the InverseWishart that c has."""
@@ -70,4 +107,5 @@ class WishartPrior(NamedTuple):
         return dist.Wishart(concentration=self.shape(natural), rate_matrix=natural["Psi"])
 
 
-PRIORS = (InverseWishartPrior(), WishartPrior())
+ENTRIES = (Entry((dist.InverseWishart,), prior=InverseWishartPrior()),
+           Entry((dist.Wishart,), prior=WishartPrior()))

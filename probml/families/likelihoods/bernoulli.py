@@ -4,18 +4,20 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.entry import Entry
+from probml.families.forms.beta import BETA
+from probml.families.likelihood import Likelihood
 from probml.families.likelihoods.categorical import look_up
 from probml.numerics.logs import log_of
 
 
-class Bernoulli:
+class Bernoulli(Likelihood):
     """p(x = 1) = probs = logistic(logits)."""
 
-    types = (dist.BernoulliProbs, dist.BernoulliLogits)
     name = "Bernoulli"
     event = 0
     argument_event = {"probs": 0, "logits": 0}
-    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+    canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base,
@@ -45,3 +47,6 @@ class Bernoulli:
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
+
+
+ENTRIES = (Entry((dist.BernoulliProbs, dist.BernoulliLogits), Bernoulli()),)

@@ -4,25 +4,20 @@ statistics pool."""
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families import log_linear
+from probml.families import domains, log_linear
+from probml.families.entry import Entry
+from probml.families.forms.beta import BetaPrior
+from probml.families.likelihood import Likelihood
 
 
-class BetaLikelihood:
+class BetaLikelihood(Likelihood):
     """log p(x) = (a − 1) log x + (b − 1) log(1 − x) − log B(a, b), a = concentration1, b =
     concentration0, for 0 < x < 1."""
 
-    types = (dist.Beta,)
     name = "Beta"
     event = 0
     argument_event = {"concentration1": 0, "concentration0": 0}
-    canonical = {}
-    words = "between 0 and 1, ends excluded"
-
-    def arguments(self, base):
-        return {"concentration1": base.concentration1, "concentration0": base.concentration0}
-
-    def states(self, arguments):
-        return None
+    checked = domains.OPEN_UNIT_INTERVAL
 
     def distribution(self, arguments):
         return dist.Beta(**arguments)
@@ -32,13 +27,13 @@ class BetaLikelihood:
         a, b = given["concentration1"], given["concentration0"]
         return {"eta": jnp.concatenate([a, b], -1), "constant": -log_linear.log_beta(a, b)}
 
-    def inside(self, x):
-        """Where the density is finite for all concentrations."""
-        return (x > 0) & (x < 1)
-
     def log_density(self, natural, x, seen):
         def statistics(x):
             one, other = jnp.log(x), jnp.log1p(-x)
             return [one, other], -one - other
 
-        return log_linear.log_density(natural, x, seen, self.inside(x), statistics, harmless=0.5)
+        return log_linear.log_density(natural, x, seen, (x > 0) & (x < 1), statistics,
+                                      harmless=0.5)
+
+
+ENTRIES = (Entry((dist.Beta,), BetaLikelihood(), BetaPrior()),)

@@ -7,6 +7,9 @@ import numpyro.distributions as dist
 from jax import lax
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.beta import BETA
+from probml.families.likelihood import Likelihood
 from probml.families.log_linear import log_factorial
 from probml.numerics.logs import log_of
 
@@ -21,15 +24,14 @@ def _times(count, log):
     return jnp.where(some, count * jnp.where(some, log, 0.0), 0.0)
 
 
-class Binomial:
+class Binomial(Likelihood):
     """log p(x) = x log p + (n − x) log(1 − p) + log C(n, x), p = probs = logistic(logits), n =
     total_count."""
 
-    types = (dist.BinomialProbs, dist.BinomialLogits)
     name = "Binomial"
     event = 0
     argument_event = {"probs": 0, "logits": 0, "total_count": 0}
-    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+    canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
     limit = "total_count"  # the largest value
     mean_of = ("probs",)
     held = ("total",)
@@ -37,9 +39,6 @@ class Binomial:
     def arguments(self, base):
         name = "probs" if isinstance(base, dist.BinomialProbs) else "logits"
         return {name: getattr(base, name), "total_count": base.total_count}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.Binomial(**arguments)
@@ -70,3 +69,6 @@ class Binomial:
             n, x
         ) + log_linear.rising(a, x) + log_linear.rising(b, n - x) - log_linear.rising(a + b, n)
         return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)
+
+
+ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial()),)

@@ -5,6 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.entry import Entry
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 # up to this many states a one-hot product is faster than gather and its scatter-add gradient
@@ -37,16 +40,15 @@ def look_up(table, codes, seen):
     return picked.sum(1)
 
 
-class Categorical:
+class Categorical(Likelihood):
     """p(x = i) = probs_i; the natural parameters are the log table, the statistics expected
     counts."""
 
-    types = (dist.CategoricalProbs, dist.CategoricalLogits)
     name = "Categorical"
     event = 0
     argument_event = {"probs": 1, "logits": 1}
     # logits are shared up to a constant and normalised together: no form
-    canonical = {"probs": ("dirichlet", ())}
+    canonical = {"probs": (DIRICHLET, ())}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {
@@ -71,3 +73,6 @@ class Categorical:
 
     def log_density(self, natural, x, seen):
         return look_up(natural["log"], x, seen)
+
+
+ENTRIES = (Entry((dist.CategoricalProbs, dist.CategoricalLogits), Categorical()),)

@@ -3,30 +3,22 @@
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families import log_linear
+from probml.families import domains, log_linear
+from probml.families.entry import Entry
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import log_of
 
 
-class Exponential:
+class Exponential(Likelihood):
     """log p(x) = log rate − rate x for x >= 0: no time at all is a waiting time, though NumPyro
     draws none."""
 
-    types = (dist.Exponential,)
     name = "Exponential"
     event = 0
-    words = "zero or positive"
+    checked = domains.NONNEGATIVE
     argument_event = {"rate": 0}
-    canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
-
-    def arguments(self, base):
-        return {"rate": base.rate}
-
-    @staticmethod
-    def inside(values):
-        return values >= 0
-
-    def states(self, arguments):
-        return None
+    canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
 
     def distribution(self, arguments):
         return dist.Exponential(**arguments)
@@ -42,3 +34,6 @@ class Exponential:
         """rate ~ Gamma(a, b): Lomax, a b^a / (b + x)^(a+1)."""
         a, b = arguments["shape"], arguments["scale"]
         return log_linear.masked(jnp.log(a / b) - (a + 1) * jnp.log1p(x / b), seen)
+
+
+ENTRIES = (Entry((dist.Exponential,), Exponential(), GammaPrior()),)

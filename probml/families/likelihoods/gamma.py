@@ -5,24 +5,20 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import log_of
 
 
-class Gamma:
+class Gamma(Likelihood):
     """log p(x) = a log rate − log Γ(a) + (a − 1) log x − rate x for x > 0, a the concentration,
     which has no closed form."""
 
-    types = (dist.Gamma,)
     name = "Gamma"
     event = 0
     argument_event = {"concentration": 0, "rate": 0}
-    canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
-
-    def arguments(self, base):
-        return {"concentration": base.concentration, "rate": base.rate}
-
-    def states(self, arguments):
-        return None
+    canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
 
     def distribution(self, arguments):
         return dist.Gamma(**arguments)
@@ -44,3 +40,6 @@ class Gamma:
         log = (log_linear.rising(s, a) - gammaln(a) - s * jnp.log1p(x / b) - a * jnp.log(b + x)
                + (a - 1) * jnp.log(x))
         return log_linear.masked(log, seen)
+
+
+ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration")),)

@@ -5,24 +5,23 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.beta import BETA
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import log_of
 
 
-class Geometric:
+class Geometric(Likelihood):
     """log p(x) = x log(1 − p) + log p, p = probs = logistic(logits)."""
 
-    types = (dist.GeometricProbs, dist.GeometricLogits)
     name = "Geometric"
     event = 0
     argument_event = {"probs": 0, "logits": 0}
-    canonical = {"probs": ("beta", ()), "logits": ("beta", (("logistic", 1.0),))}
+    canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base,
                                                    dist.GeometricProbs) else {"logits": base.logits}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.Geometric(**arguments)
@@ -42,3 +41,6 @@ class Geometric:
         return log_linear.masked(
             jnp.log(a) + log_linear.rising(b, x) - log_linear.rising(a + b, x + 1), seen
         )
+
+
+ENTRIES = (Entry((dist.GeometricProbs, dist.GeometricLogits), Geometric()),)

@@ -4,14 +4,15 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.entry import Entry
 from probml.families.likelihoods.normal import Normal
 
 
 class LogNormal(Normal):
     """log p(x) = −½((log x − loc)/scale)² − log scale − ½ log 2π − log x for x > 0."""
 
-    types = (dist.LogNormal,)
     name = "LogNormal"
+    normal = scaling = False
     mean_of = None
 
     def distribution(self, arguments):
@@ -26,3 +27,6 @@ class LogNormal(Normal):
 
     def predictive(self, arguments, x, seen):
         return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)
+
+
+ENTRIES = (Entry((dist.LogNormal,), LogNormal()),)

@@ -4,12 +4,15 @@ first state and its pair counts."""
 import jax
 import jax.numpy as jnp
 
+from probml.families.entry import Entry
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.likelihood import Likelihood
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain
 from probml.numerics.logs import log_of
 
 
-class Chain:
+class Chain(Likelihood):
     """log p(z) = Σ_i [z_1 = i] log initial_i + Σ_ij n_ij log transition_ij, n_ij the number of
     steps from i to j.
 
@@ -17,11 +20,10 @@ class Chain:
     time is that into one step.
     """
 
-    types = (MarkovChain,)
     name = "MarkovChain"
     event = 1
     argument_event = {"initial": 1, "transition": 2}
-    canonical = {"initial": ("dirichlet", ()), "transition": ("dirichlet", ())}
+    canonical = {"initial": (DIRICHLET, ()), "transition": (DIRICHLET, ())}
 
     def arguments(self, base):
         transition = base.transition[..., 0, :, :] if base.inhomogeneous else base.transition
@@ -78,3 +80,6 @@ def _beside(table: jax.Array, count: jax.Array) -> tuple[jax.Array, tuple[int, .
     scope = table.ndim - count.ndim
     return (count.reshape(len(count), *(1,) * scope, *count.shape[1:]),
             tuple(range(1 + scope, table.ndim)))
+
+
+ENTRIES = (Entry((MarkovChain,), Chain()),)

@@ -6,6 +6,9 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 
@@ -21,25 +24,22 @@ def _whole(x, seen, dtype):
                                            seen.all(-1))
 
 
-class _Counts:
+class _Counts(Likelihood):
     """What both have in common: total_count is ancillary, since every row of counts has its own
     total."""
 
     event = 1
     ancillary = "total_count"
 
-    def states(self, arguments):
-        return None
 
 
 class Multinomial(_Counts):
     """log p(x) = Σ x_i log p_i + log n! − Σ log x_i!, n = Σ x_i, p = probs = softmax(logits); the
     Categorical of n draws."""
 
-    types = (dist.MultinomialProbs, dist.MultinomialLogits)
     name = "Multinomial"
     argument_event = {"probs": 1, "logits": 1}
-    canonical = {"probs": ("dirichlet", ())}
+    canonical = {"probs": (DIRICHLET, ())}
 
     def arguments(self, base):
         return {"probs": base.probs} if isinstance(base, dist.MultinomialProbs) else {
@@ -73,14 +73,9 @@ class DirichletMultinomial(_Counts):
     concentration.
     """
 
-    types = (dist.DirichletMultinomial,)
     name = "DirichletMultinomial"
     argument_event = {"concentration": 1}
-    canonical = {}
     rowwise = True
-
-    def arguments(self, base):
-        return {"concentration": base.concentration}
 
     def natural(self, arguments, centre):
         return log_linear.floats(arguments)
@@ -97,3 +92,7 @@ class DirichletMultinomial(_Counts):
         x = jnp.maximum(x, 0.0)
         log = log_linear.rising(a, x).sum(-1) - log_linear.rising(a.sum(-1), x.sum(-1)) + _orders(x)
         return jnp.where(inside, log, -jnp.inf)  # an unseen vector counts as no draw at all: 0
+
+
+ENTRIES = (Entry((dist.MultinomialProbs, dist.MultinomialLogits), Multinomial()),
+           Entry((dist.DirichletMultinomial,), DirichletMultinomial()))

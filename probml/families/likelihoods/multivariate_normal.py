@@ -9,6 +9,10 @@ from jax import lax
 from jax.scipy.linalg import cho_solve
 
 from probml.families import marginal_normal as integrals
+from probml.families.entry import Entry
+from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
+from probml.families.forms.inverse_wishart import INVERSE_WISHART
+from probml.families.likelihood import Likelihood
 
 
 def statistics(x):
@@ -48,21 +52,21 @@ def _backward(kept, slope):
 product.defvjp(_forward, _backward)
 
 
-class MultivariateNormal:
+class MultivariateNormal(Likelihood):
     """log p(x) = −½ (x − loc)ᵀ Σ⁻¹ (x − loc) − ½ log|2πΣ|, Σ given as covariance, precision or
     Cholesky factor."""
 
-    types = (dist.MultivariateNormal,)
     name = "MultivariateNormal"
     event = 1
     argument_event = {"loc": 1, "covariance_matrix": 2, "precision_matrix": 2, "scale_tril": 2}
     canonical = {
-        "loc": ("gaussian", ()),
-        "covariance_matrix": ("inverse_wishart", ()),
-        "precision_matrix": ("inverse_wishart", (("inverse", 1.0),)),
-        "scale_tril": ("inverse_wishart", (("gram", 1.0),)),
+        "loc": (GAUSSIAN, ()),
+        "covariance_matrix": (INVERSE_WISHART, ()),
+        "precision_matrix": (INVERSE_WISHART, (("inverse", 1.0),)),
+        "scale_tril": (INVERSE_WISHART, (("gram", 1.0),)),
     }
 
+    normal = True
     scatter = ("covariance_matrix", "precision_matrix", "scale_tril")
     mean_of = ("loc",)
 
@@ -81,9 +85,6 @@ class MultivariateNormal:
         scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril")
                        if name in given)
         return {"loc": base.loc, scatter: given[scatter]}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.MultivariateNormal(**arguments)
@@ -166,24 +167,20 @@ class MultivariateNormal:
         )
 
 
-class LowRank:
+class LowRank(Likelihood):
     """MultivariateNormal of covariance W Wᵀ + diag(cov_diag), W = cov_factor: row by row, as its
     statistics would have d² numbers."""
 
-    types = (dist.LowRankMultivariateNormal,)
     name = "LowRankMultivariateNormal"
     event = 1
     argument_event = {"loc": 1, "cov_factor": 2, "cov_diag": 1}
-    canonical = {}
     rowwise = True
-
-    def arguments(self, base):
-        return {name: getattr(base, name) for name in self.argument_event}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.LowRankMultivariateNormal(**arguments)
 
     fill = MultivariateNormal.fill
+
+
+ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1)),
+           Entry((dist.LowRankMultivariateNormal,), LowRank()))

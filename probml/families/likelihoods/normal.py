@@ -4,33 +4,31 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA
+from probml.families.likelihood import Likelihood
 
 
-class Normal:
+class Normal(Likelihood):
     """log p(x) = −½((x − loc)/scale)² − log scale − ½ log 2π for each cell.
 
     Data and locations are centred on the column mean before they are squared (float32 at large
     offsets).
     """
 
-    types = (dist.Normal,)
     name = "Normal"
     event = 0
     argument_event = {"loc": 0, "scale": 0}
-    canonical = {"loc": ("gaussian", ()), "scale": ("inverse_gamma", (("power", 2.0),))}
+    canonical = {"loc": (GAUSSIAN, ()), "scale": (INVERSE_GAMMA, (("power", 2.0),))}
 
+    normal = True
     scatter = ("scale",)
     mean_of = ("loc",)  # what the mean depends on, linearly
 
     def smallest(self, arguments):
         """The scale of each cell."""
         return arguments["scale"]
-
-    def arguments(self, base):
-        return {"loc": base.loc, "scale": base.scale}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.Normal(**arguments)
@@ -72,3 +70,6 @@ class Normal:
         return log_linear.masked(
             normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
         )
+
+
+ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0)),)

@@ -4,26 +4,22 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
+from probml.families.entry import Entry
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA
+from probml.families.likelihood import Likelihood
 from probml.numerics.logs import FLOOR, log_of, unfloored
 
 LARGE = 256.0  # a count from which Stirling's series has all digits after two terms
 
 
-class Poisson:
+class Poisson(Likelihood):
     """log p(x) = x log rate − rate − log x!; a rate of 0 allows only x = 0."""
 
-    types = (dist.Poisson,)
     name = "Poisson"
     event = 0
     argument_event = {"rate": 0}
-    canonical = {"rate": ("inverse_gamma", (("power", -1.0),))}
+    canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
     mean_of = ("rate",)
-
-    def arguments(self, base):
-        return {"rate": base.rate}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.Poisson(**arguments)
@@ -61,3 +57,6 @@ class Poisson:
         a, b = arguments["shape"], arguments["scale"]
         return log_linear.masked(log_linear.rising(a, x) - log_linear.log_factorial(x) - a
                                  * jnp.log1p(1 / b) - x * jnp.log1p(b), seen)
+
+
+ENTRIES = (Entry((dist.Poisson,), Poisson()),)

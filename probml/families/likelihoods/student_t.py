@@ -4,8 +4,13 @@ its updates are the normal's."""
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.families.entry import Entry
+from probml.families.forms.gaussian import GAUSSIAN
+from probml.families.forms.inverse_gamma import INVERSE_GAMMA
+from probml.families.likelihood import Likelihood
 
-class StudentT:
+
+class StudentT(Likelihood):
     """x = loc + scale · e / √w, e ~ N(0, 1), w ~ Gamma(df/2, df/2): Student's t with df degrees of
     freedom.
 
@@ -15,11 +20,10 @@ class StudentT:
     Laird & Rubin 1980; Lange, Little & Taylor 1989). `df` itself is climbed.
     """
 
-    types = (dist.StudentT,)
     name = "StudentT"
     event = 0
     argument_event = {"df": 0, "loc": 0, "scale": 0}
-    canonical = {"loc": ("gaussian", ()), "scale": ("inverse_gamma", (("power", 2.0),))}
+    canonical = {"loc": (GAUSSIAN, ()), "scale": (INVERSE_GAMMA, (("power", 2.0),))}
     scatter = ("scale",)
     mean_of = ("loc",)
     rowwise = True  # every cell has a weight of its own
@@ -27,12 +31,6 @@ class StudentT:
     def smallest(self, arguments):
         """The scale of each cell."""
         return arguments["scale"]
-
-    def arguments(self, base):
-        return {"df": base.df, "loc": base.loc, "scale": base.scale}
-
-    def states(self, arguments):
-        return None
 
     def distribution(self, arguments):
         return dist.StudentT(**arguments)
@@ -45,3 +43,6 @@ class StudentT:
         return -jnp.log(arguments["scale"]) - 0.5 * weight * (
             (x - arguments["loc"]) / arguments["scale"]
         ) ** 2
+
+
+ENTRIES = (Entry((dist.StudentT,), StudentT()),)

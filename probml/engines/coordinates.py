@@ -1,0 +1,31 @@
+"""Between parameters and the coordinates in which they are climbed or drawn, compiled."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+
+from probml.device.rows import Known, Rows
+from probml.evidence.density import climbed, from_free, to_free
+from probml.evidence.density import unflat as unflattened
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+to_coordinates = functools.partial(jit, static_argnames=("plan",))(to_free)
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def from_coordinates(plan: Plan, u: Mapping, known: Known):
+    return from_free(plan, u, known)[0]
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
+    """The parameters at unbounded coordinates that stand in one vector."""
+    return unflattened(plan, u, known)[0]
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def objective(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
+    """What MAP climbs, and its gradient, at unbounded coordinates."""
+    return climbed(plan, prior, u, known, chunks)

@@ -1,0 +1,64 @@
+"""The engines that there are: which is taken where nobody names one, and which runs on request."""
+
+import ast
+
+from probml.engines.em import EM
+from probml.engines.empirical_bayes import EmpiricalBayes
+from probml.engines.engine import Engine, Problem
+from probml.engines.exact import Exact
+from probml.engines.laplace import Laplace
+from probml.engines.map import MAP
+from probml.engines.nuts import NUTS
+from probml.engines.svi import SVI
+from probml.errors import ModelError, Refusal
+
+KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI, EmpiricalBayes)
+_OFFERED = [engine for kind in KINDS if (engine := kind.unasked()) is not None]
+# from the first that is asked to the last
+LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None),
+                      key=lambda engine: engine.rung or 0))
+ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
+
+
+def choose(problem: Problem) -> tuple[Engine, dict[Engine, str]]:
+    """The first engine of the ladder that does not refuse, and the reasons of those that did (or
+    would).
+
+    Raises:
+        Refusal: all of them did.
+    """
+    chosen: Engine | None = None
+    reasons: dict[Engine, str] = {}
+    for engine in LADDER:
+        why = refusal(engine, problem)
+        if why is None:
+            chosen = chosen or engine
+        else:
+            reasons[engine] = why
+    if chosen is None:
+        raise Refusal("no engine can treat this model: " + "; ".join(reasons.values()))
+    return chosen, reasons
+
+
+def refusal(engine: Engine, problem: Problem) -> str | None:
+    """Why an engine refuses a problem, in words; None: it does not."""
+    try:
+        engine.refuse(problem)
+    except Refusal as why:
+        return str(why)
+    return None
+
+
+def written(text: str) -> Engine:
+    """The engine of ours that is written so, as a file or `fit.engine` has it; nothing is executed.
+
+    Raises:
+        ModelError: it is none of ours, or has settings that are no plain values.
+    """
+    try:
+        call = ast.parse(text, mode="eval").body
+        kind = {kind.__name__: kind for kind in KINDS}[call.func.id]  # type: ignore[attr-defined]
+        return kind(**{word.arg: ast.literal_eval(word.value)
+                       for word in call.keywords})  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
+        raise ModelError(f"{text} cannot be fitted again: give engines={{name: ...}}") from None

@@ -1,0 +1,174 @@
+"""One loop for all that iterates: a device call at a time, so that progress shows, a long run gives
+a sign of life, and Ctrl-C works in between."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from probml.engines.engine import Status
+
+DELAY = 10.0  # seconds without a sign of life
+
+
+class Progress:
+    """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal
+    or a notebook).
+
+    A thread of its own shows it, and moves its clock, also while a program compiles and no count
+    comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
+    one's bar while it shows its own; the ten seconds are those of the whole.
+
+    Args:
+        total: counts to come; None where nothing is counted: a clock.
+    """
+
+    _open = threading.local()  # `innermost`: of this thread's work
+
+    def __init__(self, title: str, total: int | None, show: bool):
+        self.title, self.total, self.bar = title, total, None
+        self._begun, self._lock, self._ended = time.time(), threading.Lock(), threading.Event()
+        self._at: tuple[int, str] = (0, "preparing" if total else "working")
+        self._outer: Progress | None = getattr(self._open, "innermost", None)
+        self._inner: Progress | None = None
+        self._since: float = self._outer._since if self._outer else self._begun
+        self._hidden = False
+        self.stopped = threading.Event()  # set: turns under way are the last
+        self._watched = show or looked_on()
+        if show:
+            self._appear()
+
+    def _appear(self) -> None:
+        from tqdm.auto import tqdm
+
+        if self._outer is not None:
+            self._outer._hide()
+        clock = {} if self.total else {"bar_format": "{desc}: {elapsed}{postfix}"}
+        self.bar = tqdm(total=self.total, desc=self.title, unit="it", leave=bool(self.total),
+                        **clock)
+        self.bar.start_t = self._begun
+        self._hidden = False
+        self._show()
+
+    def _hide(self) -> None:
+        with self._lock:
+            if self.bar is not None:
+                self.bar.leave = False
+                self.bar.close()
+                self.bar, self._hidden = None, True
+        if self._outer is not None:
+            self._outer._hide()
+
+    def _show(self) -> None:
+        count, said = self._at
+        self.bar.set_postfix_str(said, refresh=False)
+        self.bar.update(count - self.bar.n)
+
+    def _watch(self) -> None:
+        wait = max(self._since + DELAY - time.time(), 0.0)
+        while not self._ended.wait(wait):
+            wait = DELAY
+            with self._lock:
+                if self._ended.is_set():
+                    return
+                if self._inner is not None:  # which shows itself
+                    continue
+                if self.bar is None:
+                    self._appear()
+                self.bar.refresh()
+
+    def __enter__(self):
+        self._open.innermost = self
+        if self._outer is not None:
+            self._outer._inner = self
+        if self._watched:
+            threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def update(self, count: int, value: float) -> None:
+        """So many counts are done; an objective to show with them."""
+        with self._lock:
+            self._note(count, value)
+
+    def advance(self, count: int, value: float) -> None:
+        """So many counts more, of any of the threads that work."""
+        with self._lock:
+            self._note(self._at[0] + count, value)
+
+    @property
+    def count(self) -> int:
+        """How many counts are done."""
+        return self._at[0]
+
+    def _note(self, count: int, value: float) -> None:
+        self._at = (count, f"objective {value:.6g}")
+        if self.bar is not None:
+            self._show()
+
+    def __exit__(self, *_):
+        with self._lock:
+            self._ended.set()
+            if self.bar is not None:
+                self.bar.close()
+        outer = self._open.innermost = self._outer
+        if outer is not None:
+            with outer._lock:
+                outer._inner = None
+                if outer._hidden:
+                    outer._appear()
+
+
+def looked_on() -> bool:
+    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file
+    or test."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return (shell is not None and "IPKernelApp" in shell.config) or (
+        sys.stderr is not None and sys.stderr.isatty()
+    )
+
+
+class Turn(NamedTuple):
+    """What one device call did."""
+
+    count: int  # iterations
+    value: float  # the objective now, to be shown
+    status: Status = Status.RUNNING  # how the run ended with it, if it did
+
+
+def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1) -> Status:
+    """Turns until one says how the run ended, until `limit` iterations are made, or until the bar
+    is stopped.
+
+    Args:
+        turn: iterations made so far → what one more device call did. One that makes none counts
+            as one.
+        lanes: counts of the bar that an iteration is worth, as with chains advanced together.
+
+    Returns:
+        how the run ended: MAX_ITERATIONS where no turn said.
+    """
+    done = 0
+    while done < limit and not bar.stopped.is_set():
+        count, value, status = turn(done)
+        done += max(count, 1)
+        bar.advance(count * lanes, value)
+        if status is not Status.RUNNING:
+            return status
+    return Status.MAX_ITERATIONS
+
+
+def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
+               workers: int) -> list[Any]:
+    """work(part) of every part, so many at once. Where one raises, and at Ctrl-C, those under way
+    end after their present turn and the others do not begin."""
+    with ThreadPoolExecutor(workers) as pool:
+        tasks = [pool.submit(work, part) for part in parts]
+        try:
+            return [task.result() for task in tasks]
+        except BaseException:
+            bar.stopped.set()
+            for task in tasks:
+                task.cancel()
+            raise

@@ -1,0 +1,21 @@
+"""The closed forms' maximum: a start that no unit of the data can mislead."""
+
+import functools
+
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.evidence.passes import expect
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.updates.updates import maximise
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def closed_start(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
+    """The closed-form blocks at their maximum given the rest: a start that no unit of the data can
+    mislead."""
+    better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior,
+                      only_forms=True)
+    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
+    return {name: jnp.where(sound, better[name], params[name]) for name in params}

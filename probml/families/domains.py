@@ -1,0 +1,304 @@
+"""Domains: the set in which a value lies, as one value that answers whatever is asked about a
+support.
+
+A domain is that of one value of the base distribution: `dist.Normal(0, 1).expand([3]).to_event(1)`
+has three values in `REAL`. It is made once a site, by `of`, from NumPyro's constraint; nothing else
+reads constraints. Where the ends of a support are computed from other sites, the domain is not
+`fixed`: it then has no rank to group by, and its bijection is that of the support where it is
+asked.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import Transform
+
+SUMS = 1e-4  # by how much a probability vector may miss 1
+ORDERS = tuple(map(type, (constraints.ordered_vector, constraints.positive_ordered_vector)))
+
+
+class Domain:
+    """A set of values; equal and hashed by what it is, so that it may be part of a cache's key.
+
+    Args:
+        constraint: NumPyro's, as the distribution states it.
+    """
+
+    name = "other"  # in errors about parameters
+    rank: int | None = None  # event axes of one value; None: not known without the site
+    fixed = False  # the same whatever other sites are: NumPyro's `canonical` constraint
+    canonical: Any = None
+    discrete = False
+    unbounded = False  # every number is a value, and its own coordinate
+    log_scale = False  # any positive number: multiplied rather than added to
+    logarithmic = False  # its coordinates are logarithms or logits
+    probabilities = False  # its numbers are chances, which 0 and 1 would settle for ever
+    sums_to_one = False  # the last axis is a distribution
+    triangular = False  # a matrix that its lower triangle says
+
+    def __init__(self, constraint: Any = None):
+        self.constraint = self.canonical if constraint is None else constraint
+
+    @property
+    def key(self) -> tuple:
+        """What makes two domains one: of a fixed domain its kind, else the very constraint."""
+        return () if self.fixed else (id(self.constraint),)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.key))
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def base(self) -> Any:
+        """The constraint of one value."""
+        return _peeled(self.constraint)
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The ends that it has, by NumPyro's names."""
+        return {end: getattr(self.base, end) for end in ("lower_bound", "upper_bound")
+                if hasattr(self.base, end)}
+
+    @property
+    def ends(self) -> tuple[Any, Any] | None:
+        """The least and the greatest value of whole numbers, None where there is no such list."""
+        return None
+
+    @property
+    def checkable(self) -> bool:
+        """Whether it is known before anything is computed which numbers lie outside."""
+        return self.base is not None and not any(isinstance(v, jax.Array)
+                                                 for v in vars(self.base).values())
+
+    @property
+    def ragged(self) -> bool:
+        """Whether its ends differ from cell to cell."""
+        return self.base is not None and any(np.ndim(v) for v in vars(self.base).values()
+                                             if not isinstance(v, str))
+
+    @property
+    def inequalities(self) -> bool:
+        """Whether it is bounds and orders alone; a simplex or a Cholesky factor holds up to
+        rounding."""
+        base = self.base
+        return base is not None and (base.event_dim == 0 or type(base) in ORDERS)
+
+    @property
+    def support(self) -> Any:
+        """The constraint that its coordinates are of."""
+        return self.canonical if self.fixed else self.constraint
+
+    @property
+    def bijection(self) -> Transform:
+        """NumPyro's one-to-one map from unbounded coordinates."""
+        return biject_to(self.support)
+
+    @property
+    def words(self) -> str:
+        """What a value must be, for people."""
+        low, high = (self.bounds.get(end) for end in ("lower_bound", "upper_bound"))
+        whole = "a whole number " if self.discrete else ""
+        if np.ndim(low) or np.ndim(high):
+            ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
+            return f"{whole}in {ends[0]} … {'∞' if high is None else ends[1]}, cell by cell"
+        if low is None and high is None:
+            return type(self.base).__name__.strip("_").lower()
+        if low == 0 and high is None:
+            equal = self.discrete or isinstance(self.base, constraints.greater_than_eq)
+            return "zero or positive" if equal else "positive"
+        return f"{whole}in {low} … {'∞' if high is None else high}"
+
+    def contains(self, values: np.ndarray) -> np.ndarray:
+        """Which values lie inside, edges as the distribution has them: one answer a value."""
+        return np.asarray(self.base(values))
+
+    def holds(self, value: np.ndarray) -> bool:
+        """Whether a parameter's value lies inside or on the edge, as far as that does not depend
+        on other sites."""
+        return True
+
+    def laid(self, place: Callable[[np.ndarray], np.ndarray]) -> "Domain":
+        """The same with its ends, where cells have their own, in another layout of cells."""
+        base = copy.copy(self.base)
+        for end, bound in vars(self.base).items():
+            if np.ndim(bound):
+                setattr(base, end, place(bound))
+        return type(self)(base)
+
+    def middle(self, shape: tuple[int, ...]) -> jax.Array:
+        """The point in its middle: 0 in unbounded coordinates."""
+        transform = self.bijection
+        return transform(jnp.zeros(transform.inverse_shape(shape)))
+
+    def size(self, shape: tuple[int, ...]) -> int:
+        """How many unbounded coordinates an array of its values has."""
+        return int(np.prod(self.bijection.inverse_shape(shape), dtype=int))
+
+    def shaken(self, value: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """Values moved by a share of themselves, still of this kind; not always inside."""
+        return value * (1 + share)
+
+
+class Real(Domain):
+    name, rank, fixed, canonical, unbounded = "real", 0, True, constraints.real, True
+    checkable = False  # whatever is finite
+
+    def shaken(self, value, share):
+        return value + share * np.maximum(np.abs(value).max(), 1.0)
+
+
+class Positive(Domain):
+    """Positive numbers; 0 too, where the constraint has it."""
+
+    name, rank, fixed, canonical = "positive", 0, True, constraints.positive
+    log_scale = logarithmic = True
+
+    def holds(self, value):
+        return bool((value >= 0).all())
+
+
+class UnitInterval(Domain):
+    name, rank, fixed, canonical = "unit interval", 0, True, constraints.unit_interval
+    logarithmic = probabilities = True
+
+    def holds(self, value):
+        return bool(((value >= 0) & (value <= 1)).all())
+
+    def shaken(self, value, share):
+        return np.clip(value * (1 + share), 0, 1)
+
+
+class OpenUnitInterval(UnitInterval):
+    words = "between 0 and 1, ends excluded"
+
+    def contains(self, values):
+        return (values > 0) & (values < 1)
+
+
+class Circle(Domain):
+    """Angles −π … π, which are one point."""
+
+    name, rank, fixed, canonical = "circle", 0, True, constraints.circular
+    words = "an angle in −π … π"
+
+
+class Simplex(Domain):
+    """Probability vectors; without 0, where a density is 0 or infinite on the edge.
+
+    Args:
+        interior: only positive probabilities.
+    """
+
+    name, rank, fixed, canonical = "simplex", 1, True, constraints.simplex
+    logarithmic = probabilities = sums_to_one = True
+
+    def __init__(self, constraint: Any = None, interior: bool = False):
+        super().__init__(constraint)
+        self.interior = interior
+
+    @property
+    def words(self):
+        return f"a vector of {'positive ' if self.interior else ''}probabilities that sums to 1"
+
+    def contains(self, values):
+        inside = (values > 0) if self.interior else (values >= 0)
+        return inside.all(-1) & (np.abs(values.sum(-1) - 1) < SUMS)
+
+    def holds(self, value):
+        return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=SUMS))
+
+    def shaken(self, value, share):
+        moved = value * (1 + share)
+        return moved / moved.sum(-1, keepdims=True)
+
+
+class PositiveDefinite(Domain):
+    name, rank, fixed = "positive definite", 2, True
+    canonical, triangular = constraints.positive_definite, True
+
+    def holds(self, value):
+        return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
+                    and (np.linalg.eigvalsh(value) > 0).all())
+
+
+class LowerCholesky(Domain):
+    name, rank, fixed = "lower cholesky", 2, True
+    canonical, triangular = constraints.lower_cholesky, True
+
+    def holds(self, value):
+        return bool(np.array_equal(value, np.tril(value))
+                    and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
+
+
+class Integers(Domain):
+    """Whole numbers low … high, one of which may be computed or have no end."""
+
+    name, discrete = "whole number", True
+
+    @property
+    def key(self):
+        plain = {end: bound for end, bound in self.bounds.items() if np.isscalar(bound)}
+        return (tuple(plain.items()) if plain.keys() == self.bounds.keys()
+                else (id(self.constraint),))
+
+    @property
+    def ends(self):
+        if self.base is constraints.boolean:
+            return 0, 1
+        return (tuple(self.bounds.values()) if isinstance(self.base, constraints.integer_interval)
+                else None)
+
+
+REAL, POSITIVE, UNIT_INTERVAL, CIRCLE = Real(), Positive(), UnitInterval(), Circle()
+SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY = Simplex(), PositiveDefinite(), LowerCholesky()
+NONNEGATIVE, OPEN_UNIT_INTERVAL = Positive(constraints.nonnegative), OpenUnitInterval()
+NOTHING = Domain()  # of what has no support: a factor, a value that is computed
+
+_SINGLE = {type(domain.canonical): type(domain) for domain in (REAL, CIRCLE, SIMPLEX,
+                                                               POSITIVE_DEFINITE, LOWER_CHOLESKY)}
+
+
+def add(kind: type[Domain]) -> None:
+    """Make a domain known: it is that of its `canonical` constraint from now on."""
+    _SINGLE[type(kind.canonical)] = kind
+
+
+def of(support: Any) -> Domain:
+    """The domain of a distribution's support, whatever of its axes are events."""
+    base = _peeled(support)
+    if base is None:
+        return NOTHING
+    if base.is_discrete:
+        return Integers(support)
+    if type(base) in _SINGLE:
+        return _SINGLE[type(base)](support)
+    low, high = (getattr(base, end, None) for end in ("lower_bound", "upper_bound"))
+    if any(isinstance(end, jax.Array) or np.ndim(end) for end in (low, high) if end is not None):
+        return Domain(support)
+    if low == 0 and high is None:
+        return Positive(support)
+    return UnitInterval(support) if (low, high) == (0, 1) else Domain(support)
+
+
+def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
+    inequalities only)."""
+    log, support = distribution.log_prob(value), distribution.support
+    return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log
+
+
+def _peeled(support: Any) -> Any:
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support

@@ -1,0 +1,34 @@
+"""What is known of one NumPyro distribution: its two roles, and where it is unlike others."""
+
+from dataclasses import dataclass
+
+import jax
+import numpyro.distributions as dist
+
+from probml.families import domains
+from probml.families.domains import Domain
+from probml.families.form import Prior
+from probml.families.likelihood import Likelihood
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One distribution, in any of the classes that NumPyro has for it."""
+
+    types: tuple[type, ...] = ()
+    likelihood: Likelihood | None = None  # its kernel; None: NumPyro's own log_prob, row by row
+    prior: Prior | None = None  # its conjugate role, if it has one
+    improper: bool = False  # a density without a finite integral: flat
+    kinked: bool = False  # without a derivative at its middle: no Newton steps
+    domains: tuple[type[Domain], ...] = ()  # of its own, by their `canonical` constraint
+    interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
+
+    def log_density(self, distribution: dist.Distribution, value: jax.Array,
+                    mode: bool) -> jax.Array:
+        """log p of a value outside rows, −∞ outside its support; `mode` as in Prior."""
+        if self.prior is not None:
+            return self.prior.log_density(distribution, value, mode)
+        return domains.supported(distribution, value)
+
+
+NOTHING = Entry()  # of a distribution of which nothing is known

@@ -1,0 +1,169 @@
+"""What every form and every prior of a closed M-step says of itself.
+
+A **form** is the shape of an objective Q(c) = ⟨q, log factors⟩ + log prior as a function of one
+quantity c: `Q(c) = ⟨natural, statistics(c)⟩ + constant`. It is read off from derivatives at a few
+points, whatever likelihoods and priors were added up in Q, so that ties, several sites and flat
+priors need no rule of their own. Its algebra:
+
+    points, read, onward    where to differentiate, and the natural parameters that follow
+    mode, value             argmax Q, and Q itself
+    domain, event           where c lies, and how many of its axes are one value
+    normalise, own_axes     which coordinates and shapes of a parameter keep the form
+    moved                   the posterior of a copy of c, for a likelihood's predictive
+    expectation             E[statistics(c)] under the posterior, of variational updates
+    scale, student, ...     of variances, what integrates them and their locations out
+
+A **prior** names the form under which it is conjugate, and turns what was read into a NumPyro
+distribution.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families import domains, links
+from probml.families.domains import Domain
+from probml.families.links import Steps
+
+Natural = Mapping[str, jax.Array]
+
+
+class Form:
+    """The base of all forms. A new one gives `name`, `domain`, `keys`, `points`, `read`, `value`
+    and `mode`, and what else it knows; the rest has safe defaults.
+
+    Shapes: c is (..., *own axes), `event` of which belong together; points (p, *c), gradients the
+    same; each natural parameter (..., its own axes).
+    """
+
+    name: str  # in reasons; in saved files nothing but the keys
+    domain: Domain = domains.REAL  # of c
+    keys: tuple[str, ...]  # of the natural parameters
+    event = 0
+    steady = False  # what is read does not depend on where: once is enough
+    joint = False  # affine in all parameters that meet in a location, which are read together
+    scaled = False  # closed under constant factors of c
+    mirrored = False  # closed under 1 − c
+    scale = False  # c is a variance, which normal locations may share
+
+    def allows(self, steps: Steps) -> bool:
+        """Whether a parameter that these steps take to c has the form."""
+        return not steps
+
+    def own_axes(self, states: int | None, event: tuple[int, ...]) -> tuple[int, ...]:
+        """The trailing axes of one value of c in an argument of a site with such states or event
+        shape."""
+        return ()
+
+    def normalise(self, steps: Steps) -> Steps | None:
+        """Steps with powers merged and factors dropped, where the form is closed under them; None
+        where it is not."""
+        out: list[tuple[str, float]] = []
+        for step, amount in steps:
+            if step == "times":
+                if not self.scaled:
+                    return None
+            elif step == "complement" and self.mirrored and not out:
+                continue
+            elif step == "power" and out and out[-1][0] == "power":
+                out[-1] = ("power", out[-1][1] * amount)
+                if out[-1][1] == 1.0:
+                    out.pop()
+            else:
+                out.append((step, amount))
+        return tuple(out) if self.allows(tuple(out)) else None
+
+    def seen_from(self, steps: Steps) -> Domain:
+        """The domain on which the form holds, seen from the parameter."""
+        return links.source(steps) or self.domain
+
+    def points(self, c: jax.Array, event: int) -> jax.Array:
+        """Where to differentiate: (p, *c)."""
+        raise NotImplementedError
+
+    def read(self, points: jax.Array, gradients: jax.Array, event: int) -> dict[str, jax.Array]:
+        """Natural parameters from ∇Q at the points."""
+        raise NotImplementedError
+
+    def value(self, natural: Natural, c: jax.Array, event: int) -> jax.Array:
+        """Q(c) up to a constant."""
+        raise NotImplementedError
+
+    def mode(self, natural: Natural, fallback: jax.Array, event: int) -> jax.Array:
+        """argmax Q; `fallback` where nothing was seen."""
+        raise NotImplementedError
+
+    def onward(self, natural: Natural, c: jax.Array, event: int) -> jax.Array:
+        """Where to read next."""
+        return self.mode(natural, c, event)
+
+    def readable(self, value: jax.Array) -> jax.Array | bool:
+        """Whether a parameter's mode is a place to read from."""
+        return True
+
+    # (natural, prior, move) → arguments of a likelihood's `predictive` in the place of its own;
+    # `move` takes values of the parameter's c to those of the argument's c. None: not known.
+    moved: Callable[..., dict[str, jax.Array]] | None = None
+
+    def expectation(self, natural: Natural, prior: "Prior") -> dict[str, jax.Array]:
+        """E[statistic of c] under the posterior, by names of its own: what mean-field updates put
+        in the place of a point (Winn & Bishop 2005)."""
+        raise NotImplementedError(f"{self.name}: no expectations")
+
+    # Of scales, which normal locations may share (normal–inverse-gamma, normal–inverse-Wishart).
+
+    def spherical(self, sizes: jax.Array, natural: Natural) -> jax.Array:
+        """A c of such a size in every direction."""
+        return sizes
+
+    def sizes(self, c: jax.Array) -> jax.Array:
+        """The size of a c that is alike in every direction."""
+        return c
+
+    def student(self, natural: Natural, prior: "Prior", present: jax.Array) -> tuple[jax.Array,
+                                                                                    jax.Array]:
+        """Degrees of freedom of the Student t that integrates c out, and its squared scale ÷ the
+        variance at the present c."""
+        raise NotImplementedError
+
+    def integrated(self, natural: Natural, slope: jax.Array) -> dict[str, jax.Array]:
+        """Natural parameters with the locations integrated out whose normaliser has the derivative
+        slope / c in c."""
+        raise NotImplementedError
+
+
+class Prior:
+    """The conjugate role of a distribution: log density ⟨natural, statistics(c)⟩, c = steps(value).
+
+    Args:
+        form, steps: the form it has, in the coordinate in which it has it.
+        event: axes of one value.
+    """
+
+    form: Form
+    steps: Steps = ()
+    event = 0
+    # arguments with a value below 1 of which the density has no maximum, and where it is maximised
+    concentrations: tuple[str, ...] = ()
+    coordinate = ""
+
+    def posterior(self, natural: Natural, event: int) -> dist.Distribution:
+        """What was read as a distribution of the parameter."""
+        raise NotImplementedError
+
+    def shape(self, natural: Natural) -> jax.Array:
+        """Of scales, the shape or concentration of the posterior of c."""
+        raise NotImplementedError
+
+    def log_density(self, distribution: Any, value: jax.Array, mode: bool) -> jax.Array:
+        """The log density, −∞ outside; with `mode`, in the coordinate in which it is maximised."""
+        return domains.supported(distribution, value)
+
+
+def ratio(above: jax.Array, below: jax.Array, fallback: jax.Array) -> jax.Array:
+    """above / below, the fallback where below is no more than 0."""
+    empty = below <= 0
+    return jnp.where(empty, fallback, above / jnp.where(empty, 1.0, below))

@@ -1,0 +1,90 @@
+"""What every likelihood says of itself: its arguments, its natural parameters, and what else it
+knows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.families.domains import Domain
+from probml.families.form import Form
+from probml.families.links import Steps
+
+Arguments = Mapping[str, jax.Array]
+
+
+class Likelihood:
+    """The base of all likelihoods; of a site without one, what is known: nothing.
+
+    A new one gives `name`, `argument_event`, `distribution`, `natural` and `log_density`. Shapes:
+    an argument over a table of p states and c cells is (p, c, *own axes), natural parameters
+    likewise, x and `seen` (rows b, c, *event), `seen` None where all is; log densities (b, p),
+    summed over cells. The gradient of the evidence in the natural parameters is the pooled
+    expected sufficient statistics: so must log_density be −∞ and never NaN outside the support,
+    with finite gradients. Args of the optional ones as of these.
+    """
+
+    name = ""  # NumPyro's class without Probs or Logits
+    event = 0  # axes of one value
+    argument_event: Mapping[str, int] = {}  # argument → its own axes
+    # argument → the form of an objective in it, and the steps from it to the form's c
+    canonical: Mapping[str, tuple[Form, Steps]] = {}
+
+    normal = False  # normal about `loc`: data and location are centred together before squares
+    rowwise = False  # no statistics pool: every row is evaluated by itself
+    held: tuple[str, ...] = ()  # natural parameters that are only numbers its base needs
+    scatter: tuple[str, ...] = ()  # the arguments that scale it
+    scaling = True  # its scatter and loc are in units of the values
+    mean_of: tuple[str, ...] | None = None  # the arguments in which its mean is linear, if so
+    ancillary: str | None = None  # an argument that is not learnt: it differs from row to row
+    limit: str | None = None  # the argument that is the largest value
+    checked: Domain | None = None  # where data must lie, if not in the support NumPyro states
+
+    def arguments(self, base: dist.Distribution) -> dict[str, Any]:
+        """The arguments as the user gave them."""
+        return {name: getattr(base, name) for name in self.argument_event}
+
+    def states(self, arguments: Arguments) -> int | None:
+        """How many values it has, if it is a table of states."""
+        return None
+
+    def distribution(self, arguments: Arguments) -> dist.Distribution:
+        """NumPyro's distribution again."""
+        raise NotImplementedError
+
+    def natural(self, arguments: Arguments, centre: Any) -> dict[str, jax.Array]:
+        """Natural parameters; `centre` (c,) was subtracted from the data."""
+        raise NotImplementedError
+
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None) -> jax.Array:
+        """Σ over seen cells of log p(x), (b, p)."""
+        raise NotImplementedError
+
+    def zero(self, natural: Arguments) -> dict[str, jax.Array]:
+        """Natural parameters of 0, at which a density is its base measure."""
+        return {name: leaf if name in self.held else jax.tree.map(jnp.zeros_like, leaf)
+                for name, leaf in natural.items()}
+
+    # What else it may know; None: it does not.
+
+    # (arguments, one of them by `Form.moved`; x, seen) → its density with a parameter integrated
+    # out, cell by cell
+    predictive: Callable[..., jax.Array] | None = None
+    # (arguments) → (..., c, k) probabilities of its states
+    probabilities: Callable[..., jax.Array] | None = None
+    # (distribution, value, x, seen) → x with its unseen coordinates given the seen ones
+    fill: Callable[..., jax.Array] | None = None
+    # (statistics, shift) → the statistics of shifted values
+    recentre: Callable[..., dict] | None = None
+    # (arguments) → the scale of each cell
+    smallest: Callable[..., jax.Array] | None = None
+    # (arguments, x, seen) → log densities of cells, each with arguments of its own
+    direct: Callable[..., jax.Array] | None = None
+    # (anchor, arguments, x) → what has the form that its density has not, lies below it and
+    # touches it at the arguments `anchor`, so that an M-step may maximise it instead
+    minorant: Callable[..., jax.Array] | None = None
+
+
+UNKNOWN = Likelihood()

@@ -1,0 +1,190 @@
+"""The answers about rows that several questions share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.assessment import reports
+from probml.dataset import dataset, tables
+from probml.errors import ModelError, Refusal
+from probml.interface.parameters import Parameters
+from probml.language.settings import thaw
+from probml.numerics.precision import in_its_own
+from probml.plan import plan as planning
+from probml.queries import asking, queries
+from probml.queries.simulation import simulate_rows
+from probml.structure import deterministics
+from probml.structure.trace import trace
+
+
+@in_its_own
+@dataclass(frozen=True, eq=False)
+class Answers(Parameters):
+    """What the verbs of Fit ask: the data are read, the sites named, labels put on."""
+
+    def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
+                       given: str) -> Any:
+        if site is not None and not isinstance(site, str):
+            for name in site:
+                self._inside(name)
+            out = asking.answer(self, held, [("probability", name) for name in site], plug_in,
+                                self._view(given))[1]
+            return {name: out["probability", name] for name in site}
+        name = self._inside(site or self._unseen(held))
+        return asking.answer(self, held, [("probability", name)], plug_in,
+                             self._view(given))[1]["probability", name]
+
+    def _view(self, given: str) -> str:
+        views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
+        if given not in views:
+            raise ModelError(f"given={given!r}: expected one of {list(views)}")
+        if given != queries.ALL and not self.structure.chains:
+            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain along "
+                             f"which time would run")
+        return given
+
+    def _inside(self, name: str) -> str:
+        if not self._site(name, discrete=True).rows:
+            raise ModelError(f"site '{name}' lies outside rows(): ask posterior('{name}')")
+        return name
+
+    def _unseen(self, held: dataset.Data, continuous: bool = False) -> str:
+        sites = [s for s in self.structure.sites.values() if s.rows
+                 and held.pattern.get(s.name) != "seen" and not s.factor]
+        candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous
+                                                             or s.finite]
+        wholly = [name for name in candidates if name not in held.pattern]
+        if not candidates and sites and not continuous:
+            found = sites[0]
+            raise ModelError(
+                f"no unseen site of model '{self.model.name}' has a finite list of values: "
+                f"'{found.name}' ({found.kind}) has none; ask "
+                f"predict(data, '{found.name}'), with interval=, or name a seen site, site="
+            )
+        if len(wholly or candidates) != 1:
+            raise ModelError(f"which site? {len(candidates)} sites are unseen: {candidates}; "
+                             f"pass site=")
+        return (wholly or candidates)[0]
+
+    def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
+                   interval: float | None) -> Any:
+        if interval is not None:
+            return reports.interval(self, held, name, interval, plug_in, given)
+        found = self._site(name)
+        if found.kind == deterministics.KIND:
+            self._view(given)
+            return self._computed(held, [name], plug_in, given)[name]
+        if found.states is not None:
+            return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
+                                    self.names.get(name))
+        if not self.structure.has_mean(name):
+            return reports.median(self, held, name, plug_in, given)
+        mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
+                                                                                          name]
+        return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
+
+    def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
+        """Refuse a maximum along time over some of what is hidden there, the rest summed out: it
+        has no recursion."""
+        inner = [name for name in wanted if name in (*plan.chains, *plan.step_order)]
+        needed = (*plan.chains, *plan.along) if inner and plan.chains else ()
+        lacking = [name for name in needed if name not in wanted
+                   and plan.pattern.get(name) != "seen"]
+        if lacking:
+            raise Refusal(
+                f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with "
+                f"'{lacking[0]}' summed out has no recursion "
+                f"along time; decode them together, sites={[*wanted, *lacking]}, or ask "
+                f"predict_proba for each step's own"
+            )
+
+    def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
+        out, ask, medians = {}, [], []
+        for site in self.structure.sites.values():
+            if (site.rows and held.pattern.get(site.name) != "seen"
+                and site.traits.ancillary is None and not site.factor):
+                if not site.states and not self.structure.has_mean(site.name):
+                    medians.append(site.name)
+                    continue
+                ask.append(("probability" if site.states else "mean", site.name))
+        answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
+        endless = [name for (question, name), answer in answers.items() if question == "mean"
+                   and not np.isfinite(answer).all()]
+        medians += [name for name in endless if not self.structure.sites[name].event]
+        answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
+        answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL)
+                    for name in medians}
+        for site in self.structure.sites.values():
+            if not site.rows:
+                continue
+            column = held.table.columns.get(site.name)
+            filled = next((v for (_, name), v in answers.items() if name == site.name), None)
+            if filled is not None and site.states:
+                filled = filled.argmax(-1)
+            if column is not None and column.likelihood is None:
+                filled = column.values if column.seen is None or filled is None else np.where(
+                    column.seen, column.values, filled
+                )
+            if filled is not None:
+                out[site.name] = tables.to_labels(filled, self.names.get(site.name))
+        return out | self._computed(
+            held, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in
+        )
+
+    def _computed(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
+                  given: str = queries.ALL) -> dict[str, np.ndarray]:
+        """The means of deterministics inside rows, over what is hidden and discrete in a row and
+        over the posterior; where one takes something else that is unseen, over simulated rows."""
+        out = {}
+        for name in names:
+            if not self._site(name).rows:
+                raise ModelError(f"'{name}' is computed outside rows(), the same for every row: "
+                                 f"take fit.params['{name}']")
+            if any(not self._settled(held, parent)
+                   for parent in self.structure.deterministics[name].parents):
+                out[name] = reports.simulated_mean(self, held, name, plug_in)
+        rest = [("mean", name) for name in names if name not in out]
+        found = asking.answer(self, held, rest, plug_in, given)[1] if rest else {}
+        return {name: out[name] if name in out else found["mean", name] for name in names}
+
+    def _settled(self, held: dataset.Data, name: str) -> bool:
+        """Whether a site lies outside rows, is seen in every row, or has states that can be summed
+        out."""
+        site = self.structure.sites[name]
+        return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
+
+    def _simulated(self, held: dataset.Data, key, seed: int, plug_in: bool) -> dict[str,
+                                                                                    np.ndarray]:
+        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
+        first again after asking.GROUPS."""
+        held.structure.need_likelihood("simulate")
+        plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
+        n, sites = held.table.rows, self.structure.sites
+        if plan.variables:
+            asking.warn(self, back(log))
+        fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
+        values = {name: fixed[name] for name in fixed if sites[name].rows}
+        named = held.structure.named
+        if any(site.rows and site.name not in fixed for site in named.values()):
+            params = {k: v[np.arange(n) % len(v)] for k, v in belief.params.items()}
+            columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
+                       if name not in fixed and c.likelihood is None}
+            given, last = self._known().given, jax.random.fold_in(key, 1)
+            values = simulate_rows(self.structure, params, given, fixed, columns, held.table.inputs,
+                                   last, n, held.steps)
+        values = {name: tables.to_labels(np.asarray(values[name]), self.names.get(name))
+                  for name in named if name in values}
+        for name, value in self.model.interventions:
+            done, labels = np.asarray(thaw(value)), self.names.get(name)
+            done = np.broadcast_to(done, (n, *done.shape))
+            values[name] = done if labels is None else tables.to_labels(done - self._low(name),
+                                                                        labels)
+        return values
+
+    def _low(self, name: str) -> int:
+        """The least value of a site that do() may have set."""
+        found = trace(self.model.plain, self.shapes).sites.get(name)
+        return 0 if found is None else found.low

@@ -1,0 +1,94 @@
+"""What a fit knows of the parameters: their posterior, draws of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.errors import ModelError, Refusal
+from probml.families.finite import Shifted
+from probml.interface.record import Record
+from probml.numerics.precision import in_its_own
+from probml.queries.simulation import simulate_draws
+from probml.structure import deterministics
+
+
+@in_its_own
+@dataclass(frozen=True, eq=False)
+class Parameters(Record):
+    """The answers about what lies outside rows."""
+
+    def posterior(self, site: str) -> dist.Distribution:
+        """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
+        distribution.
+
+        Raises:
+            Refusal: the engine found a point, not a posterior in closed form.
+            ModelError: the site is unknown or lies inside rows().
+        """
+        found = self._site(site)
+        if found.kind == deterministics.KIND:
+            outside = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
+            instead = f"fit.predict(data, '{site}')" if found.rows else outside
+            raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
+                          f"it in closed form; take {instead}")
+        if found.rows:
+            raise ModelError(f"site '{site}' lies inside rows(): ask predict_proba(data, "
+                             f"'{site}'), a posterior for every row")
+        plan, table = self._plan, self.belief.table
+        if found.discrete and table is not None:
+            if site not in plan.variables:
+                raise Refusal(f"'{site}' ({found.kind}): nothing seen depends on it, and its "
+                              f"values have no end that could be listed")
+            axis = plan.globals.index(site)
+            joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
+            # (joint states, *cells, states)
+            cells = jax.nn.one_hot(plan.variables[site].values, found.finite)
+            probs = jnp.tensordot(joint, cells, 1)
+            probs = probs / probs.sum(-1, keepdims=True)
+            return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
+        found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
+        if found is None:
+            instead = (f"fit.params['{site}']" if self.drawn is None
+                       else f"fit.draws(n)['{site}']")
+            raise Refusal(f"'{site}': {self.engine} has no posterior of it in closed form; fit "
+                          f"with probml.Exact(), or take {instead}")
+        return found
+
+    def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
+        computes from each outside rows.
+
+        Raises:
+            Refusal: the engine found a point.
+        """
+        if self.certain:
+            raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
+                          f"or probml.NUTS(), or take fit.params")
+        if n < 1:
+            raise ModelError(f"draws(n={n}): expected at least 1")
+        draws, sites = self._draws(n, seed), self.structure.sites
+        found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
+        found |= {name: np.asarray(value)
+                  for name, value in deterministics.drawn(self, draws).items()}
+        return found | self._drawn_in_rows(draws, n)
+
+    def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
+        """What a function that names no rows computes in those that were found in it, for the data
+        that were fitted: (n, rows, ...)."""
+        sites = self.structure.sites
+        names = tuple(site.name for site in self.structure.deterministics.values() if site.rows
+                      and not any(sites[parent].rows for parent in site.parents))
+        if not (names and self.model.generative.found and self.data is not None):
+            return {}
+        table = self.data.table
+        found = simulate_draws(self.structure, names, draws, self._known().given, table.inputs,
+                               jax.random.key(0), table.rows, n, self.data.steps)
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
+        """Of the sites outside rows alone, discrete ones as codes."""
+        return self.belief.draw(self._plan, self._known(), n, seed)

@@ -1,0 +1,298 @@
+"""A user's questions about rows: how probable, which state, what value, what comes next."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.assessment import decisions
+from probml.assessment.reliability import Calibration, judge
+from probml.dataset import tables
+from probml.dataset.codes import REFUSE
+from probml.errors import ModelError
+from probml.functions import replay
+from probml.interface.answers import Answers
+from probml.language.language import whole_steps
+from probml.numerics.precision import in_its_own
+from probml.queries import asking, members, queries
+from probml.queries.simulation import input_rows
+
+
+@in_its_own
+@dataclass(frozen=True, eq=False)
+class Questions(Answers):
+    """The verbs of Fit that take rows."""
+
+    def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
+        """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
+        nats.
+
+        Args:
+            plug_in: at the point `params`; by default averaged over the posterior, where the engine
+                has one.
+            unknown: what becomes of a row whose label of an index input the fit does not know:
+                "refuse" it, or take it for a "new" member of the plate, whose effect is drawn from
+                its prior given each draw of the other parameters; with a point it is the prior's
+                mean.
+        """
+        held = self._read(data, unknown=unknown)
+        held.structure.need_likelihood("log_prob")
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
+
+    def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
+        """The mean of log_prob."""
+        return float(self.log_prob(data, plug_in, unknown).mean())
+
+    def predict_proba(
+        self,
+        data: Any,
+        site: str | Sequence[str] | None = None,
+        plug_in: bool = False,
+        given: str = queries.ALL,
+        unknown: str = REFUSE,
+    ) -> Any:
+        """p(site = state | row) for every row and state, shape (n, *cells, states); a seen cell is
+        one-hot.
+
+        Args:
+            site: by default the one discrete site that is not seen; several names give a dict.
+            given: what of the row an answer about a step of a chain looks at: "all" of it
+                (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps before
+                it).
+            unknown: as in log_prob.
+        """
+        held = self._read(data, unknown=unknown)
+        wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(
+            site
+        )
+        for name in wanted:
+            lossy = [child for child in self.structure.children.get(name, ())
+                     if child in self.structure.losses]
+            if any(set(self.structure.sites[child].parents) & set(self.structure.parameters)
+                   for child in lossy):
+                self.structure.need_likelihood(f"predict_proba of '{name}'")
+        site = wanted if site is not None and not isinstance(site, str) else wanted[0]
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: fit._probabilities(held, site, plug_in, given))
+
+    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+        """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
+        marginals.
+
+        Raises:
+            ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint
+                states of all chains.
+        """
+        found = self.structure.chains
+        name = site or (found[0] if len(found) == 1 else None)
+        if name not in found:
+            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
+                             f"'{self.model.name}' has {list(found)}")
+        held = self._read(data).loosened([name])
+        return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
+
+    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
+                 **inputs: Any) -> dict[str, np.ndarray]:
+        """The steps that follow each row: site along time → the most probable states, or means, (n,
+        steps, ...), given the row.
+
+        For their distribution pad the data with NaN: predict_proba for probabilities,
+        simulate(given=...) for joint draws.
+
+        Args:
+            steps: h, how many. They follow the last step that was given, seen or not; in a list of
+                sequences, the end of each.
+            **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
+
+        Raises:
+            ModelError: no chain, chains of a stated length, steps below 1.
+        """
+        whole_steps(steps, "forecast")
+        held = self._read(data)
+        structure = held.structure
+        unknown = [name for name in inputs if name not in structure.timed]
+        if unknown:
+            timed = list(structure.timed)
+            raise ModelError(f"forecast: '{unknown[0]}' is no input with an axis of time; model "
+                             f"'{self.model.name}' has {timed}")
+        if not structure.chains or structure.declared:
+            raise ModelError(
+                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
+                f"stated length; "
+                f"it has the chains {list(structure.chains)}, steps={structure.declared}"
+            )
+        last = np.full(held.table.rows, held.steps) if held.given is None else held.given
+        longer = held.extended(last, steps, self._read, inputs)
+        filled = self._imputed(longer, plug_in)
+        at = last[:, None] + np.arange(steps)
+        out = {}
+        for site in (s for s in structure.named.values() if s.time is not None
+                     and s.name in filled):
+            value = np.moveaxis(filled[site.name], 1 + site.time, 1)
+            out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
+        return out
+
+    def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
+        """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
+        sites, in their order).
+
+        Raises:
+            ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has
+                several cells.
+        """
+        sites = (sites,) if isinstance(sites, str) else tuple(sites)
+        if not sites or len(set(sites)) < len(sites):
+            raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
+        for name in sites:
+            if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
+                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; ask "
+                                 f"predict_proba for each cell's own")
+        if len({self.structure.sites[name].time for name in sites}) > 1:
+            raise ModelError(f"joint(sites={sites}): some of them run along time, others belong to "
+                             f"the row; ask of one kind at once")
+        return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
+
+    def predict(
+        self,
+        data: Any,
+        site: str | None = None,
+        plug_in: bool = False,
+        given: str = queries.ALL,
+        interval: float | None = None,
+        unknown: str = REFUSE,
+    ) -> Any:
+        """The most probable state of a discrete site (as a label), or the mean of a continuous one,
+        or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
+
+        Args:
+            given: as in predict_proba; "predicted" is the forecast of each step from those before
+                it.
+            interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
+                bounds of which leave half of the rest on either side of a new value of a continuous
+                site or a count, its parameters unknown as they are.
+            unknown: as in log_prob.
+
+        Raises:
+            ModelError: the site is unknown or not said; an interval of a site with states (ask
+                predict_proba).
+        """
+        held = self._read(data, unknown=unknown)
+        name = site or self._unseen(held, continuous=True)
+        return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(
+            held, name, plug_in, given, interval
+        ))
+
+    def decide(
+        self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None,
+        plug_in: bool = False
+    ) -> np.ndarray:
+        """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
+        the site's states have labels, or the loss names its actions, the answer bears names, and
+        None where no action is taken; else numbers, and −1."""
+        held = self._read(data)
+        name = self._inside(site or self._unseen(held))
+        return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
+                                self.names.get(name))
+
+    def calibration(
+        self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10,
+        strategy: str = "uniform"
+    ) -> Calibration:
+        """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
+        probml.calibration."""
+        return judge(self, data, site, plug_in, bins, strategy)
+
+    def decode(self, data: Any, sites: Sequence[str] | None = None,
+               plug_in: bool = False) -> dict[str, np.ndarray]:
+        """The jointly most probable values of all unseen discrete cells, or of `sites` with all
+        else summed out; seen cells stay."""
+        held = self._read(data)
+        every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
+                 and held.pattern.get(s.name) != "seen"]
+        wanted = tuple(sites) if sites is not None else tuple(every)
+        for name in wanted:
+            self._inside(name)
+        if sites is not None and isinstance(sites, str):
+            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
+        question = asking.prepare(self, held, wanted, plug_in).at_point(self)
+        plan, back = question.plan, question.back
+        if sites is not None:
+            self._one_path(plan, wanted)
+        variables = tuple(v for v in plan.variables if v in wanted or sites is None
+                          and self.structure.sites[v].rows)
+        leaves = tuple(
+            name
+            for name in wanted
+            if name not in variables
+            and held.pattern.get(name) != "seen"
+            and all(parent in variables for parent in self.structure.sites[name].parents
+                    if parent in plan.variables)
+        )
+        log, states = queries.decode(plan, variables, leaves, question.belief, question.known,
+                                     question.rows)
+        asking.warn(self, back(log))
+        out = {}
+        for name in wanted:
+            if name in variables:
+                codes = plan.cells(name, back(states[name], name))
+            elif name in leaves:
+                codes = back(states[name], name)
+                column = held.table.columns.get(name)
+                codes = codes if column is None else np.where(column.seen, column.values, codes)
+            elif held.pattern.get(name) == "seen":
+                codes = held.table.columns[name].values
+            else:
+                codes = asking.answer(self, held, [("probability", name)],
+                                      True)[1]["probability", name].argmax(-1)
+            out[name] = tables.to_labels(codes, self.names.get(name))
+        return out
+
+    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
+                                                                                      np.ndarray]:
+        """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
+        most probable state, continuous by the conditional mean given the row's seen cells; and what
+        the model computes there, as predict has it. `unknown` as in log_prob."""
+        return members.answer(self, self._read(data, unknown=unknown), plug_in,
+                              lambda fit, held: fit._imputed(held, plug_in))
+
+    def simulate(
+        self,
+        rows: int | None = None,
+        seed: int = 0,
+        given: Any = None,
+        plug_in: bool = False,
+        steps: int | None = None,
+        unknown: str = REFUSE,
+        **inputs: Any,
+    ) -> dict[str, np.ndarray]:
+        """New rows from what was fitted, name → (rows, ...), each row with its own draw of the
+        parameters where there is a posterior.
+
+        Args:
+            rows: how many; by default as many as `given` or the inputs have.
+            given: data; its seen cells stay, its unseen cells are drawn jointly given them.
+            steps: the length of chains, where neither the model nor the data tell it.
+            unknown: as in log_prob; rows of one new member have its effect in common where they
+                have the draw of the parameters so.
+
+        Of a function that is one density of everything, and has no rows: all that it observes and
+        computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
+        out as they were fitted.
+        """
+        if self.model.whole:
+            if rows is not None or given is not None or steps is not None:
+                self.structure.need_likelihood("simulate(rows=, given=, steps=)")
+            return replay.again(self, inputs, seed, plug_in)
+        steps = whole_steps(steps, "simulate")
+        if given is None:
+            _, rows = input_rows(self.model, inputs, rows)
+            held = self._read(dict(inputs), rows, steps, unknown)
+        else:
+            held = self._read(given, unknown=unknown)
+        key = jax.random.key(seed)
+        return members.answer(self, held, plug_in,
+                              lambda fit, held: fit._simulated(held, key, seed, plug_in))

@@ -1,0 +1,106 @@
+"""A posterior in closed form, and what its queries average over: predictives with the parameters
+integrated out, else draws."""
+
+import functools
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import jax
+
+from probml.device.rows import Known
+from probml.numerics.compiling import jit
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
+from probml.posteriors import predictive
+from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import Conjugate
+from probml.posteriors.posterior import Averaged
+
+
+class Closed(Conjugate):
+    """A posterior in closed form: independent blocks, the gaussian ones given the scales they
+    share."""
+
+    varies = exact = True
+    table = tables = chains = None
+    stats = MappingProxyType({})
+
+    def draw(self, plan, known, n, seed):
+        return draw_params(plan, n, self, known, jax.random.key(seed))
+
+    def marginal(self, plan, known, name):
+        return Marginals(plan, known, blocks(plan, True), self).distribution(name)
+
+    def spread(self, plan, known, n):
+        return self.draw(plan, known, n, 0), None
+
+    def averaged(self, params, fitted, plan, known, n):
+        found = predictives(fitted, plan, self, known)
+        if found is not None:
+            return Averaged(params, None, found, False)
+        return Averaged(self.draw(fitted, known, n, 0), None, {}, True)
+
+    def saved(self):
+        leaves = jax.tree.leaves(self)
+        meta = {"closed": len(leaves), "roots": ["root" in natural for natural in self.natural]}
+        return meta, {f"closed/{i}": leaf for i, leaf in enumerate(leaves)}
+
+    @classmethod
+    def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":
+        """One with the right keys, to give saved leaves their places; `roots`: which blocks have
+        that of their precision."""
+        every = [block for stage in blocks(plan, True) for block in stage]
+        named = [("loc", "root") if i < len(roots) and roots[i] else block.form.keys
+                 for i, block in enumerate(every)]
+        zeros = dict.fromkeys(plan.free, 0.0)
+        return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
+                key: jax.Array) -> dict[str, jax.Array]:
+    """n joint draws of the parameters, site → (n, ...)."""
+    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    return jax.vmap(marginals.draw)(jax.random.split(key, n))
+
+
+def predictives(fitted, plan, closed, known):
+    """The posterior predictive of every site that a query's plan needs, site → arguments; None
+    where one has no closed form.
+
+    One row at a time they are exact where each parameter element enters a row once: then the sites'
+    predictives multiply.
+    """
+    touched = {}
+    for name in (*plan.pooled, *plan.rowwise):
+        uses = plan.structure.sites[name].uses.values()
+        touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
+    if any(touched[name] for name in plan.steps):
+        return None  # a row uses a parameter of its steps many times
+    used = [p for names in touched.values() for p in names]
+    if len(used) != len(set(used)):
+        return None
+    if not all(predictive.linear(plan, fitted, name) for name in plan.targets):
+        return None
+    if any(p in used for name in plan.targets if name in plan.structure.deterministics
+           for p in plan.structure.named[name].uses["value"]):
+        return None  # what the row shows tells of the very parameters
+    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    wanted = [name for name in plan.pooled if touched[name]]
+    if any(predictive.shares(marginals, name) for name in wanted):
+        return None
+    tables = [name for name in wanted if plan.structure.sites[name].states is not None
+              and name not in plan.counted]
+    if not all(predictive.integrable(marginals, name) for name in tables):
+        return None
+    continuous = tuple(name for name in wanted if name not in tables)
+    continuous += tuple(name for name in plan.rowwise if touched[name])
+    return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
+
+
+@functools.partial(jit, static_argnums=(0, 1, 2))
+def _predictive_arguments(fitted, plan, names, closed, known):
+    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    out = {name: predictive.affine(marginals, name) if name in plan.rowwise
+           else predictive.predictive(marginals, name) for name in names}
+    return None if any(value is None for value in out.values()) else out

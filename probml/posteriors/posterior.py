@@ -1,0 +1,121 @@
+"""What a posterior of the sites outside rows is, and the least of them: a point.
+
+Four kinds, each a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws`
+and `Normal` (drawn.py: samples, or a normal in unbounded coordinates). Whoever asks one does so
+through `Posterior`, and never which kind it is. Discrete sites outside rows stand beside the
+parameters as a joint table of log probabilities: one for a point, one a draw for draws.
+"""
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.device.rows import Known
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+
+class Averaged(NamedTuple):
+    """What a query of rows averages over."""
+
+    params: Mapping[str, jax.Array]  # with a leading axis of draws where `several`
+    table: Any  # log p(discrete sites outside rows), an axis each, led by draws likewise; None
+    predictive: Mapping[str, Any]  # sites whose parameters are integrated out → their arguments
+    several: bool
+
+
+class Posterior(Protocol):
+    """What is known of the sites outside rows. `plan` and `known` are of the fit that found it."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether parameters differ from draw to draw; False of a point."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every marginal is known in closed form."""
+
+    @property
+    def table(self) -> Any:
+        """log p(discrete sites outside rows | data), an axis each, averaged over draws; None."""
+
+    @property
+    def tables(self) -> Any:
+        """The same of every draw, (chains, draws, *states); None where there are no such."""
+
+    @property
+    def chains(self) -> Mapping[str, Any] | None:
+        """Draws as they were made, site → (chains, draws, ...), discrete ones as codes."""
+
+    @property
+    def stats(self) -> Mapping[str, Any]:
+        """What a sampler says of each draw: log_density, diverging, steps, accept."""
+
+    def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
+        """n joint draws, site → (n, ...)."""
+
+    def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
+        """The marginal of a parameter; None: not in closed form."""
+
+    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], Any]:
+        """At most n draws to average over, the same at every call, and their tables."""
+
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int) -> Averaged:
+        """What the queries of `plan` average over, at most n draws; the same at every call.
+
+        Args:
+            params: the point that stands for the posterior.
+        """
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file says of it, and its arrays by name."""
+
+
+class Point(NamedTuple):
+    """Parameters at one point, which the fit holds, and nothing known of how far they may be off.
+
+    Args:
+        table: log p(discrete sites outside rows | data, the point), an axis each; None without
+            such.
+    """
+
+    table: Any = None
+
+    varies = exact = False
+    tables = chains = None
+    stats = MappingProxyType({})
+
+    def draw(self, plan, known, n, seed):
+        return _drawn(plan, n, self.table, jax.random.key(seed))
+
+    def marginal(self, plan, known, name):
+        return None
+
+    def spread(self, plan, known, n):
+        return self.draw(plan, known, n, 0), None
+
+    def averaged(self, params, fitted, plan, known, n):
+        return Averaged(params, self.table, {}, False)
+
+    def saved(self):
+        return {}, {} if self.table is None else {"states": self.table}
+
+
+def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
+    """One joint draw of the discrete sites outside rows, as codes."""
+    flat = jax.random.categorical(jax.random.fold_in(key, 99), table.reshape(-1))
+    places = jnp.unravel_index(flat, table.shape)
+    return {name: jnp.asarray(plan.variables[name].values)[state].reshape(
+        plan.structure.sites[name].shape
+    ) for name, state in zip(plan.globals, places, strict=True)}
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _drawn(plan: Plan, n: int, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
+    return jax.vmap(lambda key: draw_states(plan, table, key))(jax.random.split(key, n))

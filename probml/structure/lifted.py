@@ -1,0 +1,143 @@
+"""Settings of a model as sites outside rows, so that what is computed from the model is a function
+of them.
+
+A setting is part of a model's identity: another value is another model and another program. Lifted,
+it is a site whose value is given, and one program serves all values. How parameters enter
+(`Site.uses`: copied, affine, general) is read off the model as it was bound, where the setting is a
+constant: closed forms that hold for any value of the constant are found.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import sample
+from numpyro.distributions import constraints
+
+from probml.errors import ModelError, Refusal
+from probml.language.language import Bound
+from probml.structure.structure import Structure
+from probml.structure.trace import trace
+
+
+def site_of(setting: str) -> str:
+    """The name of the site that stands for a setting."""
+    return f"setting {setting}"
+
+
+class _Lifted:
+    """A generative function some of whose settings are sampled from a density of 1, to be given."""
+
+    def __init__(self, generative, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
+        names = dict(shapes)
+
+        def function(**arguments):
+            values = {name: sample(site_of(name), dist.ImproperUniform(constraints.real, (), shape))
+                      for name, shape in shapes}
+            return generative.function(**arguments, **values)
+
+        self.function: Callable = function
+        kept = [p for name, p in generative.signature.parameters.items() if name not in names]
+        self.signature = generative.signature.replace(parameters=kept)
+        self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
+        self.__module__ = generative.__module__
+
+
+def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.ndarray]:
+    """The values of settings, as arrays of float64.
+
+    Raises:
+        ModelError: there is no setting of a name. Refusal: one is no number, nor an array of
+            numbers.
+    """
+    bound, where, out = model.bound, f"{owner} of model '{model.name}'", {}
+    for name in names:
+        if name not in bound:
+            what = ("an input, which comes with the data" if name in model.inputs
+                    else f"no setting; the settings are {list(bound)}")
+            raise ModelError(f"{where}: '{name}' is {what}")
+        try:
+            value = np.asarray(bound[name])
+        except ValueError:  # ragged
+            value = np.asarray(None)
+        if value.dtype.kind not in "iuf" or not value.size:
+            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is no number: bind "
+                          f"it to one, from which the search begins, {model.name}({name}=1.0)")
+        if not np.isfinite(value).all():
+            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
+        out[name] = value.astype(float)
+    return out
+
+
+def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structure:
+    """A structure in which these settings are sites, see `site_of`. Cached: values do not matter.
+
+    Raises:
+        ModelError, Refusal: as `numbers`; the function needs a setting as a number of Python, as
+            sizes and branches are; no density depends on one.
+    """
+    values = numbers(structure.model, names, owner)
+    shapes = tuple((name, value.shape) for name, value in values.items())
+    rest = tuple((name, value) for name, value in structure.model.settings if name not in names)
+    at = (structure.specs, bool(jax.config.jax_enable_x64))
+    found = _KEPT.get(key := (_without(structure.model, rest), shapes, at))
+    if found is None:
+        found = _KEPT[key] = _made(structure, rest, shapes, owner)
+        while len(_KEPT) > MOST:
+            del _KEPT[next(iter(_KEPT))]
+    return found
+
+
+MOST = 64  # structures that are kept
+_KEPT: dict[tuple, Structure] = {}
+
+
+def _without(model: Bound, rest: tuple) -> Bound:
+    """The model with the rest of its settings: a key, which is never called."""
+    return Bound(model.generative, rest, model.interventions)
+
+
+@functools.lru_cache(maxsize=MOST)
+def _generative(model: Bound, shapes: tuple) -> _Lifted:
+    return _Lifted(model.generative, shapes)
+
+
+def _made(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Structure:
+    model, specs = structure.model, {name: (shape, kind) for name, shape, kind in structure.specs}
+
+    def traced(shapes: tuple) -> Structure:
+        names = dict(shapes)
+        others = tuple((name, value) for name, value in model.settings if name not in names)
+        generative = _generative(_without(model, others), shapes)
+        return trace(Bound(generative, others, model.interventions), specs)
+
+    try:
+        found = traced(shapes)
+    except ModelError as error:
+        name = next((name for name, shape in shapes if _fails(traced, (name, shape))),
+                    shapes[0][0])
+        raise Refusal(
+            f"{owner} of model '{model.name}': the function needs setting '{name}' as a number of "
+            f"Python, as sizes, indices and branches are, and not as an array of JAX: such a "
+            f"setting cannot be searched. Fit a model with each of its values, and compare their "
+            f"log_evidence ({str(error).splitlines()[-1]})"
+        ) from error
+    idle = next((name for name, _ in shapes
+                 if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
+    if idle is not None:
+        raise Refusal(f"{owner} of model '{model.name}': no density depends on setting '{idle}', "
+                      f"as the model is bound")
+    sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
+             if name in structure.sites else site for name, site in found.sites.items()}
+    return dataclasses.replace(found, sites=sites)
+
+
+def _fails(traced: Callable, shape: tuple) -> bool:
+    try:
+        traced((shape,))
+    except ModelError:
+        return True
+    return False
