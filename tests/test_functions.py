@@ -395,10 +395,10 @@ def test_data_that_do_not_fit_are_refused_by_name(data, words):
 
 
 def test_questions_about_rows_say_what_to_write():
-    model = probml.model(schools)(J=3)
-    fit = model.fit({"sigma": SIGMA, "y": Y[:3]}, probml.Laplace())
-    for ask in (lambda: fit.merge(fit), lambda: fit.log_prob({"sigma": SIGMA, "y": Y[:3]}),
-                lambda: model.fit({"sigma": SIGMA, "y": Y[:3]}, weights=np.ones(3)),
-                lambda: fit.simulate(rows=3)):
+    model = probml.model(scaled)()
+    fit = model.fit({"y": Y}, probml.Laplace())
+    for ask in (lambda: fit.merge(fit), lambda: fit.log_prob({"y": Y}),
+                lambda: model.fit({"y": Y}, weights=np.ones(N)), lambda: fit.simulate(rows=3)):
         refuses(ask, "rows()")
-    assert fit.simulate(sigma=SIGMA)["obs"].shape == (3,)
+    assert fit.simulate(y=Y)["o"].shape == ()
+    np.testing.assert_allclose(fit.params["m"], 2 * Y.sum() / (1 + 2 * N), rtol=1e-4)

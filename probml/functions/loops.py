@@ -31,16 +31,13 @@ class Summed:
     def __init__(self, name: str):
         self.name = name
 
-    def __jax_array__(self) -> Any:
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") and attribute != "__jax_array__":
+            raise AttributeError(attribute)
         raise ModelError(
             f"site '{self.name}' is discrete, stands in a scan and is summed out there, so what "
             f"the scan returns is no number: observe all that depends on it inside the scan's body"
         )
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self.__jax_array__()
 
 
 def summed_out(msg: dict) -> None:

@@ -84,7 +84,8 @@ def _value(value: Any) -> Any:
             return np.unique(array, return_inverse=True)[1].reshape(array.shape)
         except TypeError:
             return value
-    return array if array.ndim else array.item()
+    # an array of its own: what is observed is told from what else holds the same numbers
+    return array.view() if array.ndim else array.item()
 
 
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,6 +6,7 @@ the very array that went in.
 """
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml.errors import DataError, ModelError
 from probml.language.language import Bound
 
 
@@ -86,11 +88,13 @@ class _Watch(Messenger):
     def __init__(self, given: Mapping[str, Any]):
         super().__init__()
         self.given, self.sites, self.loops, self.computed = given, {}, False, []
+        self.plates: dict[str, int] = {}
         self.twice: list[str] = []
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "plate":
             full_plate(msg)
+            self.plates[msg["name"]] = msg["args"][0]
         if msg["type"] == "control_flow":
             self.loops = True
             msg["kwargs"]["rng_key"] = jax.random.key(0)
@@ -134,7 +138,22 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
             model.generative.run({**model.bound, **arguments}, {})
         return 0
 
-    jax.eval_shape(run)
+    try:
+        jax.eval_shape(run)
+    except (ModelError, DataError):
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"'{name}' {np.shape(value)}" for name, value in
+                           {**arguments, **given}.items())
+        plates = ", ".join(f"'{name}' {size}" for name, size in watch.plates.items()) or "none yet"
+        frames = [f for f in traceback.extract_tb(error.__traceback__)
+                  if f.name == model.generative.__name__]
+        where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+        raise DataError(
+            f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\nIt was given "
+            f"{shapes}; the members of its plates so far: {plates}. An argument that is no data is "
+            f"bound, {model.name}(n=8)"
+        ) from error
     if any(not watch.sites[name].known for name in values if name in watch.sites):
         run()
     return Survey(watch.sites, watch.loops, tuple(watch.computed), tuple(watch.twice))
