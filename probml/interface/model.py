@@ -89,8 +89,8 @@ class Model(Bound):
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two models are equal when their function and their settings are equal, so that building a model
-    twice re-traces and re-compiles nothing.
+    Two models are equal when what their functions do and their settings are equal, so that building
+    a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,

@@ -13,6 +13,7 @@ import numpyro
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.language.fingerprint import fingerprint
 from probml.language.settings import freeze, stable, thaw, words_of
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
@@ -103,16 +104,17 @@ class Bound:
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two are equal when their function and their settings are equal, so that building a model twice
-    re-traces and re-compiles nothing. `generative` is what the decorator made of the function: it
-    has `function`, `signature` and names.
+    Two are equal when what their functions do (fingerprint.py) and their settings are equal, so
+    that building a model twice, or running its cell again, re-traces and re-compiles nothing.
+    `generative` is what the decorator made of the function: it has `function`, `signature` and
+    names.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
-        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions,
-                           self.context))
+        self.code = fingerprint(generative.function)
+        self._hash = hash((self.code, settings, interventions, self.context))
 
     @property
     def name(self) -> str:
@@ -145,10 +147,9 @@ class Bound:
         return self._hash
 
     def __eq__(self, other):
-        if not isinstance(other,
-                          Bound) or self.generative.function is not other.generative.function:
+        if not isinstance(other, Bound) or self._hash != other._hash:
             return False
-        mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
+        mine, theirs = ((m.code, m.settings, m.interventions, m.context) for m in (self, other))
         return mine == theirs
 
     def __repr__(self):
