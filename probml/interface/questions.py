@@ -12,6 +12,7 @@ from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
 from probml.errors import ModelError
+from probml.functions import replay
 from probml.interface.answers import Answers
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
@@ -293,7 +294,15 @@ class Questions(Answers):
             steps: the length of chains, where neither the model nor the data tell it.
             unknown: as in log_prob; rows of one new member have its effect in common where they
                 have the draw of the parameters so.
+
+        Of a function that is one density of everything, and has no rows: all that it observes and
+        computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
+        out as they were fitted.
         """
+        if self.model.whole:
+            if rows is not None or given is not None or steps is not None:
+                self.structure.need_likelihood("simulate(rows=, given=, steps=)")
+            return replay.again(self, inputs, seed, plug_in)
         steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)

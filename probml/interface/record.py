@@ -15,6 +15,7 @@ from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.fits import fitting
 from probml.fits.merging import Kept
+from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import in_its_own
@@ -190,7 +191,8 @@ class Record:
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        return read.read(self.model, data, self.names, rows, self.shapes, steps, unknown)
+        return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
 
 
 def _fixed(value: Any) -> np.ndarray:
