@@ -264,6 +264,14 @@ class Data(NamedTuple):
                     found[name] = found.get(name, False) | hurt.any(-1)
         return found
 
+    def kept(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """Codes of a site, in its seen cells those of the data: an impossible row has no others
+        that would agree with them."""
+        column = self.table.columns.get(name)
+        if column is None or column.likelihood is not None:
+            return codes
+        return column.values if column.seen is None else np.where(column.seen, column.values, codes)
+
     def _units(self, name: str) -> np.ndarray:
         """What is seen of a site, (rows, steps or 1, cells)."""
         seen, time = self.table.columns[name].seen, self.structure.sites[name].time

@@ -81,6 +81,7 @@ class EM(Engine):
     rung: ClassVar = 2
     offered: ClassVar = "possible"
     statistics: ClassVar = True
+    sizes: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))

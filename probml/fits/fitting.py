@@ -69,9 +69,14 @@ def _inferred(
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = read.read(model, data).trimmed()
+    if model.whole and weights is not None:
+        raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
+                      f"everything: write `with probml.rows():` in the place of their plate, or "
+                      f"numpyro.handlers.scale around what is weighed")
     weight = tables.read_weights(weights, held.table.rows)
     # a loss may look at inputs alone
-    if not held.table.columns and not (held.structure.losses and held.table.inputs):
+    if not held.table.columns and not (held.structure.losses
+                                       and (held.table.inputs or model.whole)):
         outside = next(iter(held.table.values), None)
         if outside is None:
             raise errors.DataError(f"model '{model.name}': every cell of the data is unseen "

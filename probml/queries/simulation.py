@@ -3,6 +3,7 @@ seen."""
 
 import functools
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -97,7 +98,7 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
-    if rows is None or rows < 1:
+    if not isinstance(rows, Integral) or rows < 1:
         raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got "
                          f"rows={rows}")
     return arrays, int(rows)

@@ -277,6 +277,12 @@ class Structure:
         Raises:
             Refusal: some factor stands inside rows().
         """
+        if self.model.whole:
+            raise Refusal(
+                f"{verb} is a question about rows, and model '{self.model.name}' is one density of "
+                f"everything (explain says why): write `with probml.rows():` in the place of the "
+                f"plate whose members are rows"
+            )
         if self.losses:
             raise Refusal(
                 f"{verb} needs a likelihood, and site '{self.losses[0]}' of model "

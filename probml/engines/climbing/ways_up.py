@@ -46,6 +46,8 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
         return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
 
     outcome = climb(params)
+    if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+        return outcome
     stuck = [name for name in plan.free if name not in start
              and _unmoved(outcome.params[name], params[name])]
     away = moved(problem, _arrays(outcome.params), stuck)
