@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import probml
-from probml.functions.meeting import meet
+from probml.interface.functions.meeting import meet
 
 RNG = np.random.default_rng(0)
 N = 12

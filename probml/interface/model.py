@@ -15,9 +15,9 @@ import numpy as np
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
-from probml.functions.meeting import meet
-from probml.functions.replay import replayed, without_rows
 from probml.interface.fit import Fit
+from probml.interface.functions.meeting import meet
+from probml.interface.functions.replay import replayed, without_rows
 from probml.interface.known import known
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -226,7 +226,8 @@ class Model(Bound):
         # a lazy door: few runs ask, and `import probml` is everybody's
         from probml.assessment import certificate
 
-        return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps,
+        read, data, _ = meet(self, data)
+        return certificate.check(read, data, engine, simulations, seed, rows=rows, steps=steps,
                                  simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None, engines: Sequence[Engine] = ()):

@@ -15,9 +15,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
-from probml.functions.column import Column
-from probml.functions.loops import summed_out
-from probml.functions.survey import full_plate
+from probml.interface.functions.column import Column
+from probml.interface.functions.loops import summed_out
+from probml.interface.functions.survey import full_plate
 from probml.language.language import ROWS
 
 
