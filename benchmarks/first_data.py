@@ -259,7 +259,7 @@ QUESTIONS = [
 SEEDS, FEW = 20, 5
 SLOW = {"network", "NeuralNetworkClassifier", "NeuralNetworkRegressor", "MixtureOfExperts",
         "MixtureOfExpertsClassifier"}
-SLOW |= {"GaussianMixture", "SupportVectorMachine"}
+SLOW |= {"SupportVectorMachine"}
 
 
 def seeds(face, name, quick):

@@ -59,18 +59,16 @@ if TYPE_CHECKING:  # for editors
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
     )
-    from probml.models.classifiers.linear_classifier_faces import (
-        FisherDiscriminant,  # noqa: F401
-        LeastSquaresClassifier,  # noqa: F401
-        LinearSVM,  # noqa: F401
-        LogisticRegression,  # noqa: F401
-    )
+    from probml.models.classifiers.fisher_face import FisherDiscriminant  # noqa: F401
+    from probml.models.classifiers.least_squares_face import LeastSquaresClassifier  # noqa: F401
+    from probml.models.classifiers.linear_svm_face import LinearSVM  # noqa: F401
+    from probml.models.classifiers.logistic_face import LogisticRegression  # noqa: F401
     from probml.models.classifiers.naive_bayes_face import NaiveBayes  # noqa: F401
     from probml.models.classifiers.perceptron_face import Perceptron  # noqa: F401
-    from probml.models.experts.experts_face import (
-        MixtureOfExperts,  # noqa: F401
+    from probml.models.experts.experts_classifier_face import (
         MixtureOfExpertsClassifier,  # noqa: F401
     )
+    from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -93,14 +91,14 @@ if TYPE_CHECKING:  # for editors
         NeuralNetworkClassifier,  # noqa: F401
         NeuralNetworkRegressor,  # noqa: F401
     )
+    from probml.models.regression.bayesian_regression_face import (
+        BayesianLinearRegression,  # noqa: F401
+    )
     from probml.models.regression.generalized_linear_faces import (
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
-    from probml.models.regression.regression_faces import (
-        BayesianLinearRegression,  # noqa: F401
-        SmoothingSpline,  # noqa: F401
-    )
+    from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
 
 _LATE = {
     "read_bif": "bayesian_networks.bif",
@@ -113,7 +111,7 @@ _LATE = {
     "MixtureDiscriminant": "classifiers.discriminant_faces",
     "NaiveBayes": "classifiers.naive_bayes_face",
     "MixtureOfExperts": "experts.experts_face",
-    "MixtureOfExpertsClassifier": "experts.experts_face",
+    "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "HiddenMarkov": "chains.hidden_markov_face",
@@ -121,15 +119,15 @@ _LATE = {
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
     "RobustRegression": "regression.generalized_linear_faces",
-    "FisherDiscriminant": "classifiers.linear_classifier_faces",
-    "LeastSquaresClassifier": "classifiers.linear_classifier_faces",
-    "LinearSVM": "classifiers.linear_classifier_faces",
-    "LogisticRegression": "classifiers.linear_classifier_faces",
+    "FisherDiscriminant": "classifiers.fisher_face",
+    "LeastSquaresClassifier": "classifiers.least_squares_face",
+    "LinearSVM": "classifiers.linear_svm_face",
+    "LogisticRegression": "classifiers.logistic_face",
     "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
-    "BayesianLinearRegression": "regression.regression_faces",
-    "SmoothingSpline": "regression.regression_faces",
+    "BayesianLinearRegression": "regression.bayesian_regression_face",
+    "SmoothingSpline": "regression.smoothing_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
     "SupportVectorRegression": "kernels.support_vector_faces",
 }

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import probml
 from probml.models import bayesian_network, gaussian_mixture
-from probml.models.bayesian_networks.bif import Network, parse, read_bif, render, write_bif
+from probml.models.bayesian_networks.bif import read_bif, render, write_bif
+from probml.models.bayesian_networks.bif_reader import Network, parse
 
 VARIABLES = """network sprinkler { }
 variable rain { type discrete [ 2 ] { no, yes }; }

@@ -1,6 +1,9 @@
 """What the faces refuse: every bad parameter, column, cell and label has a message of its own,
 before anything is compiled."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +11,9 @@ import pytest
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_iris
 
+import probml.models
+from probml.estimators.face import Face
+from probml.estimators.rules import rules
 from probml.models import (
     GaussianDiscriminant,
     GaussianMixture,
@@ -22,6 +28,24 @@ nan = np.nan
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
 COUNTS = np.round(10 * X)
+
+
+FACES = [face for face in map(probml.models.__getattr__, probml.models._LATE)
+         if inspect.isclass(face) and issubclass(face, Face)]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_says_each_parameter_once_with_its_rule(face):
+    made = inspect.signature(face).parameters.values()
+    assert [p.name for p in made] == [f.name for f in sorted(
+        (f for f in dataclasses.fields(face) if f.init), key=lambda f: f.kw_only
+    )]
+    assert {p.name for p in made} == {*face().get_params()} == {*rules(face())}
+    for name, (_, valid) in rules(face()).items():
+        assert valid(getattr(face(), name)), f"the default of {name} breaks its rule"
+    # only the first is given by its place
+    assert all(p.kind is p.KEYWORD_ONLY for p in [*made][1:])
+    assert "__init__" not in inspect.getsource(face)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from probml.models import (
     ridge,
 )
 from probml.models.regression import evidence
+from probml.models.regression.moments import few_rows, moments, together
 
 nan = np.nan
 TIGHT = 1e-9
@@ -287,7 +288,7 @@ def digits(got, expected):
 def test_moments_have_nists_digits(shared_data, name):
     x, y, reference = certified(shared_data, name)
     d, (weights, errors) = x.shape[1], SETS[name]
-    found = evidence.moments(x, y, centred=False)
+    found = moments(x, y, centred=False)
     posterior = evidence.posterior(found, d, np.zeros(0), reference["residual_sd"] ** 2)
     rest = evidence.problem(found, d, 0, centred=False)
     assert digits(posterior.mean, reference["coefficients"]) > weights - 1
@@ -354,7 +355,7 @@ def brute(x, y, ratio, variance, centred):
 @pytest.mark.parametrize("centred", [True, False])
 def test_the_evidence_from_moments_is_that_of_the_rows(centred):
     x, y = table()
-    found = evidence.moments(x, y, centred=centred)
+    found = moments(x, y, centred=centred)
     given, ratio = evidence.problem(found, 0, 3, centred=centred), np.array([0.3, 5.0, 40.0])
     scales = evidence.evaluate(given, ratio, [[0], [1, 2]], variance=0.2)
     close(scales.log_evidence, brute(x, y, ratio, 0.2, centred))
@@ -368,7 +369,7 @@ def test_the_evidence_from_moments_is_that_of_the_rows(centred):
 @pytest.mark.parametrize("variance", [None, 0.5])
 def test_the_chosen_scales_have_the_highest_evidence(groups, variance):
     x, y = table()
-    given = evidence.problem(evidence.moments(x, y), 0, 3)
+    given = evidence.problem(moments(x, y), 0, 3)
     found = evidence.choose(given, groups, variance=variance)
     of = np.concatenate([np.full(len(members), g) for g, members in enumerate(groups)])
 
@@ -442,14 +443,14 @@ def test_parts_and_few_rows_have_the_moments_of_all(monkeypatch):
     rng = np.random.default_rng(5)
     rows, weights = (1e6 + rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)),
                      rng.integers(0, 3, 500).astype(float))
-    whole = evidence.moments(np.repeat(rows, weights.astype(int), axis=0))
-    monkeypatch.setattr(evidence, "CELLS", 100)  # many pieces
-    few, counts = evidence.few_rows(whole)
+    whole = moments(np.repeat(rows, weights.astype(int), axis=0))
+    monkeypatch.setattr("probml.models.regression.moments.CELLS", 100)  # many pieces
+    few, counts = few_rows(whole)
     for found in (
-        evidence.moments(rows, None, weights),
-        evidence.together(evidence.moments(rows[:200], None, weights[:200]),
-                          evidence.moments(rows[200:], None, weights[200:])),
-        evidence.moments(few, None, counts),
+        moments(rows, None, weights),
+        together(moments(rows[:200], None, weights[:200]),
+                          moments(rows[200:], None, weights[200:])),
+        moments(few, None, counts),
     ):
         close(found.rows, whole.rows, 1e-12)
         close(found.mean, whole.mean, 1e-14)

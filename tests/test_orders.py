@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from probml.elimination.orders import best_order, min_fill, widest, work
-from probml.models.bayesian_networks.bif import _text, parse
+from probml.models.bayesian_networks.bif import _text
+from probml.models.bayesian_networks.bif_reader import parse
 
 
 def graph(seed, size=7, scopes=9, states=(2, 6)):

@@ -21,7 +21,7 @@ from probml.models import (  # noqa: E402
     gaussian_mixture,
     pictures,
 )
-from probml.models.pictures.colours import COLOURS  # noqa: E402
+from probml.models.pictures.canvas import COLOURS  # noqa: E402
 
 nan = np.nan
 NAMES = ["length_mm", "weight_g"]

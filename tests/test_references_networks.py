@@ -104,7 +104,7 @@ def test_d_separation_is_that_of_the_reference(shared_data, name):
     if name in QUICK:
         graph = network(shared_data, name)[0].model.graph
     else:  # the graph alone: it stands in the file, as in a fit
-        from probml.models.bayesian_networks.bif import parse
+        from probml.models.bayesian_networks.bif_reader import parse
 
         found = parse(opened(shared_data / "bn" / "networks", f"{name}.bif"))
         graph = nx.DiGraph((parent, node) for node, parents in found.parents.items()

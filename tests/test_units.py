@@ -43,6 +43,7 @@ from probml.models import (
     SupportVectorRegression,
     gaussian_mixture,
 )
+from probml.models.frames.clusters import clusters
 from probml.models.frames.units import moments
 
 ROWS = np.arange(0, 150, 2)
@@ -209,7 +210,7 @@ def test_a_prior_in_the_users_units_stays_as_written():
     given = GaussianDiscriminant().fit(X, Y).fit_.given
     within = np.sqrt(np.mean([X[Y == k].var(0) for k in range(3)], 0))
     np.testing.assert_allclose(given["prior_centre"], X.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(given["prior_scale"], 0.1 * within, rtol=1e-6)
+    np.testing.assert_allclose(given["prior_scale"], within, rtol=1e-6)
 
 
 def test_moments_of_parts_add_up_to_those_of_the_whole():
@@ -226,6 +227,38 @@ def test_moments_of_parts_add_up_to_those_of_the_whole():
     np.testing.assert_allclose(whole.centre, np.nansum(weights[:, None] * x, 0)
                                / (weights[:, None] * ~np.isnan(x)).sum(0), rtol=1e-12)
     np.testing.assert_array_equal(moments(np.full((3, 1), -5.0)).spread, [5.0])
+
+
+def test_the_scale_is_a_components_own_however_far_apart_components_lie():
+    random = np.random.default_rng(0)
+    z = np.arange(90) % 3
+    x = random.normal(0, [1.0, 0.1], (90, 2))
+    for apart in (10.0, 1e5):
+        far = x + apart * z[:, None]
+        found = moments(far, None, clusters(far, 3), 3)
+        within = np.sqrt(np.mean([x[z == j].var(0) for j in range(3)], 0))
+        np.testing.assert_allclose(found.within, within, rtol=1e-6)
+        assert (found.spread > 8 * apart / 10).all()
+
+
+def test_a_column_without_spread_in_its_groups_has_a_share_of_the_whole():
+    x = np.column_stack([np.repeat([0.0, 1.0], 10), np.arange(20.0), np.full(20, 7.0)])
+    found = moments(x, None, np.repeat([0, 1], 10), 2)
+    np.testing.assert_allclose(found.within, [0.1 * 0.5, x[:10, 1].std(), 0.1 * 7.0])
+
+
+def test_clusters_know_neither_order_nor_units_nor_repeated_rows():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 3)) + 4 * (np.arange(60) % 4 == 0)[:, None]
+    x[random.random(x.shape) < 0.05] = np.nan
+    first, order = clusters(x, 4), random.permutation(60)
+    assert len(set(first)) == 4
+    np.testing.assert_array_equal(clusters(x[order], 4), first[order])
+    np.testing.assert_array_equal(clusters(x * [1e6, 1.0, 1e-9] + [1e9, 0.0, 0.0], 4), first)
+    weights = random.integers(1, 4, 60)
+    np.testing.assert_array_equal(clusters(x, 4, weights),
+                                  clusters(np.repeat(x, weights, 0), 4)[np.cumsum(weights) - 1])
+    assert len(set(clusters(np.repeat([[0.0], [1.0]], 5, 0), 4))) == 2
 
 
 def test_parts_learnt_one_after_the_other_or_merged_have_the_prior_of_the_whole():

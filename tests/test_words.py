@@ -214,9 +214,9 @@ def test_unseen_coordinates_of_a_low_rank_normal_are_integrated_out():
 def relayed():
     b = sample("b", dist.Normal(0.0, 1.0))
     with probml.rows():
-        z = sample("z", dist.Normal(b, 1.0))
-        sample("y", dist.Normal(z, 1.0))
-        sample("alone", dist.Normal(z, 1.0))
+        z = sample("z", dist.Normal(b, 1.0).expand([2]).to_event(1))
+        sample("y", dist.StudentT(4.0, z.sum(-1), 1.0))
+        sample("alone", dist.Normal(z.sum(-1), 1.0))
 
 
 def test_explain_says_which_seen_site_depends_on_an_unseen_one():

@@ -1,7 +1,7 @@
 """The scikit-learn face of hidden Markov models, with the names and manners that users of hmmlearn
 know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, DataError, ModelError, stationary
-from probml.estimators.face import Face, n_parameters
+from probml.estimators.face import n_parameters
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -25,9 +25,10 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted, check_random_state
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
-from probml.models.chains.sequences import Steps, read, together
-from probml.models.frames.columns import warn_of_tied
-from probml.models.frames.units import SHARE, moments
+from probml.models.chains.sequence_data import OfSequences
+from probml.models.frames.clusters import clusters
+from probml.models.frames.ties import warn_of_tied
+from probml.models.frames.units import moments
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -36,7 +37,7 @@ START: Rule = ("None or a mapping of names to values",
 
 
 @dataclass(eq=False, repr=False)
-class HiddenMarkov(Face):
+class HiddenMarkov(OfSequences):
     """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
     model is probml.models.hidden_markov.
 
@@ -67,8 +68,8 @@ class HiddenMarkov(Face):
         prior: posterior mode (True) or maximum likelihood (False).
         accelerate: extrapolate EM (SQUAREM), fewer passes to the same point.
         centre: prior centre of the means, in the data's units; None is the mean of each column.
-        scale: below which standard deviations are held, in the data's units; None is a tenth of
-            each column's.
+        scale: prior standard deviation of a state's, in the data's units; None is each column's
+            within k-means clusters of the steps, as many as states.
         concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
@@ -120,7 +121,7 @@ class HiddenMarkov(Face):
             ModelError: a parameter, by name. DataError: lengths, sequences, cells or states that
                 cannot be used, by name.
         """
-        check(self, self._rules)
+        check(self)
         steps = self._steps(X, lengths, reset=True)
         if self.n_states > len(steps.values):
             raise DataError(
@@ -172,10 +173,12 @@ class HiddenMarkov(Face):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli", "poisson"):
             return {}
-        found = moments(steps.values, None if weights is None
-                        else np.repeat(np.asarray(weights, float), steps.lengths))
+        weights = (None if weights is None
+                   else np.repeat(np.asarray(weights, float), steps.lengths))
+        found = moments(steps.values, weights, clusters(steps.values, self.n_states, weights),
+                        self.n_states)
         measured = {"prior_centre": (self.centre, found.centre),
-                    "prior_scale": (self.scale, SHARE * found.spread)}
+                    "prior_scale": (self.scale, found.within)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}
 
     # Questions
@@ -307,98 +310,3 @@ class HiddenMarkov(Face):
             raise AttributeError(f"a HiddenMarkov of emission {self.emission!r} has no '{name}'; "
                                  f"its parameters are {known}")
         return self.fit_.params
-
-    # Reading what the user gave
-
-    def _asked(self, X, lengths=None):
-        check_is_fitted(self, "fit_")
-        steps = self._steps(X, lengths, reset=False)
-        return steps, self._padded(steps)
-
-    def _steps(self, X, lengths, reset: bool) -> Steps:
-        """X as floats, in sequences, checked against the emission; `reset`: columns and symbols are
-        learnt from it."""
-        steps = read(X, lengths)
-        self._judge(steps.values, steps.lengths, reset)
-        return steps
-
-    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
-        """Refuse cells that the emission does not take, saying where they are."""
-        d = values.shape[1]
-        if reset:
-            self.n_features_in_ = d
-            self._refuse_missing(np.isnan(values).all(0))
-        elif d != self.n_features_in_:
-            raise DataError(f"X has {d} features, but HiddenMarkov is expecting "
-                            f"{self.n_features_in_} features as input")
-
-        def refuse(bad: np.ndarray, expected: str) -> None:
-            if bad.any():
-                step, column = map(int, np.unravel_index(np.argmax(bad), bad.shape))
-                i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
-                step, shown = step - int(sizes[:i].sum()), values[step, column]
-                where = f"sequence {i}, step {step}, column {column}"
-                raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
-                                f"is NaN")
-
-        refuse(np.isinf(values), "a finite number")
-        whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
-        if self.emission == "categorical":
-            if d != 1:
-                raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols "
-                                f"0, 1, …")
-            refuse(~whole_, "a symbol, a whole number from 0 on")
-            if reset:
-                self.n_symbols_ = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(
-                    self.n_symbols
-                )
-            outside = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
-                       f"n_symbols= before the fit for a larger one")
-            refuse(values >= self.n_symbols_, outside)
-        elif self.emission == "poisson":
-            refuse(~whole_, "a count, a whole number >= 0")
-        elif self.emission == "bernoulli":
-            refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
-
-    def _padded(self, steps: Steps) -> dict[str, Any]:
-        """The sequences as the model's data: an array where they are equally long, else a list."""
-        values = steps.values[:, 0] if self.emission == "categorical" else steps.values
-        if (self.emission in ("categorical", "poisson", "bernoulli")) and not np.isnan(
-            values
-        ).any():
-            values = values.astype(int)
-        return {"y": together(steps.parts(values))}
-
-    def _hidden(self, path, steps: Steps):
-        """Paths (n, longest) as data: padding is unseen."""
-        return together(
-            [np.asarray(row)[:length] for row, length in zip(path, steps.lengths, strict=True)]
-        )
-
-    def _states(self, y, steps: Steps):
-        """Known states as data."""
-        parts = list(y) if steps.listed and isinstance(y, Sequence | np.ndarray) else [y]
-        try:
-            known = [np.asarray(part, float) for part in parts]
-        except (TypeError, ValueError):
-            raise DataError(f"y must be states 0 … {self.n_states - 1}, and NaN where they are "
-                            f"not known") from None
-        found = [part.shape for part in known]
-        if found != ([(length,) for length in steps.lengths]
-                     if steps.listed else [(len(steps.values),)]):
-            raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} "
-                f"steps: y holds the states that are "
-                "known, NaN elsewhere; the lengths of sequences are given by name, fit(X, "
-                "lengths=...)"
-            )
-        values = np.concatenate(known)
-        wrong = ~np.isnan(values) & (
-            (values < 0) | (values >= self.n_states) | (values != np.floor(values))
-        )
-        if wrong.any():
-            raise DataError(
-                f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a "
-                f"state in 0 … {self.n_states - 1}, or NaN"
-            )
-        return together(steps.parts(values))

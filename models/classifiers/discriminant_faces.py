@@ -12,7 +12,7 @@ from probml.estimators.classifier import Additive, Classifier
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
 from probml.models.classifiers.naive_bayes_face import COVARIANCE
-from probml.models.frames import columns
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import canonical, gaussian_mixture
@@ -35,8 +35,8 @@ class GaussianDiscriminant(PartlyLabelled, InUnits, Additive, Classifier):
         prior, plug_in, tol, max_iter, unlabelled_weight, random_state, engine: as in NaiveBayes.
         concentration: pseudo-rows of every class.
         centre, mean_scale, scale: prior of means and covariances in units of X, see
-            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
-            of its standard deviation within the classes: no unit of measurement matters.
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within the classes: no unit of measurement matters.
 
     Attributes:
         classes_, priors_ (k,), means_ (k, d), covariance_ (k, d, d), (d, d), (k, d), (d,), (k,) or
@@ -121,7 +121,8 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
         covariance: as in GaussianDiscriminant; "shared" is one for all components of all classes.
         n_init: starts, each by k-means++ within the classes; the best is kept.
         prior, tol, max_iter, unlabelled_weight, random_state, engine, concentration, centre,
-            mean_scale, scale: as in GaussianDiscriminant.
+            mean_scale, scale: as in GaussianDiscriminant, the standard deviation within k-means
+            clusters of every class.
 
     Attributes:
         classes_, priors_ (classes,), weights_ (classes, k) of the components in a class, means_
@@ -155,8 +156,8 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
 
     def _doubt(self, X):
         if self.n_components > 1:
-            columns.warn_of_tied(X, self._column,
-                                 "Drop it, or take NaiveBayes, which treats it as categories")
+            warn_of_tied(X, self._column,
+                         "Drop it, or take NaiveBayes, which treats it as categories")
         return []
 
     def _infer(self, model, data, weights, start, complete):

@@ -20,7 +20,8 @@ from probml.estimators.rules import (
     parameter,
     whole,
 )
-from probml.models.frames import columns
+from probml.models.frames.learning import learn_for, take
+from probml.models.frames.ties import refuse_constant
 from probml.models.frames.units import InUnits
 from probml.models.frames.unlabelled import WEIGHT, PartlyLabelled
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical
@@ -56,8 +57,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         prior: use the priors (True), or maximum likelihood (False).
         plug_in: predict at the point estimate instead of averaging over the posterior.
         centre, mean_scale, scale: prior of the normal columns, see naive_bayes; in units of X, by
-            default (None) about each column's mean and a tenth of its standard deviation within the
-            classes, so that no unit of measurement matters.
+            default (None) about each column's mean and its standard deviation within the classes,
+            so that no unit of measurement matters.
         shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
             hundredth of a row of counts, or of a column's mean waiting time.
         tol, max_iter: of EM, where labels are unseen.
@@ -96,9 +97,9 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     engine: Any = parameter(None, ENGINE)
 
     def _take(self, X, reset):
-        X = columns.take(self, X, reset, frames=(self.categorical, self.kinds))
+        X = take(self, X, reset, frames=(self.categorical, self.kinds))
         if reset:
-            self.columns_ = columns.learn_for(self, X, self.categorical, self.kinds)
+            self.columns_ = learn_for(self, X, self.categorical, self.kinds)
         return X
 
     def _data(self, X):
@@ -115,8 +116,8 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
     def _judge(self, X, codes):
         data = self._data(X)
         for code, label in enumerate(self.classes_.tolist()):
-            columns.refuse_constant(self.columns_, {name: values[codes == code]
-                                                    for name, values in data.items()}, label)
+            refuse_constant(self.columns_, {name: values[codes == code]
+                                            for name, values in data.items()}, label)
 
     def bayes_factors(self, X, a, b):
         """p(x_f | class a) / p(x_f | class b) of every cell, (n, d): times the prior odds, their

@@ -8,15 +8,10 @@ import numpy as np
 
 from probml import Fit
 from probml.estimators.rules import FLAG, SEED, parameter, whole
+from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.framed import Framed
 from probml.models.frames.margins import Margin
-
-try:
-    from sklearn.utils.validation import check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
 
 @dataclass(eq=False, repr=False)

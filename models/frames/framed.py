@@ -6,15 +6,14 @@ import numpy as np
 from probml import DataError, Fit
 from probml.estimators.face import Face
 from probml.estimators.rules import check
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
 from probml.models.frames.complete import Complete, Unsure
-
-try:
-    from sklearn.base import RegressorMixin
-    from sklearn.utils import column_or_1d
-    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
 TOLD = 2**16  # rows that tell the centre and the unit of a column
 # standard deviations a mean, and units a standard deviation, may be off before columns are
@@ -97,7 +96,7 @@ class Numeric(Framed, Unsure, RegressorMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,

@@ -6,14 +6,12 @@ import numpy as np
 from probml import DataError
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import check
+from probml.estimators.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    compute_class_weight,
+)
 from probml.models.frames.complete import Complete, Unsure
-
-try:
-    from sklearn.utils import compute_class_weight
-    from sklearn.utils.validation import check_consistent_length, check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
 
 class Margin(Complete, Unsure, Classifier):
@@ -27,7 +25,7 @@ class Margin(Complete, Unsure, Classifier):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
                 be used, by name; one class only.
         """
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         check_consistent_length(X, y)

@@ -9,8 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-SHARE = 0.1  # the default of `scale`, in spreads of a column
-ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread of a column
+from probml.dataset.digits import ROUNDING
+from probml.models.frames.clusters import clusters
+
+SHARE = 0.1  # the default of `scale` where nothing parts the rows of a column, in spreads of it
+RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
 TIME = 0.01  # the default of `rate`, in mean waiting times of a column, or rows of counts
 
 
@@ -45,14 +48,22 @@ class Moments(NamedTuple):
 
     @property
     def spread(self) -> np.ndarray:
-        """Standard deviations within the classes seen, else of all rows; of a constant column the
-        size of its value, or 1; (d,)."""
-        known, total, mean = self.weight[:-1].sum(0), self.pooled(), np.abs(self.centre)
-        least = (ROUNDING * total.mean[0]) ** 2
-        within = self.square[:-1].sum(0) / np.maximum(known, np.finfo(float).tiny)
-        overall = total.square[0] / np.maximum(total.weight[0], np.finfo(float).tiny)
-        best = np.where((known > 0) & (within > 1e-12 * overall), within, overall)
-        return np.where(best > least, np.sqrt(best), np.where(mean > 0, mean, 1.0))
+        """Standard deviations of all rows; of a constant column the size of its value, or 1;
+        (d,)."""
+        total, mean = self.pooled(), np.abs(self.centre)
+        square = total.square[0] / np.maximum(total.weight[0], np.finfo(float).tiny)
+        return np.where(square > (ROUNDING * total.mean[0]) ** 2, np.sqrt(square),
+                        np.where(mean > 0, mean, 1.0))
+
+    @property
+    def within(self) -> np.ndarray:
+        """Standard deviations within the groups; of a column without any there, such as one whose
+        values are the groups, SHARE of its `spread`; (d,)."""
+        weight, spread = self.weight[:-1].sum(0), self.spread
+        square = self.square[:-1].sum(0) / np.maximum(weight, np.finfo(float).tiny)
+        seen = (weight > 0) & (square > 1e-12 * spread**2)
+        seen &= square > (ROUNDING * self.centre) ** 2
+        return np.where(seen, np.sqrt(square), SHARE * spread)
 
 
 def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
@@ -81,7 +92,14 @@ def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
 
 class InUnits:
     """A face whose prior is in units of its columns where the settings `centre`, `scale` and
-    `rate`, those it has, are None."""
+    `rate`, those it has, are None.
+
+    The scale of a normal is then a column's standard deviation within what has a normal of its
+    own: within the classes, where labels are seen, and within clusters (clusters.py) for
+    components that nobody sees. The prior mean of a covariance is so one that the rows speak for,
+    however far apart the components lie; a share of the whole spread is too wide for clusters far
+    apart and too narrow for few rows (benchmarks/defaults.md).
+    """
 
     # site of the columns → what the names of the prior's sites begin with
     _named: ClassVar[dict[str, str]] = {"x": "prior"}
@@ -95,10 +113,28 @@ class InUnits:
         return found if hasattr(self, "_moments") else {name: value for name, value in found.items()
                                                         if not isinstance(value, str)}
 
+    @property
+    def _components(self) -> int:
+        """Normals that nobody sees, of the rows or of every class; the most, of several sizes."""
+        return int(np.max(getattr(self, "n_components", 1)))
+
     def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
-        groups = 0 if codes is None else len(self.classes_)
-        return {site: moments(data[site], weights, codes, groups) for site in self._named
-                if site in data}
+        """Site → moments in the classes, where there are any, and clusters in each."""
+        return {site: moments(data[site], weights, *self._parts(
+                    data[site], weights, codes, not prefix.startswith(RATES)
+                )) for site, prefix in self._named.items() if site in data}
+
+    def _parts(self, X, weights, codes, normal: bool) -> tuple[np.ndarray, int]:
+        """A group of every row, NaN of one whose class is unseen, and how many there are."""
+        classes, k = 1 if codes is None else len(self.classes_), self._components if normal else 1
+        codes = np.zeros(len(X)) if codes is None else np.asarray(codes, float)
+        if k == 1:
+            return codes, classes
+        groups = codes * k
+        for code in range(classes):
+            mine = codes == code
+            groups[mine] += clusters(X[mine], k, None if weights is None else weights[mine])
+        return groups, classes * k
 
     def _hyper(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
         """Site → value of what is measured; `further`: these rows come beside those before."""
@@ -111,7 +147,7 @@ class InUnits:
         self._moments, out = found, {}
         for site, value in found.items():
             prefix, prior = self._named[site], self._prior()
-            if prefix.startswith(("exponential", "poisson")):
+            if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
                     mean = value.centre
                     out[f"{prefix}_rate"] = TIME * np.where(
@@ -121,7 +157,7 @@ class InUnits:
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre
             if isinstance(prior["scale"], str):
-                out[f"{prefix}_scale"] = SHARE * value.spread
+                out[f"{prefix}_scale"] = value.within
         return out
 
     def _together(self, others) -> dict[str, np.ndarray]:

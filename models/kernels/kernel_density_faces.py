@@ -9,14 +9,8 @@ from probml import DataError, ModelError
 from probml.estimators.classifier import Classifier
 from probml.estimators.face import Face
 from probml.estimators.rules import SEED, Rule, check, one_of, parameter, whole
+from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.models.kernels.kernel_density import factor, kernel_density, left_out, parzen_classifier
-
-try:
-    from sklearn.base import DensityMixin
-    from sklearn.utils.validation import check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
 RULES = ("scott", "silverman", "likelihood")
 
@@ -140,7 +134,7 @@ class KernelDensity(DensityMixin, _Kernels):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         X = self._centres(X)
         weights, kept = self._weigh(X, sample_weight)
         X = X if kept is None else X[kept]

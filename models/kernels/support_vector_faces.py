@@ -15,7 +15,15 @@ import numpy as np
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.face import Face
-from probml.estimators.rules import Rule, check, number, one_of, parameter, whole
+from probml.estimators.rules import CLASS_WEIGHT, Rule, check, number, one_of, parameter, whole
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    compute_class_weight,
+)
 from probml.models.frames.complete import Complete, Unsure
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
@@ -27,11 +35,8 @@ from probml.models.kernels.support_vectors import (
 )
 
 try:
-    from sklearn.base import RegressorMixin
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC, SVR
-    from sklearn.utils import column_or_1d, compute_class_weight
-    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
@@ -43,10 +48,6 @@ REAL: Rule = ("a number",
 GAMMA: Rule = (
     "'scale', 'auto' or a number of at least 0",
     lambda v: v in ("scale", "auto") if isinstance(v, str) else REAL[1](v) and v >= 0,
-)
-CLASS_WEIGHT: Rule = (
-    "None, 'balanced' or class → weight",
-    lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
 
 
@@ -103,15 +104,17 @@ class _Machine:
             )
         return solver
 
-    def _objective(self, linear: np.ndarray) -> np.ndarray:
-        """Σ linear · β − ½ βᵀKβ of every pair, (pairs,); linear (pairs, n_SV)."""
-        quadratic = np.zeros(len(self._dual))
-        at = 0
+    @property
+    def dual_objective_(self):
+        """Σ_i c_i β_i − ½ βᵀKβ of every pair, (pairs,); c the classes' signs, or y less the
+        tube."""
+        check_is_fitted(self)
+        quadratic, at = np.zeros(len(self._dual)), 0
         for piece in self._pieces(self.support_vectors_):
             part = self._dual[:, at : at + len(piece)]
             quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
             at += len(piece)
-        return (linear * self._dual).sum(1) - 0.5 * quadratic
+        return (self._linear * self._dual).sum(1) - 0.5 * quadratic
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
@@ -227,7 +230,7 @@ class SupportVectorMachine(_Machine, Margin):
             for here, there in ((i, j), (j, i)):
                 own = of == here
                 self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
-        self.dual_objective_ = self._objective(np.sign(self._dual))
+        self._linear = np.sign(self._dual)
         vars(self).pop("_fit", None)
         return self
 
@@ -315,7 +318,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         self._required(y)
         X = self._whole(X, reset=True)
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
@@ -331,9 +334,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_
-        self.dual_objective_ = self._objective(
-            y[solver.support_] - self.epsilon * np.sign(self._dual)
-        )
+        self._linear = y[solver.support_] - self.epsilon * np.sign(self._dual)
         vars(self).pop("_fit", None)
         return self
 

@@ -8,6 +8,12 @@ import numpy as np
 from probml import DataError, ModelError
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, number, parameter, whole
+from probml.estimators.validation import (
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_array,
+    check_is_fitted,
+)
 from probml.models.latent_factors.factor_analysis import (
     covariance,
     factor_analysis,
@@ -15,13 +21,6 @@ from probml.models.latent_factors.factor_analysis import (
     principal,
     probabilistic_pca,
 )
-
-try:
-    from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.utils.validation import check_array, check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
 
 CHUNK = 2**16  # rows with unseen cells whose k × k systems are solved at a time
 
@@ -52,7 +51,7 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name.
         """
-        check(self, self._rules)
+        check(self)
         X = self._take(X, reset=True).astype(float)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:

@@ -1,10 +1,28 @@
 """Mixtures of categories, counts and columns of several kinds, by the manners of scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
 from probml.estimators.mixture import Mixture
-from probml.estimators.rules import ANY, number, numbers, one_of, optional
-from probml.models.frames import columns
+from probml.estimators.rules import (
+    ANY,
+    ENGINE,
+    FLAG,
+    SEED,
+    number,
+    numbers,
+    one_of,
+    optional,
+    parameter,
+    sizes,
+    whole,
+)
+from probml.models.frames.learning import learn_for, take
+from probml.models.frames.ties import refuse_constant, warn_of_ties
 from probml.models.frames.units import InUnits
-from probml.models.mixtures.gaussian_face import NORMAL, SEARCH
 from probml.models.mixtures.naive_bayes import naive_bayes
 
 
@@ -19,9 +37,9 @@ class _Columns(InUnits, Mixture):
         return self.categorical, self.kinds
 
     def _take(self, X, reset):
-        X = columns.take(self, X, reset, frames=self._settings())
+        X = take(self, X, reset, frames=self._settings())
         if reset:
-            self.columns_ = columns.learn_for(self, X, *self._settings())
+            self.columns_ = learn_for(self, X, *self._settings())
         return X
 
     def _data(self, X):
@@ -34,10 +52,10 @@ class _Columns(InUnits, Mixture):
         return naive_bayes(classes=k, features=self.columns_.features, target="z", **given)
 
     def _judge(self, X, codes):
-        columns.refuse_constant(self.columns_, self._data(X))
+        refuse_constant(self.columns_, self._data(X))
 
     def _doubt(self, X):
-        columns.warn_of_ties(self.columns_, self._data(X))
+        warn_of_ties(self.columns_, self._data(X))
         return [self.columns_.status] if self.columns_.status else []
 
     def _rows_of(self, data):
@@ -49,6 +67,7 @@ class _Columns(InUnits, Mixture):
         return self.columns_.tables(self.fit_.params)
 
 
+@dataclass(eq=False, repr=False)
 class MixedMixture(_Columns):
     """Components in which the columns are independent, each column of its own kind; unseen cells
     are NaN or None.
@@ -75,65 +94,30 @@ class MixedMixture(_Columns):
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
     """
 
-    _rules = {
-        **SEARCH,
-        "categorical": ANY,
-        "kinds": ANY,
-        "categories": ANY,
-        "unknown": one_of("refuse", "prior"),
-        "concentration": numbers(0.0),
-        "alpha": number(0.0, above=True),
-        **NORMAL,
-        "shape": number(0.0, above=True),
-        "rate": optional(number(0.0, above=True)),
-    }
-
-    def __init__(
-        self,
-        n_components=2,
-        *,
-        categorical=None,
-        kinds=None,
-        categories=None,
-        alpha=2.0,
-        unknown="refuse",
-        tol=1e-7,
-        max_iter=1000,
-        n_init=None,
-        random_state=None,
-        criterion="bic",
-        prior=True,
-        accelerate=True,
-        concentration=1.0,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        shape=2.0,
-        rate=None,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.categorical = categorical
-        self.kinds = kinds
-        self.categories = categories
-        self.alpha = alpha
-        self.unknown = unknown
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.random_state = random_state
-        self.criterion = criterion
-        self.prior = prior
-        self.accelerate = accelerate
-        self.concentration = concentration
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.shape = shape
-        self.rate = rate
-        self.engine = engine
+    n_components: Any = parameter(2, sizes(1))
+    _: KW_ONLY
+    categorical: Any = parameter(None, ANY)
+    kinds: Any = parameter(None, ANY)
+    categories: Any = parameter(None, ANY)
+    alpha: float = parameter(2.0, number(0.0, above=True))
+    unknown: str = parameter("refuse", one_of("refuse", "prior"))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
+    prior: bool = parameter(True, FLAG)
+    accelerate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    shape: float = parameter(2.0, number(0.0, above=True))
+    rate: float | None = parameter(None, optional(number(0.0, above=True)))
+    engine: Any = parameter(None, ENGINE)
 
 
+@dataclass(eq=False, repr=False)
 class LatentClass(_Columns):
     """Latent class analysis: categorical columns that are independent given an unseen class; unseen
     cells are NaN or None.
@@ -144,39 +128,20 @@ class LatentClass(_Columns):
         MixedMixture.
     """
 
-    _rules = {name: MixedMixture._rules[name]
-              for name in (*SEARCH, "categories", "unknown", "concentration", "alpha")}
-
-    def __init__(
-        self,
-        n_components=2,
-        *,
-        categories=None,
-        alpha=2.0,
-        unknown="refuse",
-        tol=1e-7,
-        max_iter=1000,
-        n_init=None,
-        random_state=None,
-        criterion="bic",
-        prior=True,
-        accelerate=True,
-        concentration=1.0,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.categories = categories
-        self.alpha = alpha
-        self.unknown = unknown
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.random_state = random_state
-        self.criterion = criterion
-        self.prior = prior
-        self.accelerate = accelerate
-        self.concentration = concentration
-        self.engine = engine
+    n_components: Any = parameter(2, sizes(1))
+    _: KW_ONLY
+    categories: Any = parameter(None, ANY)
+    alpha: float = parameter(2.0, number(0.0, above=True))
+    unknown: str = parameter("refuse", one_of("refuse", "prior"))
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
+    prior: bool = parameter(True, FLAG)
+    accelerate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    engine: Any = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -187,6 +152,7 @@ class LatentClass(_Columns):
         return "all", None
 
 
+@dataclass(eq=False, repr=False)
 class PoissonMixture(_Columns):
     """Components in which every column is an independent Poisson count; unseen cells are NaN.
 
@@ -195,37 +161,19 @@ class PoissonMixture(_Columns):
     Attributes: weights_ (k,), rates_ (k, d), and those of MixedMixture.
     """
 
-    _rules = {name: MixedMixture._rules[name]
-              for name in (*SEARCH, "concentration", "shape", "rate")}
-
-    def __init__(
-        self,
-        n_components=2,
-        *,
-        tol=1e-7,
-        max_iter=1000,
-        n_init=None,
-        random_state=None,
-        criterion="bic",
-        prior=True,
-        accelerate=True,
-        concentration=1.0,
-        shape=2.0,
-        rate=None,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.random_state = random_state
-        self.criterion = criterion
-        self.prior = prior
-        self.accelerate = accelerate
-        self.concentration = concentration
-        self.shape = shape
-        self.rate = rate
-        self.engine = engine
+    n_components: Any = parameter(2, sizes(1))
+    _: KW_ONLY
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
+    prior: bool = parameter(True, FLAG)
+    accelerate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    shape: float = parameter(2.0, number(0.0, above=True))
+    rate: float | None = parameter(None, optional(number(0.0, above=True)))
+    engine: Any = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

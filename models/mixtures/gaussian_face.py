@@ -1,8 +1,11 @@
 """Gaussian mixtures by the manners of scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from probml import DataError, ModelError
 from probml.estimators.face import flat
@@ -16,10 +19,11 @@ from probml.estimators.rules import (
     numbers,
     one_of,
     optional,
+    parameter,
     sizes,
     whole,
 )
-from probml.models.frames import columns
+from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixtures.starts import precision_near
@@ -28,21 +32,9 @@ COVARIANCE = (
     "one of 'full', 'tied', 'diag', 'spherical', 'tied diag', 'tied spherical'",
     lambda value: isinstance(value, str) and canonical(value) in COVARIANCES,
 )
-SEARCH = {
-    "n_components": sizes(1),
-    "criterion": one_of("bic", "icl", "aic"),
-    "tol": number(0.0),
-    "max_iter": whole(1),
-    "n_init": optional(whole(1)),
-    "random_state": SEED,
-    "prior": FLAG,
-    "accelerate": FLAG,
-    "engine": ENGINE,
-}
-NORMAL = {"centre": optional(numbers(-np.inf)), "mean_scale": number(0.0, above=True),
-          "scale": optional(numbers(0.0))}
 
 
+@dataclass(eq=False, repr=False)
 class GaussianMixture(InUnits, Mixture):
     """A mixture of normals; unseen cells are NaN. The model is probml.models.gaussian_mixture.
 
@@ -72,8 +64,9 @@ class GaussianMixture(InUnits, Mixture):
         concentration: pseudo-rows of every component's weight; 1/k or less lets components that are
             not needed empty themselves.
         centre, mean_scale, scale: the prior of means and covariances in units of X, see
-            gaussian_mixture; centre and scale are by default (None) each column's mean and a tenth
-            of its standard deviation: no unit of measurement matters.
+            gaussian_mixture; centre and scale are by default (None) each column's mean and its
+            standard deviation within k-means clusters, as many as components (the most, of several
+            n_components): no unit of measurement matters.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -85,57 +78,25 @@ class GaussianMixture(InUnits, Mixture):
         icl, converged.
     """
 
-    _rules = {
-        **SEARCH,
-        "covariance_type": COVARIANCE,
-        "hard": FLAG,
-        "concentration": numbers(0.0),
-        **NORMAL,
-        "weights_init": ANY,
-        "means_init": ANY,
-        "precisions_init": ANY,
-    }
-
-    def __init__(
-        self,
-        n_components=1,
-        *,
-        covariance_type="full",
-        tol=1e-7,
-        max_iter=1000,
-        n_init=None,
-        weights_init=None,
-        means_init=None,
-        precisions_init=None,
-        random_state=None,
-        criterion="bic",
-        prior=True,
-        accelerate=True,
-        hard=False,
-        concentration=1.0,
-        centre=None,
-        mean_scale=1000.0,
-        scale=None,
-        engine=None,
-    ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.random_state = random_state
-        self.criterion = criterion
-        self.prior = prior
-        self.accelerate = accelerate
-        self.hard = hard
-        self.concentration = concentration
-        self.centre = centre
-        self.mean_scale = mean_scale
-        self.scale = scale
-        self.engine = engine
+    n_components: Any = parameter(1, sizes(1))
+    _: KW_ONLY
+    covariance_type: str = parameter("full", COVARIANCE)
+    tol: float = parameter(1e-7, number(0.0))
+    max_iter: int = parameter(1000, whole(1))
+    n_init: int | None = parameter(None, optional(whole(1)))
+    weights_init: Any = parameter(None, ANY)
+    means_init: Any = parameter(None, ANY)
+    precisions_init: Any = parameter(None, ANY)
+    random_state: Any = parameter(None, SEED)
+    criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
+    prior: bool = parameter(True, FLAG)
+    accelerate: bool = parameter(True, FLAG)
+    hard: bool = parameter(False, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
+    mean_scale: float = parameter(1000.0, number(0.0, above=True))
+    scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    engine: Any = parameter(None, ENGINE)
 
     def _model(self, k):
         return gaussian_mixture(
@@ -190,8 +151,8 @@ class GaussianMixture(InUnits, Mixture):
             )
 
     def _doubt(self, X):
-        columns.warn_of_tied(X, self._column,
-                             "Drop it, or take MixedMixture, which treats it as categories")
+        warn_of_tied(X, self._column,
+                     "Drop it, or take MixedMixture, which treats it as categories")
         return []
 
     @property

@@ -3,7 +3,8 @@ them, in any unit."""
 
 import numpy as np
 
-from probml.models.frames.units import ROUNDING, moments
+from probml.dataset.digits import ROUNDING
+from probml.models.frames.units import moments
 
 
 def spread(X) -> np.ndarray:

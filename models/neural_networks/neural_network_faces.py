@@ -9,18 +9,21 @@ import numpy as np
 
 from probml import MAP, DataError
 from probml.estimators.face import Face
-from probml.estimators.rules import ENGINE, SEED, Rule, number, one_of, optional, parameter, whole
+from probml.estimators.rules import (
+    CLASS_WEIGHT,
+    ENGINE,
+    SEED,
+    Rule,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Framed, Numeric, counted
 from probml.models.frames.margins import Margin
-from probml.models.kernels.support_vector_faces import CLASS_WEIGHT
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
-
-try:
-    from sklearn.utils.validation import check_is_fitted
-except ModuleNotFoundError as error:
-    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
-                      f"probml[sklearn]") from error
-
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead

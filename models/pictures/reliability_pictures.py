@@ -3,7 +3,7 @@
 import numpy as np
 
 from probml import Calibration, ModelError
-from probml.models.pictures.colours import COLOURS
+from probml.models.pictures.canvas import COLOURS
 
 
 def reliability(report, label=None, *, ax=None):

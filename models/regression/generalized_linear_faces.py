@@ -6,17 +6,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import xlogy
 
 from probml import EM, MAP, DataError
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
+from probml.estimators.validation import check_is_fitted
 from probml.models.frames.framed import Numeric, counted
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
 from probml.models.regression.robust_regression import robust_regression
 
 try:
-    from scipy.special import xlogy
     from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
-    from sklearn.utils.validation import check_is_fitted
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error

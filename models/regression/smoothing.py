@@ -33,7 +33,7 @@ from scipy import sparse
 from scipy.interpolate import BSpline
 
 import probml
-from probml.models.regression.evidence import Moments, moments
+from probml.models.regression.moments import Moments, moments
 
 DEGREE = 3
 # numbers of a design up to which its root is found by QR; beyond, by the banded scatter of its
@@ -130,30 +130,20 @@ class Local(NamedTuple):
 
 
 def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
-    """All cubic B-splines of a knot vector at x, four numbers a row (de Boor 1978); beyond [t_3,
-    t_-4], the lines that touch them there."""
+    """All cubic B-splines of a knot vector at x, four numbers a row; beyond [t_3, t_-4], the lines
+    that touch them there."""
     low, high = knots[DEGREE], knots[-DEGREE - 1]
     inside = np.clip(x, low, high)
-    at = np.clip(np.searchsorted(knots, inside, "right") - 1, DEGREE, len(knots) - DEGREE - 2)
-    values = np.empty((DEGREE + 1, len(x)))
-    values[0] = 1.0
-    near = {i: knots[at + i] for i in range(1 - DEGREE, DEGREE + 1)}
-    for degree in range(1, DEGREE + 1):
-        saved = 0.0
-        for r in range(degree):
-            right, left = near[r + 1], near[r + 1 - degree]
-            part = values[r] / (right - left)
-            values[r] = saved + (right - inside) * part
-            saved = (inside - left) * part
-        values[degree] = saved
+    found = BSpline.design_matrix(inside, knots, DEGREE)  # a row's four stand side by side
+    first, values = found.indices[:: DEGREE + 1].astype(int), found.data.reshape(-1, DEGREE + 1).T
     beyond = x - inside
     if beyond.any():
         k = len(knots) - DEGREE - 1
         for edge, start, away in ((low, 0, np.minimum(beyond, 0)),
                                   (high, k - DEGREE - 1, np.maximum(beyond, 0))):
             slope = BSpline(knots, np.eye(k), DEGREE).derivative()(edge)[start : start + DEGREE + 1]
-            values += slope[:, None] * away
-    return Local(at - DEGREE, values, len(knots) - DEGREE - 1)
+            values = values + slope[:, None] * away
+    return Local(first, values, len(knots) - DEGREE - 1)
 
 
 def _crossed(a: Local, b: Local, weights) -> np.ndarray:

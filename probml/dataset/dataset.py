@@ -183,6 +183,21 @@ class Data(NamedTuple):
                 columns[name] = replace(column, seen=np.ones(shape, bool))
         return self._replace(table=replace(self.table, columns=columns))
 
+    def torn_open(self, targets: Iterable[str]) -> "Data":
+        """The same data, in which numbers that nothing depends on and nobody asks for count as seen
+        in part: other holes, the same program."""
+        columns = dict(self.table.columns)
+        for name, column in columns.items():
+            site, plain = self.structure.sites[name], (column.likelihood is None
+                                                       and column.seen is None)
+            if (plain and site.rows and site.states is None and not site.event
+                and site.time is None and site.family is not None and name not in targets
+                and not self._below(name)
+                and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
+                        for p in site.parents)):
+                columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
+        return self._replace(table=replace(self.table, columns=columns))
+
     def small(self) -> bool:
         """Whether evidence on every cell of the network takes little memory, and compiling a
         program for it more than running it."""
@@ -191,16 +206,37 @@ class Data(NamedTuple):
         ) <= HELD
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
-             joints: tuple = ()) -> Plan:
+             joints: tuple = (), hidden: tuple[str, ...] = ()) -> Plan:
+        """The plan for what was seen.
+
+        Args:
+            hidden: continuous sites whose unseen cells are asked for as latents.
+        """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
                            merge_globals, joints)
-        self._refuse_holes(plan)
-        return plan
+        holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
+        if not holes:
+            return plan
+        try:
+            return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
+                               merge_globals, joints, tuple(holes))
+        except Refusal as refusal:
+            name, hurt = next(iter(holes.items()))
+            if not hurt.any():
+                raise
+            raise Refusal(f"site '{name}' is unseen in row {int(np.argwhere(hurt)[0, 0])}, and "
+                          f"{int(hurt.sum())} rows in all. Drop these, or fill '{name}' first: "
+                          f"{refusal}") from None
 
-    def _refuse_holes(self, plan: Plan) -> None:
-        """An unseen continuous cell must not feed a site that matters in the same row; a vector is
-        seen whole or not at all, unless its family integrates coordinates out."""
-        sites, columns = self.structure.sites, self.table.columns
+    def _holes(self, plan: Plan) -> dict[str, np.ndarray]:
+        """The sites that are no variables of which some cell is unseen in a row in which a site
+        that matters looks at it, latents there, and whether that is so, (rows,). A vector is seen
+        whole or not at all, unless its family integrates coordinates out.
+
+        Raises:
+            Refusal: a vector is seen in part that cannot be.
+        """
+        sites, columns, found = self.structure.sites, self.table.columns, {}
         for name, column in columns.items():
             site = sites[name]
             if column.seen is None or site.discrete and not column.torn:
@@ -225,12 +261,16 @@ class Data(NamedTuple):
                 else:
                     continue
                 if hurt.any():
-                    raise Refusal(
-                        f"site '{name}' ({site.kind}) is unseen in row "
-                        f"{int(np.argwhere(hurt)[0, 0])}, where '{child}' depends "
-                        "on it: only discrete sites "
-                        f"are summed out. Drop the {int(hurt.sum())} rows, or fill '{name}' first"
-                    )
+                    found[name] = found.get(name, False) | hurt.any(-1)
+        return found
+
+    def kept(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """Codes of a site, in its seen cells those of the data: an impossible row has no others
+        that would agree with them."""
+        column = self.table.columns.get(name)
+        if column is None or column.likelihood is not None:
+            return codes
+        return column.values if column.seen is None else np.where(column.seen, column.values, codes)
 
     def _units(self, name: str) -> np.ndarray:
         """What is seen of a site, (rows, steps or 1, cells)."""

@@ -10,16 +10,18 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, total_weight
+from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarts import ahead, best_of, point_of, runs
-from probml.engines.saddle import off_saddle
-from probml.engines.squarem import held_at
+from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
+from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
     ALIKE,
+    EFFORT,
     FINAL,
+    LEAST,
     SETTLE,
     SHORT,
     Effort,
@@ -33,12 +35,13 @@ from probml.engines.start.start import Start, check_distinct, stack, starts, tel
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.plan import hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import blocks, directions
 from probml.plan.plan import Plan
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
 # theirs
 APART = 4
+HESSIANS = 3  # of an M-step that takes Newton's steps on the rows
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class EM(Engine):
     rung: ClassVar = 2
     offered: ClassVar = "possible"
     statistics: ClassVar = True
+    sizes: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
@@ -130,7 +134,7 @@ class EM(Engine):
             return other._replace(iterations=outcome.iterations + other.iterations)
 
         outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * float(rows.weights.sum()) + 1e-6)
+                             self.tolerance * total_weight(rows) + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -153,6 +157,9 @@ class EM(Engine):
             states = sum(plan.variables[name].states for name in hidden(plan))
             rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
+            # of fewer starts than LEAST the rule has made sure already that they are all it can buy
+            work = entries + HESSIANS * directions(plan, self.prior) ** 2
+            made = made._replace(starts=min(made.starts, max(int(EFFORT / (rows * work)), LEAST)))
         return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
 
     def _finished(self, problem: Problem, made: Effort,
@@ -178,7 +185,7 @@ class EM(Engine):
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = runs(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                float(some.weights.sum()))
+                                total_weight(some))
         steps, words, chosen, lost = data.steps is not None, [], [], []
         shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
@@ -212,7 +219,7 @@ class EM(Engine):
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
                race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
+        close = 1e-3 + 10 * self.tolerance * total_weight(rows)
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]

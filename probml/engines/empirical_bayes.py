@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.engines.conjugate.settings import Axis, Evidence
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
-from probml.engines.settings import Axis, Evidence
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
@@ -91,6 +91,10 @@ class EmpiricalBayes(Engine):
 
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
+        if not problem.plan.free:
+            raise Refusal(f"EmpiricalBayes of {problem}: every parameter is given, so that there "
+                          f"is nothing to integrate out. Leave one out of the data; or make the "
+                          f"setting a site, and fit it by MAP(prior=False)")
         _refuse_inexact(problem)
         _lifted(problem.plan, self.names)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.closed_form import solve, solve_all, sound
+from probml.engines.conjugate.closed_form import solve, solve_all, sound
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal
 from probml.evidence.passes import log_evidence
@@ -56,6 +56,12 @@ class Exact(Engine):
                 f"{where}: site '{torn}' ({sites[torn].kind}) is a vector that is seen in part in "
                 f"some rows, which has no closed "
                 "form. Try EM()"
+            )
+        unseen = next(iter(plan.hidden), None)
+        if unseen is not None:
+            raise Refusal(
+                f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside rows() that "
+                f"is unseen, beside unknown parameters. Try EM(), or NUTS()"
             )
         hidden = [v for v in plan.variables if sites[v].rows]
         if hidden:

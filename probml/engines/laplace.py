@@ -9,9 +9,9 @@ import numpy as np
 
 from probml.engines.engine import Engine, Outcome, Problem, Status
 from probml.engines.map import MAP
+from probml.engines.sampling.states import settled
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.engines.states import settled
 from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics import curvature

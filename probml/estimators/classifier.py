@@ -32,7 +32,7 @@ class Classifier(ClassifierMixin, Face):
             ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
                 be used, by name.
         """
-        check(self, self._rules)
+        check(self)
         return self._learn(X, y, sample_weight, None)
 
     def _learn(self, X, y, sample_weight, classes):
@@ -118,7 +118,7 @@ class Additive:
         Args:
             classes: all classes that will come; of the first call only, by default those of its y.
         """
-        check(self, self._rules)
+        check(self)
         if not hasattr(self, "fit_"):
             return self._learn(X, y, sample_weight, classes)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):

@@ -18,7 +18,6 @@ import numpy as np
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
-from probml.estimators.rules import Rule, rules
 from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
@@ -43,10 +42,6 @@ class Face(BaseEstimator):
 
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
-
-    @property
-    def _rules(self) -> Mapping[str, Rule]:
-        return rules(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -54,6 +54,11 @@ ENGINE: Rule = (
     lambda value: value is None or isinstance(value, Engine),
 )
 
+CLASS_WEIGHT: Rule = (
+    "None, 'balanced' or class → weight",
+    lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
+)
+
 
 def whole(low: int) -> Rule:
     """A whole number from `low` on."""
@@ -106,14 +111,14 @@ def one_of(*names: Any) -> Rule:
             lambda value: isinstance(value, str) and value in names)
 
 
-def check(owner: Any, rules: Mapping[str, Rule]) -> None:
-    """Hold the attributes of a face against its rules.
+def check(face: Any) -> None:
+    """Hold the parameters of a face against their rules.
 
     Raises:
         ModelError: naming the parameter, expected and got.
     """
-    for name, (words, valid) in rules.items():
-        value = getattr(owner, name)
+    for name, (words, valid) in rules(face).items():
+        value = getattr(face, name)
         if not valid(value):
-            raise ModelError(f"{type(owner).__name__}({name}={value!r}): expected {words}, got "
+            raise ModelError(f"{type(face).__name__}({name}={value!r}): expected {words}, got "
                              f"{value!r}")

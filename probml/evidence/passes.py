@@ -11,6 +11,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.evidence.surrogates import inner
+from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
@@ -31,12 +32,16 @@ class Expected(NamedTuple):
     """An E-step: what the M-step needs of the rows, and the log evidence."""
 
     statistics: dict[str, Any]  # like naturals: Σ q T(x)
-    taps: dict[str, jax.Array]  # row-wise sites: q a row, (chunks, b, *states)
+    # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
+    taps: dict[str, Any]
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
     # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
     # with them
     size: jax.Array
+    # groups of latents whose statistics pool: where these were taken about, and they themselves
+    middle: dict[str, Any]
+    pooled: dict[str, Any]
 
 
 def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False,
@@ -52,9 +57,10 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     natural = naturals(plan, params, known) if natural is None else natural
     if isinstance(chunks, Summary):
         return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural),
-                        _size(chunks.statistics, natural))
+                        _size(chunks.statistics, natural), {}, {})
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
+    middle = integrated.middles(plan, params, known)
 
     def chunk(rows: Rows):
         shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
@@ -64,7 +70,21 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
-        return jax.vjp(total, natural, taps)
+        if not plan.latents:
+            return jax.vjp(total, natural, taps)
+        sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
+                 for group in plan.latents}
+        messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
+        value, back = jax.vjp(total, natural, taps | messages)
+
+        def apart(share):
+            statistics, taps = back(share)
+            weights = {name: taps.pop(name) for name in messages}
+            found = integrated.statistics(plan, params, known, rows, middle, weights)
+            return (statistics, found), taps | integrated.beliefs(plan, params, known, rows,
+                                                                  weights)
+
+        return value, apart
 
     def whole(logs, total):
         return total_evidence(
@@ -77,7 +97,10 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
 
     (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest,
                                                         linear=not plan.touching)
-    return Expected(statistics, taps, posteriors, value, _size(statistics, natural))
+    pooled = {}
+    if plan.latents:
+        statistics, pooled = statistics
+    return Expected(statistics, taps, posteriors, value, _size(statistics, natural), middle, pooled)
 
 
 def _size(statistics: Any, natural: Any) -> jax.Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
+from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
@@ -24,20 +25,24 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -> jax.Array:
-    """⟨q, log factors(params)⟩ of the pooled and global sites: the M-step's objective without rows
-    and without prior."""
+    """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
+    without rows and without prior."""
     value = inner(expected.statistics, naturals(plan, params, known))
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
+    if plan.even:
+        value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
     return value
 
 
 def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
-    `anchor`, if given."""
-    return sum(
+    `anchor`, if given; of groups of latents, the expectation over them too."""
+    total = sum(
         (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
         start=jnp.zeros(()),
     )
+    return sum((integrated.expected(plan, params, known, rows, group, taps[group.name])
+                for group in plan.latents if group not in plan.even), start=total)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
-from probml.factors import sequences
+from probml.factors import integrated, sequences
 from probml.factors.chains import chain_moves, counted_factor, in_pieces
 from probml.factors.naturals import environment, over_states, state_logs, unstacked
 from probml.factors.pooled import pooled_factor, predictive_factor
@@ -87,6 +87,9 @@ def level_factors(
     for name in (name for name in plan.rowwise if name in own):
         factor = rowwise_factor(plan, params, known, rows, name, predictive.get(name))
         factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
+    for group in plan.latents if evidence and not steps else ():
+        factor = integrated.message(plan, params, known, rows, group)
+        factors.append(Factor(factor.log + taps[group.name], factor.names) if taps else factor)
     variables = [name for name in plan.variables
                  if (plan.structure.sites[name].time is not None) == steps]
     allowed = [name for name in known.allowed if name in variables and name not in plan.globals]

@@ -11,12 +11,9 @@ from probml.device.rows import Known, Rows
 from probml.elimination.factor import Factor
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
+from probml.structure.densities import cells
 
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
-
-
-def cells(site, array: jax.Array) -> jax.Array:
-    return array.reshape(len(array), math.prod(site.lattice), *site.event)
 
 
 def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.factors.naturals import environment
-from probml.factors.rowwise import log_density, log_weight
 from probml.plan.plan import Plan
+from probml.structure.densities import log_density, log_weight
 
 
 def outside(plan: Plan) -> tuple[str, ...]:

@@ -9,11 +9,10 @@ import numpyro.distributions as dist
 from probml.device.rows import Known, Rows
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
-from probml.factors.pooled import cells
-from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as unseen_density
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
+from probml.structure.densities import cells, log_density
 
 
 def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
@@ -22,7 +21,7 @@ def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str
     sites, site = plan.structure.sites, plan.structure.named[name]
     env = {i: rows.inputs[i][:, None] for i in site.inputs}
     for parent in site.parents:
-        if sites[parent].rows and parent not in plan.variables:
+        if sites[parent].rows and parent not in plan.variables and parent not in plan.hidden:
             value = rows.values[parent]
             if parent in known.centre:
                 value = value + known.centre[parent].reshape(sites[parent].cells)
@@ -132,38 +131,6 @@ def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: b
                               *(1,) * len(own))
         logs = jnp.where(where, logs[1], logs[0])
     return logs
-
-
-def log_density(structure, site, env, x: jax.Array, seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by
-    NumPyro's log_prob; of a factor its value."""
-    if site.factor:
-        return log_weight(structure, site.name, env)
-    if site.traits.direct is not None:
-        arguments = structure.cells(site.name, env)
-        return site.traits.direct(arguments, cells(site, x[None])[0],
-                                  None if seen is None else cells(site, seen[None])[0]).sum()
-    if site.family is not None and site.discrete:
-        natural = jax.tree.map(lambda leaf: leaf[None],
-                               site.family.natural(structure.cells(site.name, env), 0.0))
-        mask = None if seen is None else cells(site, seen[None])
-        return site.family.log_density(natural, cells(site, x[None]), mask)[0, 0]
-    distribution = structure.distribution(site.name, env)
-    if seen is not None and site.traits.fill is not None:
-        x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
-        loc, covariance = (site.layout(distribution.loc, 1),
-                           site.layout(distribution.covariance_matrix, 2))
-        return unseen_density(loc, covariance, x, seen).sum()
-    log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
-    if seen is not None:
-        log = jnp.where(cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
-    return log.sum()
-
-
-def log_weight(structure, name: str, env: Mapping) -> jax.Array:
-    """What a numpyro.factor adds: the sum of its cells."""
-    site, (value,) = structure.sites[name], structure.arguments(name, env).values()
-    return jnp.broadcast_to(value, site.shape).sum()
 
 
 def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,

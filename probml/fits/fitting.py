@@ -22,9 +22,11 @@ from probml.engines.start.prior import given_start, prior_point
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior, summarise
 from probml.factors.digits import short
+from probml.fits import boundary
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -128,6 +130,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     for engine in ladder:
         try:
             outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+            if plan.latents:
+                outcome = boundary.noted(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -158,7 +162,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     if not plan.globals or outcome.found.varies:
         return outcome.found
     return Point(_global_posterior(
-        plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows
+        plan, placed_all(dict(outcome.params)), known, rows
     ))
 
 
@@ -226,7 +230,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     """The fit's engine once more, on its statistics and those of another part."""
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
+    summary, known = placed_all(kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,

@@ -163,9 +163,11 @@ class Answers(Parameters):
         held.structure.need_likelihood("simulate")
         plan, back, belief, states, log = asking.drawn(self, held, key, seed, plug_in)
         n, sites = held.table.rows, self.structure.sites
-        if plan.variables:
+        if plan.variables or plan.latents:
             asking.warn(self, back(log))
-        fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
+        fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
+                 for name in plan.variables}
+        fixed |= {name: back(states[name], name) for name in plan.hidden}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):

@@ -143,6 +143,10 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
                     "likelihood": "likelihood evidence, summed out"}.get(
                 state, "unseen, summed out"
             )
+        elif plan is not None and site.name in plan.hidden:
+            words, kind = plan.hidden[site.name].kind.words, ", "
+            role = (f"unseen, {words}" if state is None
+                    else "part-seen, " + words.replace(kind, f" where unseen{kind}", 1))
         elif state == "torn":
             role = "part-seen, unseen coordinates integrated out"
         elif state == "part":
@@ -158,7 +162,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             "pooled statistics"
             if plan is not None and site.name in plan.pooled
             else "row by row"
-            if plan is not None and site.name in plan.rowwise
+            if plan is not None and site.name in (*plan.rowwise, *plan.integrated)
             else ""
         )
         out.append(

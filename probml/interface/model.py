@@ -52,6 +52,7 @@ class Generative:
     """A decorated generative function, waiting for its settings."""
 
     whole = found = False
+    key = ()  # as it is written
 
     def __init__(self, function: Callable):
         kinds = inspect.signature(function).parameters
@@ -75,10 +76,6 @@ class Generative:
                          if kinds[name].default is not inspect.Parameter.empty}
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
-
-    @property
-    def key(self) -> tuple:
-        return (self.function,)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -112,8 +109,8 @@ class Model(Bound):
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two models are equal when their function and their settings are equal, so that building a model
-    twice re-traces and re-compiles nothing.
+    Two models are equal when what their functions do and their settings are equal, so that building
+    a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,

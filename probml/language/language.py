@@ -14,6 +14,7 @@ import numpyro
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.language.fingerprint import fingerprint
 from probml.language.settings import freeze, stable, thaw, words_of
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
@@ -109,18 +110,18 @@ class Bound:
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two are equal when their function and their settings are equal, so that building a model twice
-    re-traces and re-compiles nothing. `generative` is what the decorator made of the function: it
-    has `function`, names, `key` (by which two are equal), the names of its `arguments`, and `run`,
-    which calls the function; `whole` says that all of it is one density, of one row, `found` that
-    its rows are a plate of its own.
+    Two are equal when what their functions do (fingerprint.py) and their settings are equal, so
+    that building a model twice, or running its cell again, re-traces and re-compiles nothing.
+    `generative` is what the decorator made of the function: it has `function`, names, the names of
+    its `arguments`, `run`, which calls the function, and `key`, how it is read; `whole` says that
+    all of it is one density, of one row, `found` that its rows are a plate of its own.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
-        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions,
-                           self.context))
+        self.code = fingerprint(generative.function), generative.key
+        self._hash = hash((self.code, settings, interventions, self.context))
 
     @property
     def name(self) -> str:
@@ -158,9 +159,9 @@ class Bound:
         return self._hash
 
     def __eq__(self, other):
-        if not isinstance(other, Bound) or self.generative.key != other.generative.key:
+        if not isinstance(other, Bound) or self._hash != other._hash:
             return False
-        mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
+        mine, theirs = ((m.code, m.settings, m.interventions, m.context) for m in (self, other))
         return mine == theirs
 
     def __repr__(self):

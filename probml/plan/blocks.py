@@ -74,8 +74,8 @@ class Block:
 def users(plan: Plan) -> tuple[str, ...]:
     """The sites whose density the parameters enter: data, summed-out sites, other parameters'
     priors, factors."""
-    return (*plan.pooled, *plan.rowwise, *plan.globals, *plan.structure.parameters,
-            *plan.structure.penalties)
+    return (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals,
+            *plan.structure.parameters, *plan.structure.penalties)
 
 
 def _read_uses(plan: Plan, name: str):
@@ -158,7 +158,8 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     }
     for name in plan.free:
         form, steps, places, moved, why = found[name]
-        rowwise = any(name in uses for s in plan.rowwise for uses in sites[s].uses.values())
+        rowwise = any(name in uses for s in (*plan.rowwise, *plan.scattered)
+                      for uses in sites[s].uses.values())
         conjugate = form is not None and name in matching
         why = why or ("" if conjugate else f"its prior {sites[name].kind} is not conjugate")
         # the form without the prior is not to be had: other states are another prior
@@ -181,7 +182,7 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     together: list[Block] = []
     for group in gaussian:
         names = tuple(name for name in plan.free if name in group)
-        rowwise = any(name in uses for name in names for s in plan.rowwise
+        rowwise = any(name in uses for name in names for s in (*plan.rowwise, *plan.scattered)
                       for uses in sites[s].uses.values())
         event, stacked = _shape(plan, names, found[names[0]][3],
                                 names[0] in flat or not _vector_prior(sites[names[0]]))
@@ -202,13 +203,19 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
                  if stage)
 
 
+def directions(plan: Plan, prior: bool) -> int:
+    """Coefficients whose Hessian an M-step takes of the rows; 0 where none."""
+    return sum(math.prod(plan.structure.sites[name].shape) for stage in blocks(plan, prior)
+               for block in stage if block.newton for name in block.names)
+
+
 def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
     """Whether a parameter without a form enters rows alone, affinely, in arguments of kernels,
     under a prior without kinks."""
     (name, *more), sites = block.names, plan.structure.sites
     uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan)
             for a in sites[user].uses if name in sites[user].uses[a]]
-    plain = (not more and block.form is None and block.rowwise and sites[name].domain == "real"
+    plain = (not more and block.form is None and block.rowwise and sites[name].domain.unbounded
              and not sites[name].entry.kinked)
     return plain and all(site.name in plan.rowwise and site.family is not None
                          and use.level <= Level.AFFINE for site, use in uses)

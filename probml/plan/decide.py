@@ -8,6 +8,8 @@ import numpy as np
 
 from probml.elimination import orders
 from probml.errors import Refusal
+from probml.latents import grouping
+from probml.latents.latent import Group
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -20,6 +22,7 @@ def make(
     targets: tuple[str, ...] = (),
     merge_globals: bool = False,
     joints: tuple[tuple[str, ...], ...] = (),
+    holes: tuple[str, ...] = (),
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -27,25 +30,30 @@ def make(
         merge_globals: for queries on single rows: global variables are eliminated with the row's
             own.
         joints: targets that a query asks for together.
+        holes: continuous sites seen in part whose unseen cells others look at.
 
     Raises:
-        Refusal: an unseen continuous site feeds another, a summed-out site has no finite support, a
-            table exceeds the budget.
+        Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
+            site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints))
+                 merge_globals, tuple(joints), tuple(holes))
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple) -> Plan:
+          merge_globals: bool, joints: tuple, holes: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
     # site → what is asked and computed from it
     feeds = {parent: site.name for site in reversed(asked) for parent in site.parents}
     variables: dict[str, Variable] = {}
-    observed = []
+    observed, latents = [], []
+    for name in (name for name in holes if sites[name].discrete):
+        raise Refusal(f"model '{name_of}': the vector '{name}' ({sites[name].kind}) is seen in "
+                      f"part where others depend on it, and its states are too many to be summed "
+                      f"out")
     for site in sites.values():
         if (site.name in given or site.name not in active and site.rows or site.factor
             or site.name in barren):
@@ -54,16 +62,9 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         has_children = (any(child in active for child in structure.children[site.name])
                         or site.name in feeds)
         if not site.discrete:
-            if site.rows and state is None and has_children:
-                child = next((c for c in structure.children[site.name] if c in active),
-                             feeds.get(site.name))
-                raise Refusal(
-                    f"model '{name_of}': site '{site.name}' ({site.kind}) is inside rows(), "
-                    f"continuous and unseen, and "
-                    f"'{child}' depends on it. "
-                    f"Only discrete sites are summed out. Give '{site.name}' in the data, or "
-                    f"integrate it by hand inside the function"
-                )
+            looked = state == "torn" and any(p in latents for p in site.parents)
+            if site.rows and (state is None and has_children or site.name in holes or looked):
+                latents.append(site.name)
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
@@ -77,16 +78,26 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             site.name in joint for joint in joints
         ):
             summed = False  # a count, asked for its mean or its probabilities cell by cell
+        if (site.name in targets and not has_children and site.rows and not site.chain
+            and state != "likelihood" and any(p in latents for p in site.parents)):
+            summed = False  # a leaf below a number: averaged over it
         if summed:
             variables[site.name] = _variable(structure, site)
         elif state is not None:
             observed.append(site.name)
     observed += [name for name in structure.losses if name in active]
+    inside = [v for v in variables if sites[v].rows]
+    beside = [name for name in targets if name not in sites
+              or sites[name].discrete and name not in observed]
+    groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
+                             [*inside, *(n for n in observed if sites[n].factor)],
+                             [name for name in beside if name not in inside])
+    integrated = {name for group in groups for name in group.sites}
     pooled, rowwise = [], []
-    for name in (*observed, *(v for v in variables if sites[v].rows)):
+    for name in (n for n in (*observed, *inside) if n not in integrated):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
-                 tuple(rowwise), (), (), (), (), 1, 1, 1)
+                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups)
     _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
@@ -95,6 +106,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     scopes = [draft.scope(name) for name in (*pooled, *rowwise) if name not in draft.steps] + list(
         joints
     )
+    scopes += [draft.reach(group) for group in groups]
     scopes += [draft.along] if draft.along else []
     scopes += [draft.scope(site.name) for site in asked if site.time is None]
     inside = [draft.scope(name) for name in (*pooled, *rowwise) if name in draft.steps]
@@ -130,6 +142,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max((math.prod(sizes[v] for v in draft.scope(n)) for n in (*pooled, *rowwise)), default=1),
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
              for n in draft.torn), default=1),
+        max((_breadth(draft, group) for group in groups), default=1),
     )
     return Plan(
         structure,
@@ -147,7 +160,16 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max(entries, step_entries),
         orders.work(scopes, sizes, order),
         width,
+        groups,
     )
+
+
+def _breadth(plan: Plan, group: Group) -> int:
+    """Numbers that a row's message touches: in each state what is seen, by what is unseen."""
+    cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
+    unseen = sum(cells[name] for name in group.names)
+    states = math.prod(plan.variables[v].states for v in plan.reach(group))
+    return states * unseen * sum(cells.values())
 
 
 def _check_supports(plan: Plan) -> None:

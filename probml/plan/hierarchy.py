@@ -60,7 +60,7 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
 @functools.lru_cache(maxsize=512)
 def _spreads(plan: Plan) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
-    direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.globals)
+    direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
               for uses in sites[name].uses.values() for p in uses}
     for name in plan.free:
         site, found = sites[name], {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probml.jaxpr.switches import Switches, find
+from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
 from probml.structure.structure import Structure
 
@@ -59,6 +60,7 @@ class Plan:
     entries: int
     work: int  # entries of all tables a row
     width: int  # numbers a row touches
+    latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
@@ -87,8 +89,56 @@ class Plan:
     @functools.cached_property
     def touching(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
-        used = {p for name in (*self.pooled, *self.rowwise) for p in self.discrete_parents(name)}
+        used = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
+                for p in self.discrete_parents(name)}
         return tuple(name for name in self.globals if name in used)
+
+    @functools.cached_property
+    def integrated(self) -> tuple[str, ...]:
+        """The sites whose density looks at latents: neither pooled nor row-wise, but part of a
+        group's message."""
+        return tuple(name for group in self.latents for name in group.sites)
+
+    @functools.cached_property
+    def hidden(self) -> dict[str, Group]:
+        """The latents, each with its group."""
+        return {name: group for group in self.latents for name in group.names}
+
+    @functools.cached_property
+    def even(self) -> tuple[Group, ...]:
+        """The groups whose programs take nothing of a row but latents and variables: their
+        statistics pool."""
+        sites = self.structure.sites
+
+        def plain(name: str) -> bool:
+            return not sites[name].inputs and all(
+                not sites[p].rows or p in self.hidden or p in self.variables
+                for p in sites[name].parents
+            )
+
+        def entries(group: Group) -> int:
+            own = sum(math.prod(sites[name].cells) for name in group.names)
+            cells = sum(math.prod(sites[name].cells) for name in group.sites)
+            return cells * (1 + own) ** 2 * math.prod(self.variables[v].states
+                                                      for v in self.reach(group))
+
+        return tuple(group for group in self.latents if group.kind.pools
+                     and all(map(plain, group.sites)) and entries(group) <= TABLE)
+
+    @functools.cached_property
+    def scattered(self) -> tuple[str, ...]:
+        """The sites of the groups whose statistics do not pool."""
+        return tuple(name for group in self.latents if group not in self.even
+                     for name in group.sites)
+
+    def groups(self, name: str) -> tuple[Group, ...]:
+        """The groups whose latents a site is, or looks at."""
+        near = (name, *self.structure.named[name].parents)
+        return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
+
+    def reach(self, group: Group) -> tuple[str, ...]:
+        """The variables on which the message of a group depends."""
+        return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
     def discrete_parents(self, name: str) -> tuple[str, ...]:
         """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
@@ -102,9 +152,11 @@ class Plan:
         )
 
     def scope(self, name: str) -> tuple[str, ...]:
-        """The variables of a site's factor."""
+        """The variables of a site's factor; of one that looks at latents, theirs too."""
         own = (name,) if name in self.variables else ()
-        return (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
+        direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
+        more = [v for group in self.groups(name) for v in self.reach(group)] if self.latents else ()
+        return tuple(dict.fromkeys((*direct, *more))) if more else direct
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
@@ -242,13 +294,14 @@ class Plan:
     def complete(self) -> bool:
         """Nothing inside rows is summed or integrated out: pooled statistics are then the same at
         every parameter value."""
-        return not self.torn and all(name in self.globals for name in self.variables)
+        return not (self.torn or self.latents) and all(name in self.globals
+                                                       for name in self.variables)
 
     @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""
-        return not (self.torn or self.variables or self.rowwise)
+        return not (self.torn or self.variables or self.rowwise or self.latents)
 
     @functools.cached_property
     def factorising(self) -> int:

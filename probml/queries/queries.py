@@ -17,7 +17,7 @@ from probml.device.rows import Known, Rows, merged, picked
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
 from probml.evidence.passes import each
-from probml.factors import sequences
+from probml.factors import integrated, sequences
 from probml.factors.chains import chain_moves, in_pieces
 from probml.factors.factors import global_factors, level_factors, row_evidence
 from probml.factors.naturals import log_masses, naturals, over_states
@@ -59,7 +59,8 @@ class _Parts(NamedTuple):
                                              len(rows.weights), pairs=pairs)]
 
 
-def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
+def parts_of(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
+    """The factor graph of a chunk of rows."""
     natural = naturals(plan, belief.params, known)
     args = (plan, belief.params, known, natural, rows)
     factors = level_factors(*args, False, predictive=belief.predictive)
@@ -101,7 +102,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
                                         else site].time is not None for site in scopes}
     inside = {scopes[site] for site in scopes if timed[site]}
     wanted = {scopes[site] for site in scopes if not timed[site]}
-    parts, taps, untapped = _parts(plan, belief, known, rows), {}, []
+    parts, taps, untapped = parts_of(plan, belief, known, rows), {}, []
     for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
             # evidence on a site is a factor over it, whose gradient is the site's posterior
@@ -156,6 +157,15 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
                       if question in ("probability", "mean") else rows.steps.folded(answer))
         out[question, site] = answer
     return log, out
+
+
+def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Known,
+                   rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """log p(row) of a chunk, and p(joint states of `scope` | row), (b, *states)."""
+    if not scope:
+        return _answer(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
+    log, out = _answer(plan, (("joint", scope),), belief, known, rows, ALL)
+    return log, out["joint", scope]
 
 
 def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
@@ -253,6 +263,9 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     value."""
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
+    if plan.groups(name):
+        return integrated.averaged(plan, params, known, rows, name,
+                                   lambda env: _mean(plan, name, env, what, ()))
     fixed, parts = {**params, **known.given}, ()
     if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]
@@ -262,25 +275,36 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str
     def one(varying, parts):
         def at(*states):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            if name in plan.structure.deterministics:
-                return site.collect(plan.structure.computed(name, env),
-                                    1)[0].astype(jnp.result_type(float))
-            if what == "probabilities":
-                if site.family is None or site.states is None:
-                    return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells,
-                                                                                  site.finite)
-                return site.family.probabilities(plan.structure.cells(name, env)).reshape(
-                    *site.cells, site.states
-                )
-            distribution = plan.structure.distribution(name, env)
-            mean = distribution.mean
-            if parts:
-                mean = site.family.fill(distribution, mean, *map(site.place, parts))
-            return site.layout(mean, len(site.event)).reshape(site.cells)
+            return _mean(plan, name, env, what, parts)
 
         return over_states(plan, at, parents)
 
     return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
+
+
+def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
+    """The mean of a site of a row given all that it looks at, or the probabilities of its states;
+    of a deterministic, or a latent, its value. (*cells[, states]).
+
+    Args:
+        parts: of a vector seen in part, its cells and which are seen.
+    """
+    site = plan.structure.named[name]
+    if name in plan.hidden:
+        return site.collect(env[name], 1)[0]
+    if name in plan.structure.deterministics:
+        return site.collect(plan.structure.computed(name, env),
+                            1)[0].astype(jnp.result_type(float))
+    if what == "probabilities":
+        if site.family is None or site.states is None:
+            return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
+        return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
+                                                                                  site.states)
+    distribution = plan.structure.distribution(name, env)
+    mean = distribution.mean
+    if parts:
+        mean = site.family.fill(distribution, mean, *map(site.place, parts))
+    return site.layout(mean, len(site.event)).reshape(site.cells)
 
 
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
@@ -359,7 +383,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         size, steps = len(rows.weights), rows.steps
         first = tuple(v for v in plan.order if v not in sites)
         rest = tuple(v for v in plan.order if v in sites)
-        parts, peaks = _parts(plan, belief, known, rows), {}
+        parts, peaks = parts_of(plan, belief, known, rows), {}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = _level(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count)
@@ -440,7 +464,7 @@ def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
 
 def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     def chunk(rows, key):
-        parts, size, steps = _parts(plan, belief, known, rows), len(rows.weights), rows.steps
+        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)
@@ -451,6 +475,9 @@ def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
                  for f in factors[:1]] + factors[1:]
         log, states = elimination.draw(whole, plan.order, key)
+        for i, group in enumerate(plan.latents):
+            states |= integrated.draw(plan, belief.params, known, rows, group, states,
+                                      jax.random.fold_in(key, i))
         if plan.chains:
             every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
                                           states, steps)

@@ -30,6 +30,7 @@ from probml.jaxpr.switches import SETTING
 from probml.jaxpr.walk import Literal, evaluate
 from probml.language.language import Bound
 from probml.language.markov_chain import distributions
+from probml.numerics.compiling import unchecked
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.sites import sites_of
@@ -117,6 +118,22 @@ class Structure:
     def _likeness(self) -> dict[str, tuple | None]:
         return {}
 
+    def row_uses(self, name: str) -> dict[str, dict[str, levels.Use]]:
+        """How the arguments of a site depend on continuous sites inside rows: argument → site →
+        use; of a deterministic its value."""
+        if name not in self._row_uses:
+            program, takes = self.programs[name]
+            tracked = {i: t for i, t in enumerate(takes) if t in self.sites and self.sites[t].rows
+                       and not self.sites[t].discrete}
+            uses = levels.classify(program, tracked)
+            owners = self.sites[name].arguments if name in self.sites else ("value",)
+            self._row_uses[name] = dict(zip(owners, uses, strict=True))
+        return self._row_uses[name]
+
+    @functools.cached_property
+    def _row_uses(self) -> dict[str, dict]:
+        return {}
+
     def constant(self, name: str, argument: str | None) -> np.ndarray | None:
         """The value of an argument that the model states, where it depends on nothing; else None.
         Nothing is computed."""
@@ -156,9 +173,10 @@ class Structure:
                 "Ask simulate() for whole rows, or a Categorical site on the same probabilities "
                 "for single draws"
             )
-        if site.family is not None:
-            return site.family.distribution(arguments)
-        return jax.tree.unflatten(site.treedef, list(arguments.values()))
+        with unchecked():
+            if site.family is not None:
+                return site.family.distribution(arguments)
+            return jax.tree.unflatten(site.treedef, list(arguments.values()))
 
     def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
         """The ends of a site's support that are computed: attribute of the support → (program,

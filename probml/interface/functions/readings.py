@@ -48,7 +48,8 @@ class Reading:
 
     @property
     def key(self) -> tuple:
-        return (type(self), self.function,
+        """What tells two readings of one function apart."""
+        return (type(self),
                 *(tuple(part.items()) if isinstance(part, dict) else part
                   for part in self.parts[1:]))
 

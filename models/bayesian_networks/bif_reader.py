@@ -1,0 +1,314 @@
+"""BIF text → a network: tokens, blocks, tables, and mistakes by line.
+
+All dialects are read: commas and bars only separate, as in `0.9 0.1` and JavaBayes' `( "wet" "rain"
+)`; blocks stand in any order; names and labels are words of any characters (`<5`, `20_MG/L`) or
+quoted strings, with \\" and \\\\ for a quote and a backslash; properties are skipped; `default`
+gives every configuration not listed; network block, name and count of states may be missing.
+
+A `table` lists the child slowest and the last parent fastest: p(x1|a1 b1), p(x1|a1 b2), …, p(x2|a1
+b1), …. So do JavaBayes' dog-problem (`probability ( "light-on" "family-out" ) { table 0.6 0.05 0.4
+0.95; }`), aGrUM (rawConditionalTable) and pgmpy; in XMLBIF, another format, the child runs fastest.
+
+Source: Cozman (1996), "The Interchange Format for Bayesian Networks",
+    www.cs.washington.edu/dm/vfml/appendixes/bif.htm."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+import probml
+from probml.models.bayesian_networks.variables import named
+
+TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
+MARKS = {"{", "}", "(", ")", "[", "]", ";"}
+ODD = {"": "the end of the file", '"': "a quote that is never closed",
+       "/*": "a comment that is never closed"}
+# Whatever only separates, then one token: a quoted string (its quotes kept, so that no string is a
+# mark), a word, or a character. A slash in a word opens no comment; a quote or '/*' alone is a
+# token where nothing closes it; the last token is empty.
+TOKEN = re.compile(
+    r"""(?:[\s,|]|//[^\r\n]*|/\*[\s\S]*?\*/)*+"""
+    r"""("(?:[^"\\]|\\[\s\S])*"|(?:[^\s,|{}()\[\];"/]|/(?![/*]))+|/\*|[\s\S]|\Z)"""
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A discrete Bayesian network as it stands in a file."""
+
+    name: str
+    states: dict[str, tuple[str, ...]]  # node → labels, in the order of the file
+    parents: dict[str, tuple[str, ...]]  # node → parents, as declared
+    # node → float64 (*states of the parents, states); each row sums to 1
+    tables: dict[str, np.ndarray]
+
+
+def parse(text: str, where: str = "the text") -> Network:
+    """The network that a BIF text defines.
+
+    Args:
+        text: the whole file.
+        where: what messages call it, as a rule its path.
+
+    Raises:
+        ModelError: "where, line n: …" at the first mistake, naming node and configuration.
+
+    Cost: one regular expression over the text; a few Python steps for each configuration.
+    """
+    read = _Reader(text, where)
+    name, states, lines, blocks = "unknown", {}, {}, {}
+    if not read.token:
+        read.fail("there is nothing in it; expected 'network name { … }' and what follows it")
+    while read.token:
+        at = read.at
+        keyword = read.take()
+        if keyword == "network":
+            words = read.names("{", "the name of the network")
+            name, read.at = " ".join(words) if words else name, read.at - 1
+            for token in read.attributes("the network block"):
+                read.fail(f"the network block: expected 'property' or '}}', got {_shown(token)}")
+        elif keyword == "variable":
+            node = read.name("the name of a variable")
+            if node in states:
+                read.fail(f"variable '{node}' is declared twice, first on line "
+                          f"{read.line(lines[node])}: drop one", at)
+            states[node], lines[node] = _states(read, f"variable '{node}'"), at
+        elif keyword == "probability":
+            node, *block = _block(read)
+            if node in blocks:
+                read.fail(f"'{node}' has a second probability block, the first is on line "
+                          f"{read.line(blocks[node][0])}: drop one", at)
+            blocks[node] = at, *block
+        else:
+            hint = "" if states else ": no BIF file (XMLBIF, .net, .dsc and .dne are other formats)"
+            read.fail(f"expected 'network', 'variable' or 'probability', got "
+                      f"{_shown(keyword)}{hint}", at)
+    if not states:
+        read.fail("the file ends without any 'variable'; is it cut off?")
+    for node in {**blocks, **states}:
+        if node not in states:
+            read.fail(f"a probability block of '{node}', but there is no variable '{node}': "
+                      f"declare it, or drop the block", blocks[node][0])
+        if node not in blocks:
+            read.fail(f"variable '{node}' has no probability block: add one, or is the file "
+                      f"cut off?", lines[node])
+    tables = {node: _table(read, node, *blocks[node], states) for node in states}
+    return Network(name, states, {node: blocks[node][1] for node in states}, tables)
+
+
+class _Reader:
+    """The tokens of a text, the place reached, and errors that tell the line."""
+
+    def __init__(self, text: str, where: str):
+        self.text, self.where, self.tokens, self.at = text, where, TOKEN.findall(text), 0
+
+    @property
+    def token(self) -> str:
+        return self.tokens[self.at]
+
+    def line(self, at: int) -> int:
+        """The line of a token. Positions are not kept while reading: the tokens up to this one are
+        found once more."""
+        found = next(itertools.islice(TOKEN.finditer(self.text), at, None))
+        return self.text.count("\n", 0, found.start(1)) + 1
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        raise probml.ModelError(f"{self.where}, line {self.line(self.at if at is None else at)}: "
+                                f"{message}")
+
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, mark: str, inside: str) -> None:
+        if self.token != mark:
+            self.fail(f"{inside}: expected '{mark}', got {_shown(self.token)}")
+        self.at += 1
+
+    def name(self, what: str) -> str:
+        if self.token in MARKS or self.token in ODD:
+            self.fail(f"expected {what}, got {_shown(self.token)}")
+        return _plain(self.take())
+
+    def names(self, end: str, what: str) -> list[str]:
+        """All names up to a mark, and past it."""
+        found = []
+        while self.token != end:
+            found.append(self.name(f"{what}, or '{end}'"))
+        self.at += 1
+        return found
+
+    def find(self, mark: str, inside: str) -> int:
+        """Where the next such mark stands."""
+        try:
+            return self.tokens.index(mark, self.at)
+        except ValueError:
+            self.fail(f"{inside}: expected '{mark}', got {ODD['']}", len(self.tokens) - 1)
+
+    def attributes(self, inside: str) -> Iterator[str]:
+        """The first token of each attribute of a block in braces, properties skipped; the caller
+        reads the attribute."""
+        self.expect("{", inside)
+        while self.token != "}":
+            if self.token == "property":
+                self.at = self.find(";", f"a property of {inside}") + 1
+            else:
+                yield self.token
+        self.at += 1
+
+    def numbers(self, node: str, start: int, listed: list[str]) -> None:
+        """Refuse the first of these tokens that is no number."""
+        for at, token in enumerate(listed, start):
+            try:
+                float(token)
+            except ValueError:
+                self.fail(f"'{node}': expected a number or ';', got {_shown(token)}", at)
+
+
+def _states(read: _Reader, inside: str) -> tuple[str, ...]:
+    """The labels of a variable, from behind its name to the end of its block."""
+    at, labels = read.at - 1, []
+    for _ in read.attributes(inside):
+        if labels:
+            read.fail(f"{inside}: expected 'property' or '}}', got {_shown(read.token)}")
+        read.expect("type", inside)
+        read.expect("discrete", inside)
+        start, count = read.at, None
+        if read.token == "[":
+            read.at += 1
+            count = read.names("]", f"the number of states of {inside}")
+        read.expect("{", inside)
+        labels = read.names("}", f"a state of {inside}")
+        read.expect(";", inside)
+        twice = next((label for label in labels if labels.count(label) > 1), None)
+        if twice is not None:
+            read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
+        if count not in (None, [str(len(labels))]):
+            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: "
+                      f"{named(labels)}", start)
+    return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
+                                      f"no, yes }};", at)
+
+
+def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
+    """(child, parents, entries) of a probability block; an entry is (its first token, keyword or
+    labels, first number, numbers)."""
+    read.expect("(", "probability")
+    node, entries = read.name("the name of a variable"), []
+    parents = tuple(read.names(")", f"a parent of '{node}'"))
+    inside = f"the probability block of '{node}'"
+    for key in read.attributes(inside):
+        at = before = read.at
+        if key == "(":
+            before = read.find(")", inside)
+            key = [_plain(label) for label in read.tokens[at + 1 : before]]
+        elif key not in ("table", "default"):
+            read.fail(f"{inside}: expected '(', 'table', 'default', 'property' or '}}', got "
+                      f"{_shown(key)}")
+        read.at = start = before + 1
+        listed = read.tokens[start : read.find(";", inside)]
+        if "}" in listed:  # a semicolon is missing, and what follows is no part of the block
+            read.numbers(node, start, listed)
+        entries.append((at, key, start, listed))
+        read.at += len(listed) + 1
+    return node, parents, entries
+
+
+def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
+           states: dict) -> np.ndarray:
+    """The table (*states of the parents, states) of a probability block; every row checked."""
+    stray = next((parent for parent in parents if parent not in states
+                  or parents.count(parent) > 1), None)
+    if stray is not None:
+        read.fail(f"'{node}': its parent '{stray}' "
+                  f"{'stands there twice' if stray in states else 'is no variable of the file'}",
+                  at)
+    k, sizes = len(states[node]), [len(states[parent]) for parent in parents]
+    codes = [{label: code for code, label in enumerate(states[parent])} for parent in parents]
+    # places: configuration → its entry; the number `rows` is the default
+    rows, places, numbers = math.prod(sizes), {}, []
+
+    def name(index: int) -> str:
+        given = zip(parents, np.unravel_index(index % rows, sizes) if parents else (), strict=True)
+        given = ", ".join(f"{parent}={states[parent][code]}" for parent, code in given)
+        return (f"the default of '{node}'" if index == rows else f"'{node}' given {given}"
+                if parents else f"'{node}'")
+
+    for place, key, start, listed in entries:
+        whole = key == "table"
+        found = range(rows) if whole else [rows] if key == "default" else [
+            _index(read, node, place, key, parents, codes)
+        ]
+        if len(listed) != k * len(found):
+            # a word among them, as where a semicolon is missing, explains the count
+            read.numbers(node, start, listed)
+            what = f"the table of '{node}'" if whole else name(found[0])
+            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states "
+                      f"are {named(states[node])}", place)
+        twice = next((index for index in found if index in places), None)
+        if twice is not None:
+            read.fail(f"{name(twice)} stands there twice, first on line "
+                      f"{read.line(places[twice])}: drop one", place)
+        places.update(dict.fromkeys(found, place))
+        numbers += ([number for index in found for number in listed[index::rows]]
+                    if whole else listed)
+    if rows not in places and len(places) < rows:
+        missing = next(index for index in range(rows) if index not in places)
+        read.fail(f"{name(missing)} has no probabilities, one of {rows - len(places)} of {rows} "
+                  f"rows: add them, or a default", at)
+
+    try:
+        values = np.array(list(map(float, numbers))).reshape(-1, k)
+    except ValueError:
+        for _, _, start, listed in entries:
+            read.numbers(node, start, listed)
+        raise
+    order, sums = np.array(list(places)), values.sum(-1)
+    # what is not a number is wrong both times
+    wrong = ~((values >= 0).all(-1) & (np.abs(sums - 1) <= TOLERANCE))
+    if wrong.any():
+        i = int(wrong.argmax())
+        odd = [value for value in values[i] if not 0 <= value < math.inf]
+        problem = (f"{odd[0]:g} is no probability" if odd else f"its probabilities sum to "
+                   f"{sums[i]:.10g}, expected 1 (within {TOLERANCE:g})")
+        if entries[0][1] == "table" and (
+            np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
+        ).all():
+            problem += (f". With '{node}' running fastest, as in XMLBIF, they would; in BIF the "
+                        f"last parent does")
+        read.fail(f"{name(order[i])}: {problem}", places[order[i]])
+    # A quotient sums to 1 within k units of the last place: what was read, written and read again
+    # stays the same to the last bit.
+    values = np.where(np.abs(sums - 1) <= k * np.finfo(float).eps, values.T, values.T / sums).T
+    table = np.empty((rows, k))
+    table[:] = values[order == rows] if rows in places else 0.0
+    table[order[order < rows]] = values[order < rows]
+    return table.reshape(*sizes, k)
+
+
+def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[str, ...],
+           codes: list[dict[str, int]]) -> int:
+    """The number of a configuration, the last parent running fastest."""
+    if len(labels) != len(parents):
+        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents "
+                  f"are {named(parents) or 'none'}", at)
+    index = 0
+    for label, parent, code in zip(labels, parents, codes, strict=True):
+        if label not in code:
+            read.fail(f"'{node}': '{label}' is no state of its parent '{parent}', whose states are "
+                      f"{named(code)}", at)
+        index = index * len(code) + code[label]
+    return index
+
+
+def _plain(token: str) -> str:
+    return re.sub(r'\\(["\\])', r"\1", token[1:-1]) if token.startswith('"') else token
+
+
+def _shown(token: str) -> str:
+    return ODD.get(token) or repr(token[:40])

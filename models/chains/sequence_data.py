@@ -1,0 +1,109 @@
+"""What the face of hidden Markov models reads: sequences of numbers or symbols, and states where
+they are known, as the data of the model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from probml import DataError
+from probml.estimators.face import Face
+from probml.estimators.validation import check_is_fitted
+from probml.models.chains.sequences import Steps, read, together
+
+
+class OfSequences(Face):
+    """A face of sequences: X, lengths and y as data, checked."""
+
+    def _asked(self, X, lengths=None):
+        check_is_fitted(self, "fit_")
+        steps = self._steps(X, lengths, reset=False)
+        return steps, self._padded(steps)
+
+    def _steps(self, X, lengths, reset: bool) -> Steps:
+        """X as floats, in sequences, checked against the emission; `reset`: columns and symbols are
+        learnt from it."""
+        steps = read(X, lengths)
+        self._judge(steps.values, steps.lengths, reset)
+        return steps
+
+    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+        """Refuse cells that the emission does not take, saying where they are."""
+        d = values.shape[1]
+        if reset:
+            self.n_features_in_ = d
+            self._refuse_missing(np.isnan(values).all(0))
+        elif d != self.n_features_in_:
+            raise DataError(f"X has {d} features, but HiddenMarkov is expecting "
+                            f"{self.n_features_in_} features as input")
+
+        def refuse(bad: np.ndarray, expected: str) -> None:
+            if bad.any():
+                step, column = map(int, np.unravel_index(np.argmax(bad), bad.shape))
+                i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
+                step, shown = step - int(sizes[:i].sum()), values[step, column]
+                where = f"sequence {i}, step {step}, column {column}"
+                raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
+                                f"is NaN")
+
+        refuse(np.isinf(values), "a finite number")
+        whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
+        if self.emission == "categorical":
+            if d != 1:
+                raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols "
+                                f"0, 1, …")
+            refuse(~whole_, "a symbol, a whole number from 0 on")
+            if reset:
+                self.n_symbols_ = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(
+                    self.n_symbols
+                )
+            outside = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
+                       f"n_symbols= before the fit for a larger one")
+            refuse(values >= self.n_symbols_, outside)
+        elif self.emission == "poisson":
+            refuse(~whole_, "a count, a whole number >= 0")
+        elif self.emission == "bernoulli":
+            refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
+
+    def _padded(self, steps: Steps) -> dict[str, Any]:
+        """The sequences as the model's data: an array where they are equally long, else a list."""
+        values = steps.values[:, 0] if self.emission == "categorical" else steps.values
+        if (self.emission in ("categorical", "poisson", "bernoulli")) and not np.isnan(
+            values
+        ).any():
+            values = values.astype(int)
+        return {"y": together(steps.parts(values))}
+
+    def _hidden(self, path, steps: Steps):
+        """Paths (n, longest) as data: padding is unseen."""
+        return together(
+            [np.asarray(row)[:length] for row, length in zip(path, steps.lengths, strict=True)]
+        )
+
+    def _states(self, y, steps: Steps):
+        """Known states as data."""
+        parts = list(y) if steps.listed and isinstance(y, Sequence | np.ndarray) else [y]
+        try:
+            known = [np.asarray(part, float) for part in parts]
+        except (TypeError, ValueError):
+            raise DataError(f"y must be states 0 … {self.n_states - 1}, and NaN where they are "
+                            f"not known") from None
+        found = [part.shape for part in known]
+        if found != ([(length,) for length in steps.lengths]
+                     if steps.listed else [(len(steps.values),)]):
+            raise DataError(
+                f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} "
+                f"steps: y holds the states that are "
+                "known, NaN elsewhere; the lengths of sequences are given by name, fit(X, "
+                "lengths=...)"
+            )
+        values = np.concatenate(known)
+        wrong = ~np.isnan(values) & (
+            (values < 0) | (values >= self.n_states) | (values != np.floor(values))
+        )
+        if wrong.any():
+            raise DataError(
+                f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a "
+                f"state in 0 … {self.n_states - 1}, or NaN"
+            )
+        return together(steps.parts(values))

@@ -1,0 +1,135 @@
+"""The scikit-learn face of linear support vector machines."""
+
+import warnings
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import MAP, DataError
+from probml.estimators.rules import (
+    CLASS_WEIGHT,
+    ENGINE,
+    FLAG,
+    SEED,
+    number,
+    one_of,
+    parameter,
+    whole,
+)
+from probml.models.classifiers.linear_classification import linear_support_vector_machine
+from probml.models.frames.framed import counted
+from probml.models.kernels.interior_point import Solution, hinge, solution
+
+try:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC
+except ModuleNotFoundError as error:
+    raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
+                      f"probml[sklearn]") from error
+from probml.models.classifiers.planes import Planes, labelled
+
+# by which the dual's maximum may be missed, relative to it
+GAP = 1e-6
+
+
+@dataclass(eq=False, repr=False)
+class LinearSVM(Planes):
+    """A linear support vector machine; of several classes, one against the rest.
+
+        min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1
+
+    The intercept is not penalised (scikit-learn's LinearSVC penalises it, SVC does not). The
+    squared hinge is climbed as probml.models.linear_support_vector_machine; the hinge is solved by
+    its dual, whose support vectors are then known.
+
+    Args:
+        C: cost of a violation, which weighs rows against the penalty; that is in the columns' own
+            units, as scikit-learn's, so that scale matters to it, and an offset does not.
+        loss: "squared_hinge" (p = 2) or "hinge" (p = 1).
+        fit_intercept: with b.
+        class_weight: None, "balanced" or class → weight.
+        max_iter: iterations of L-BFGS; of the dual, turns of an interior point, some 20.
+        random_state: of no use, as nothing is random; kept for scikit-learn's habit.
+        engine: an engine's value for the squared hinge; by default MAP().
+
+    Attributes:
+        classes_, coef_ (1, d) or (k, d), intercept_, n_iter_, converged_, history_; support_ (of
+        the hinge: rows at or within the margin of some plane); fit_: the probml Fit, a loss without
+        likelihood, whose data are those of `as_data`.
+    """
+
+    C: float = parameter(1.0, number(0.0, above=True))
+    _: KW_ONLY
+    loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    max_iter: int = parameter(1000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and labels y (n,).
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
+        """
+        X, codes, weights = self._balanced(X, y, sample_weight)
+        k, x = len(self.classes_), self._frame(X, weights, always=True)
+        model = linear_support_vector_machine(
+            classes=k, loss=self.loss, weight_scale="each",
+            bias_scale=None if self.fit_intercept else 0
+        )
+        if self.loss == "hinge":
+            self._dual(X, codes, weights, model)
+            return self
+        data = {"x": x, "y": codes, "weight_scale": self._scale()}
+        engine = self.engine or MAP(steps=int(self.max_iter))
+        fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        self._found(labelled(fit, self.classes_))
+        planes = fit.params["beta"].shape[1]
+        self.coef_, self.intercept_ = self._planes(fit.params["beta"],
+                                                   fit.params.get("bias", np.zeros(planes)))
+        return self
+
+    def _dual(self, X, codes, weights, model) -> None:
+        """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does
+        not matter."""
+        if not self.fit_intercept:
+            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual has the "
+                            "intercept in it; take loss='squared_hinge'")
+        # in the frame's units the penalty would be another
+        x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,
+                        int(self.max_iter)) for plane in planes]
+        beta = np.stack([x.T @ each.beta for each in found], 1) * self._unit[:, None]
+        bias = np.array([each.bias for each in found])
+        self.support_ = np.flatnonzero(np.any([each.beta != 0 for each in found], 0))
+        self.n_iter_, self.converged_ = (max(each.turns for each in found),
+                                         all(each.gap <= GAP for each in found))
+        self.history_ = np.array([each.objective for each in found])
+        if not self.converged_:
+            warnings.warn(
+                f"LinearSVM stopped after {self.n_iter_} turns, {max(e.gap for e in found):.2g} of "
+                f"the loss from its least: standardise the columns, lower C={self.C:g}, or raise "
+                f"max_iter={self.max_iter}", RuntimeWarning, stacklevel=3)
+        self.coef_, self.intercept_ = self._planes(beta, bias)
+        self.fit_ = model.at({"beta": beta, "bias": bias, "weight_scale": self._scale()},
+                             {"y": tuple(self.classes_.tolist())})
+
+
+def _plane(x: np.ndarray, sign: np.ndarray, cost: np.ndarray, most: int) -> Solution:
+    """The plane of rows of sign 1 and −1; where its margin is so hard that an interior point runs
+    out of digits, by LIBSVM's steps, `most` for each row."""
+    found = hinge(x, sign, cost, most)
+    if found.gap <= GAP:
+        return found
+    steps = SVC(C=1.0, kernel="linear", tol=1e-6, max_iter=most * len(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        steps.fit(x, sign, sample_weight=cost)
+    beta = np.zeros(len(x))
+    beta[steps.support_] = steps.dual_coef_[0]
+    other = solution(x, sign, cost, beta, int(steps.n_iter_[0]))
+    return min(found, other, key=lambda each: each.gap)

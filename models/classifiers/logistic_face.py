@@ -1,0 +1,123 @@
+"""The scikit-learn face of logistic and softmax regression."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import MAP, Refusal
+from probml.estimators.rules import (
+    CLASS_WEIGHT,
+    ENGINE,
+    FLAG,
+    SEED,
+    number,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import check_is_fitted
+from probml.models.classifiers.planes import COST, Planes, labelled
+from probml.models.frames.framed import counted
+from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
+
+# prior standard deviation in logits of intercepts that a posterior needs and nothing tells
+LOOSE = 30.0
+
+
+@dataclass(eq=False, repr=False)
+class LogisticRegression(Planes):
+    """Logistic regression, softmax regression of several classes (= maximum entropy): p(class | x)
+    ∝ exp(x β_class + b_class).
+
+        min over β, b:  ½ |β|² + C Σ_i weight_i · (−log p(y_i | x_i))
+
+    β ~ N(0, C), as scikit-learn's; the intercept is flat. With engine=probml.Laplace() or NUTS()
+    the coefficients have a posterior, over which the probabilities are averaged. The functions are
+    probml.models.logistic_regression and softmax_regression.
+
+    Args:
+        C: prior variance of a weight, in inverse squared units of its column, as scikit-learn's:
+            scale matters to it, an offset does not. inf: maximum likelihood, to which neither does.
+        fit_intercept: with b.
+        class_weight: None, "balanced" or class → weight.
+        tol: L-BFGS, which climbs where classes and columns are many, stops where an iteration gains
+            less of the objective.
+        max_iter: Newton or L-BFGS iterations.
+        random_state: seed of a sampler; None is 0.
+        engine: an engine's value; by default MAP() at the penalty.
+
+    Attributes:
+        classes_, coef_ (1, d) or (k, d), intercept_ (1,) or (k,), n_iter_, converged_, history_,
+        fit_: the probml Fit, whose data are those of `as_data`.
+
+    A maximum that does not exist, of classes that are separated with C=inf, is warned of. Cost: see
+    MAP; half a second for 1,000,000 × 50.
+    """
+
+    C: float = parameter(1.0, COST)
+    _: KW_ONLY
+    fit_intercept: bool = parameter(True, FLAG)
+    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    tol: float = parameter(1e-9, number(0.0))
+    max_iter: int = parameter(10_000, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn from rows X (n, d) and labels y (n,).
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a cell, a label or a weight that cannot
+                be used, by name; one class only.
+        """
+        X, codes, weights = self._balanced(X, y, sample_weight)
+        k = len(self.classes_)
+        # too many coefficients for Newton's steps: units matter to L-BFGS
+        x = self._frame(X, weights, always=k > 2)
+        # A shift of all intercepts changes no probability: where there is to be a posterior, a
+        # prior that tells nothing else holds it.
+        posterior = self.engine is not None and not isinstance(self.engine, MAP)
+        flat = posterior and not np.isfinite(self.C)
+        loose = LOOSE if posterior and k > 2 else None
+        settings = {"weight_scale": None if flat else "each",
+                    "bias_scale": loose if self.fit_intercept else 0}
+        model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,
+                                                                                  **settings)
+        engine = self.engine or MAP(steps=int(self.max_iter), prior=bool(np.isfinite(self.C)),
+                                    tolerance=float(self.tol))
+        data = {"x": x, "y": codes} | ({} if flat else {"weight_scale": self._scale()})
+        try:
+            fit = model.fit(data, engine, weights=counted(weights), seed=self._seed())
+        except Refusal as refusal:
+            if self.engine is None or np.isfinite(self.C):
+                raise
+            raise Refusal(
+                f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf leaves the weights "
+                f"without a prior, and these rows do not "
+                f"hold them all, so that there is no posterior. Choose a finite C, such as C=100 "
+                f"({refusal})"
+            ) from refusal
+        self._found(labelled(fit, self.classes_))
+        beta, bias = (fit.params["beta"].reshape(X.shape[1], -1),
+                      np.reshape(fit.params.get("bias", np.zeros(1 if k == 2 else k)), -1))
+        if k > 2 and self.fit_intercept:
+            bias = bias - bias.mean()
+        if k > 2 and not np.isfinite(self.C):
+            beta = beta - beta.mean(1, keepdims=True)
+        self.coef_, self.intercept_ = self._planes(beta, bias)
+        return self
+
+    def predict_proba(self, X):
+        """p(class | row), (n, k); averaged over a posterior, where there is one."""
+        check_is_fitted(self, "coef_")
+        if self.fit_.drawn is not None:
+            return self.fit_.predict_proba(self.as_data(X), "y")
+        logits = self.decision_function(X)
+        logits = np.column_stack([np.zeros(len(logits)), logits]) if logits.ndim == 1 else logits
+        grown = np.exp(logits - logits.max(1, keepdims=True))
+        return grown / grown.sum(1, keepdims=True)
+
+    def predict_log_proba(self, X):
+        """log p(class | row), (n, k)."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))

@@ -1,0 +1,37 @@
+"""What the faces share that part classes by planes: the scale of their weights, decision values,
+answers in labels."""
+
+import dataclasses
+
+import numpy as np
+
+from probml import Fit
+from probml.estimators.rules import (
+    number,
+)
+from probml.estimators.validation import check_is_fitted
+from probml.models.frames.framed import Framed
+from probml.models.frames.margins import Margin
+
+COST = ("a number above 0, inf for no penalty",
+        lambda v: v == np.inf if isinstance(v, float) and v == np.inf else number(0.0, True)[1](v))
+
+
+class Planes(Framed, Margin):
+    """What faces of planes share: the scale of the weights, decision values."""
+
+    def _scale(self) -> np.ndarray:
+        """Prior standard deviations of the weights, in units of the frame: √C in those of the
+        user."""
+        return np.sqrt(self.C if np.isfinite(self.C) else 1.0) * self._unit
+
+    def decision_function(self, X):
+        """x β + b of every row: (n,) of two classes, positive for classes_[1], else (n, k)."""
+        check_is_fitted(self, "coef_")
+        found = self._whole(X, reset=False) @ self.coef_.T + self.intercept_
+        return found[:, 0] if found.shape[1] == 1 else found
+
+
+def labelled(fit: Fit, classes: np.ndarray) -> Fit:
+    """The fit, answering in labels."""
+    return dataclasses.replace(fit, names={**fit.names, "y": tuple(classes.tolist())})

@@ -1,0 +1,109 @@
+"""What experts and their gates have learnt, in the units of the data."""
+
+import numpy as np
+
+from probml.estimators.face import n_parameters
+from probml.estimators.validation import check_is_fitted
+
+
+class Learnt:
+    """Coefficients, shares and criteria of a face of experts whose `fit_` is of standardised
+    columns: `_centre` and `_unit` of X, `_answer_centre` and `_answer_unit` of y."""
+
+    _answer_unit, _answer_centre = 1.0, 0.0
+
+    def gates(self, X):
+        """p(expert | x), (n, experts): the gates' shares, those of a tree multiplied down to its
+        leaves."""
+        data = self._asked(X)
+        return self._posterior(data)
+
+    def _posterior(self, data):
+        n = len(data["x"])
+        return (np.ones((n, 1)) if not self._sites
+                else np.asarray(self.fit_.joint(data, self._sites)).reshape(n, -1))
+
+    def _bare(self, found, axis: int, unit):
+        """Coefficients of standardised columns, the intercept first on `axis`, as (slopes,
+        intercept) of the columns themselves; their axis comes last."""
+        found = np.moveaxis(np.asarray(found, float), axis, -1)
+        slopes = found[..., 1:] * unit / self._unit
+        return slopes, found[..., 0] * unit - slopes @ self._centre
+
+    def _gates(self, part: int):
+        check_is_fitted(self, "fit_")
+        if self._sites and not self.gate:
+            raise AttributeError(f"{type(self).__name__}(gate=False) has no gate: its shares_ are "
+                                 f"the same in every row")
+        out = []
+        for site in self._sites:
+            # (*above, ways − 1[, d])
+            found = self._bare(self.fit_.params["gate" + site[1:]], -2, 1.0)[part]
+            axis = found.ndim - 2 + part
+            out.append(np.concatenate([np.zeros_like(np.take(found, [0], axis)), found], axis))
+        if self.branches is not None:
+            return out
+        return out[0] if out else np.zeros((1, self.n_features_in_) if part == 0 else 1)
+
+    @property
+    def gate_coef_(self):
+        """Logits per unit of X, (experts, d), the first expert's 0; of a tree a list of its levels,
+        (*choices above, ways, d)."""
+        return self._gates(0)
+
+    @property
+    def gate_intercept_(self):
+        """Logits at X = 0, (experts,), the first 0; of a tree a list of its levels, (*choices
+        above, ways)."""
+        return self._gates(1)
+
+    @property
+    def shares_(self):
+        """The experts' shares where there is no gate, (experts,)."""
+        check_is_fitted(self, "fit_")
+        if not self._sites:
+            return np.ones(1)
+        if self.gate:
+            raise AttributeError(f"{type(self).__name__}(gate=True) has no shares: they depend on "
+                                 f"x, see gates(X)")
+        return np.asarray(self.fit_.params["shares"])
+
+    @property
+    def coef_(self):
+        """The experts' slopes, (experts, d); of classes (experts, classes − 1, d), logits against
+        the first class."""
+        check_is_fitted(self, "fit_")
+        return self._bare(self.fit_.params["weights"], -1, self._answer_unit)[0]
+
+    @property
+    def intercept_(self):
+        """The experts' values at X = 0, (experts,); of classes (experts, classes − 1)."""
+        check_is_fitted(self, "fit_")
+        return self._bare(self.fit_.params["weights"], -1,
+                          self._answer_unit)[1] + self._answer_centre
+
+    def log_prob(self, X, y):
+        """log p(y | x) of every row, (n,), nats, in units of y; 0 where y is unseen."""
+        data = self.as_data(X, y)
+        seen = (~np.isnan(np.asarray(data["y"], float)) if np.asarray(data["y"]).dtype.kind == "f"
+                else True)
+        return self.fit_.log_prob(data) - np.log(self._answer_unit) * seen
+
+    def responsibilities(self, X, y):
+        """p(expert | x, y), (n, experts); where y is unseen the gates' shares."""
+        return self._posterior(self.as_data(X, y))
+
+    @property
+    def n_parameters_(self) -> int:
+        """Free parameters of gates and experts."""
+        check_is_fitted(self, "fit_")
+        return n_parameters(self.fit_)
+
+    def bic(self, X, y):
+        """−2 Σ log p(y | x) + parameters · log n (Schwarz 1978); the lower the better."""
+        log = self.log_prob(X, y)
+        return float(-2 * log.sum() + self.n_parameters_ * np.log(len(log)))
+
+    def aic(self, X, y):
+        """−2 Σ log p(y | x) + 2 · parameters (Akaike 1974); the lower the better."""
+        return float(-2 * self.log_prob(X, y).sum() + 2 * self.n_parameters_)

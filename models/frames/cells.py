@@ -1,0 +1,78 @@
+"""The cells of one column of a user's table: as numbers, or as codes of its labels."""
+
+import numpy as np
+
+from probml import DataError
+from probml.estimators.face import missing
+from probml.models.frames.kinds import usual
+
+
+def column_of(X, j: int):
+    return X.iloc[:, j] if hasattr(X, "iloc") else X[:, j]
+
+
+def usual_of(column, name: str) -> str:
+    """The kind of a column that nobody named."""
+    # an array of objects: text in it has to be named
+    if not hasattr(column, "iloc") and column.dtype.kind == "O":
+        try:
+            column = column.astype(float)
+        except (TypeError, ValueError):
+            return "normal"
+    return usual(column, name)
+
+
+def numbers_of(column, name: str) -> np.ndarray:
+    try:
+        if hasattr(column, "to_numpy"):
+            return column.to_numpy(dtype=float, na_value=np.nan)
+        return np.asarray(column, float)
+    except (TypeError, ValueError):
+        for i, value in enumerate(column):
+            if isinstance(value, str):
+                raise DataError(
+                    f"{name} must be numbers, got {value!r} in row {i}: name it in "
+                    f"categorical=[...] if it is categorical"
+                ) from None
+        raise TypeError(f"{name}: float() argument must be a string or a real number") from None
+
+
+def labels_of(column, name: str) -> tuple:
+    """The distinct values that are seen, in the order of a pandas Categorical, else sorted, numbers
+    before text."""
+    if hasattr(column, "cat"):
+        return tuple(column.cat.categories.tolist())
+    values = np.asarray(column) if not hasattr(column, "to_numpy") else column.to_numpy()
+    # no sorting
+    if values.dtype.kind in "iub" and len(values) and int(values.max()) - int(values.min()) < 1024:
+        low = int(values.min())
+        found = np.flatnonzero(np.bincount(values.astype(np.int64, copy=False) - low)) + low
+        return tuple(found.astype(values.dtype).tolist())
+    hidden = missing(values)
+    seen = values[~hidden] if hidden.any() else values
+    if values.dtype.kind == "f" and np.isinf(seen).any():
+        raise DataError(f"{name} has infinity as a category")
+    if values.dtype.kind != "O":
+        return tuple(np.unique(seen).tolist())
+    for value in seen.tolist():
+        if not isinstance(value, str | bool | int | float | np.generic):
+            raise TypeError(f"{name}: a category as an argument must be a string or a number, got "
+                            f"{type(value).__name__}")
+    return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
+
+
+def codes_of(column, labels: tuple) -> np.ndarray:
+    """Codes into labels, −1 where unseen, −2 where the label is none of them."""
+    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    numeric = values.dtype.kind in "iufb" and not any(isinstance(label, str) for label in labels)
+    if not numeric or not labels:
+        lookup, hidden = {label: code for code, label in enumerate(labels)}, missing(values)
+        out = np.full(len(values), -1, np.int32)
+        out[~hidden] = [lookup.get(v, -2) for v in values[~hidden].tolist()]
+        return out
+    table = np.asarray(labels, float)
+    order = np.argsort(table)
+    place = np.minimum(np.searchsorted(table, values, sorter=order), len(table) - 1)
+    codes = order[place]
+    out = np.where(table[codes] == values, codes, -2).astype(np.int32)
+    return np.where(np.isnan(values), -1, out) if values.dtype.kind == "f" else out

@@ -1,0 +1,113 @@
+"""What the columns of a table are, learnt from its rows and from what a user said of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.estimators.face import Face, missing
+from probml.estimators.validation import validate_data
+from probml.models.frames.cells import column_of, labels_of, usual_of
+from probml.models.frames.columns import KINDS, Columns
+from probml.models.frames.kinds import refuse_dates
+
+
+def take(face: Face, X, reset: bool, frames: tuple) -> Any:
+    """X as the face's columns are read from it: floats where every column is a number, else an
+    array or DataFrame as it is.
+
+    Args:
+        frames: (categorical, kinds), the settings of the face.
+    """
+    categorical, kinds = frames
+    if hasattr(X, "iloc"):
+        X = validate_data(face, X, reset=reset, skip_check_array=True)
+        if 0 in X.shape:
+            raise DataError(f"X is empty: it has the shape {X.shape}, at least 1 sample and 1 "
+                            f"feature are needed")
+    elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
+        kinds, "values", tuple
+    )():
+        return face._numbers(X, reset)
+    else:  # a list of rows with text and NaN stays as it is
+        X = np.array(X, dtype=object) if isinstance(X, list | tuple) else X
+        X = validate_data(face, X, reset=reset, dtype=None, ensure_all_finite=False)
+    if reset:
+        columns = [column_of(X, j) for j in range(X.shape[1])]
+        face._refuse_missing(np.array(
+            [missing(c.to_numpy() if hasattr(c, "to_numpy") else c).all() for c in columns]
+        ))
+    return X
+
+
+def learn_for(face: Face, X, categorical: Any, kinds: Any) -> Columns:
+    """`learn` with the other settings of a face, those it has."""
+    names = getattr(face, "feature_names_in_", None)
+    spare = getattr(face, "unknown", "refuse") == "prior"
+    return learn(X, categorical, kinds, getattr(face, "categories", None), spare,
+                 None if names is None else names.tolist())
+
+
+def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
+          names: Sequence[str] | None) -> Columns:
+    """The kinds and categories of the columns of X, an array or a DataFrame.
+
+    Args:
+        categorical: None, "all", or the categorical columns by name or index.
+        kinds: None, one kind for all columns, or column → kind, by name or index.
+        categories: None, the categories of all categorical columns, or column → categories.
+        spare: one further state for what training did not show.
+        names: the columns' names, None where they have none.
+
+    Raises:
+        ModelError: a setting that names no column, or an unknown kind.
+        DataError: a column that is missing in every row, a kind that its values do not suit.
+    """
+    width = X.shape[1]
+    shown = tuple(f"column {j}" if names is None else f"column {names[j]!r}" for j in range(width))
+
+    def position(key, setting):
+        if names is not None and key in names:
+            return list(names).index(key)
+        if (isinstance(key, int | np.integer) and not isinstance(key, bool)
+            and -width <= key < width):
+            return int(key) % width
+        raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
+                         f"{_columns(names, width)}")
+
+    said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
+    for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
+        said[position(key, "kinds")] = kind
+    if isinstance(categorical, str) and categorical == "all":
+        said = ["categorical"] * width
+    elif categorical is not None:
+        for key in categorical:
+            said[position(key, "categorical")] = "categorical"
+    guessed = tuple(kind is None for kind in said)
+    found = [usual_of(column_of(X, j), shown[j]) if kind is None else kind
+             for j, kind in enumerate(said)]
+    for j, kind in enumerate(found):
+        if kind != "categorical" and kind not in KINDS:
+            raise ModelError(f"kinds: {shown[j]} is {kind!r}: expected 'categorical' or one of "
+                             f"{', '.join(map(repr, KINDS))}")
+    for j, kind in enumerate(found):
+        if kind != "categorical":
+            refuse_dates(column_of(X, j), shown[j])
+    given = {}
+    if isinstance(categories, Mapping):
+        given = {position(key, "categories"): tuple(value) for key, value in categories.items()}
+    elif categories is not None:
+        given = {j: tuple(categories) for j in range(width)}
+    labels = []
+    for j, kind in enumerate(found):
+        labels.append((given[j] if j in given else labels_of(column_of(X, j), shown[j]))
+                      if kind == "categorical" else None)
+    return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels),
+                   spare, guessed)
+
+
+def _columns(names, width) -> str:
+    return f"0 … {width - 1}" if names is None else ", ".join(map(repr, names[:12])) + (
+        ", …" if width > 12 else ""
+    )

@@ -1,0 +1,166 @@
+"""Pictures of how well models do: confusions, numbers of components, several models side by side.
+
+Each function draws on `ax` (by default on a new figure) and returns the Axes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from probml import DataError
+from probml.models.pictures.canvas import COLOURS, axes_of, palette
+
+
+def confusion(truth, predicted, *, labels: Sequence | None = None, ax=None):
+    """How often each true label met each predicted one, with counts; the colour is the share of the
+    true label's rows.
+
+    Args:
+        truth: (n,) labels; a row whose truth is missing is left out.
+        predicted: (n,) labels, or numbers of components: the two may have different ones.
+        labels: order of the labels in rows and columns; by default sorted.
+
+    Raises:
+        DataError: other lengths, or a label that is not in `labels`.
+    """
+    truth, predicted = np.asarray(truth, object), np.asarray(predicted, object)
+    if truth.shape != predicted.shape or truth.ndim != 1 or not len(truth):
+        raise DataError(f"confusion: expected two lists of labels, equally long, got the shapes "
+                        f"{truth.shape} and {predicted.shape}")
+    kept = np.array([label is not None and label == label for label in truth])
+    truth, predicted = truth[kept], predicted[kept]
+    if labels is not None:
+        if new := (set(truth) | set(predicted)) - set(labels):
+            raise DataError(f"confusion: {_sorted(new)[0]!r} is not in labels={list(labels)!r}")
+        rows = columns = list(labels)
+    else:
+        rows, columns = _sorted(truth), _sorted(predicted)
+        # the same kind of labels: the same order, so that what is right lies on the diagonal
+        if set(rows) & set(columns):
+            rows = columns = _sorted([*rows, *columns])
+    counts = np.zeros((len(rows), len(columns)), int)
+    np.add.at(counts, ([rows.index(t) for t in truth], [columns.index(p) for p in predicted]), 1)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    ax = axes_of(ax, (2.2 + 0.8 * len(columns), 1.6 + 0.6 * len(rows))) if ax is None else ax
+    ax.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (i, j), count in np.ndenumerate(counts):
+        ax.text(j, i, str(count), ha="center", va="center",
+                color="white" if share[i, j] > 0.55 else "black" if count else "0.7")
+    ax.set_xticks(range(len(columns)), list(map(str, columns)))
+    ax.set_yticks(range(len(rows)), list(map(str, rows)))
+    ax.set(xlabel="predicted", ylabel="true")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+_CRITERIA = {"bic": ("BIC", "o", "-"), "icl": ("ICL", "s", "--")}
+
+
+def choosing(table, *, ax=None):
+    """BIC, ICL and held-out score against the number of components; the best of each has a ring.
+
+    Args:
+        table: a DataFrame with `n_components` as a column or as its index, and any of the columns
+            `bic`, `icl` (the lower the better) and `score` (held-out log density a row, the higher
+            the better; on an axis of its own, at the right).
+
+    Raises:
+        DataError: no such columns.
+    """
+    table = table.reset_index() if "n_components" not in table.columns else table
+    found = [name for name in (*_CRITERIA, "score") if name in table.columns]
+    if "n_components" not in table.columns or not found:
+        raise DataError(f"choosing: expected 'n_components' and any of 'bic', 'icl', 'score', got "
+                        f"the columns {list(table.columns)}")
+    table = table.sort_values("n_components")
+    ax, k = axes_of(ax), table["n_components"].to_numpy()
+    lines, other = [], ax
+    for name, colour in zip(found, palette(len(found)), strict=True):
+        value = table[name].to_numpy(float)
+        if name == "score":
+            title, marker, style, best = "held-out score", "D", ":", int(np.nanargmax(value))
+            other = ax.twinx() if len(found) > 1 else ax
+            other.set_ylabel("held-out log density a row: higher is better")
+            other.spines["top"].set_visible(False)
+            other.spines["right"].set_visible(True)
+        else:
+            (title, marker, style), best = _CRITERIA[name], int(np.nanargmin(value))
+        on = other if name == "score" else ax
+        lines += on.plot(k, value, color=colour, marker=marker, linestyle=style, markersize=5,
+                         label=f"{title}: best at {k[best]}")
+        on.plot(k[best], value[best], "o", markersize=14, markerfacecolor="none",
+                markeredgecolor=colour, markeredgewidth=1.5)
+    if found != ["score"]:
+        ax.set_ylabel(" and ".join(_CRITERIA[name][0] for name in found if name in _CRITERIA)
+                      + ": lower is better")
+    ax.set_xticks(k)
+    ax.set_xlabel("number of components")
+    ax.legend(handles=lines, frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0),
+              ncols=3, borderaxespad=0.2)
+    return ax
+
+
+# column -> title, its unit, standard error of the difference from the best, whether the greater is
+# the better
+_CRITERION = {
+    "elpd_kfold": ("held-out log score", "nats", "se_kfold_diff", True),
+    "elpd_loo": ("leave-one-out log score", "nats", "se_diff", True),
+    "log_score": ("held-out log score", "nats a row", "se_log_score_diff", True),
+    "accuracy": ("held-out accuracy", "share of rows", "se_accuracy_diff", True),
+    "brier": ("held-out Brier score", "0 … 2", "se_brier_diff", False),
+    "rmse": ("held-out root mean squared error", "units of the target", "se_rmse_diff", False),
+    "log_evidence": ("log evidence", "nats", None, True),
+    "loglik": ("log likelihood", "nats", None, True),
+    "bic": ("BIC", "units of −2 log likelihood", None, False),
+    "aic": ("AIC", "units of −2 log likelihood", None, False),
+}
+
+
+def comparison(table, criterion=None, *, ax=None):
+    """How much worse than the best each model is, by one criterion, the best on top; bars are a
+    standard error of the difference.
+
+    Args:
+        table: of `probml.compare`.
+        criterion: a column, such as "elpd_loo" or "bic"; by default the one by which the table is
+            sorted. Models without a number are named but have no point.
+
+    Raises:
+        DataError: no such column, or no number in it.
+    """
+    criterion = table.attrs.get("criterion", "bic") if criterion is None else criterion
+    if (criterion not in _CRITERION or criterion not in table.columns
+        or table[criterion].isna().all()):
+        have = [name for name in _CRITERION if name in table.columns and table[name].notna().any()]
+        raise DataError(f"comparison(criterion={criterion!r}): expected a criterion with numbers, "
+                        f"one of {have}")
+    title, unit, error, greater = _CRITERION[criterion]
+    table = table.sort_values(criterion, ascending=not greater)
+    value = table[criterion].to_numpy(float)
+    worse = (np.nanmax(value) - value) if greater else (value - np.nanmin(value))
+    bars = (table[error].fillna(0.0).to_numpy(float) if error is not None and error in table.columns
+            else np.zeros(len(value)))
+    if ax is None:
+        ax = axes_of(None, (6.4, 1.4 + 0.36 * len(table)))
+    y = np.arange(len(table))
+    best = worse == 0
+    ax.axvline(0, color="0.8", linewidth=1, zorder=1)
+    widths = bars[~best] if bars.any() else None
+    ax.errorbar(worse[~best], y[~best], xerr=widths, fmt="o", color=COLOURS[0], capsize=3,
+                markersize=5, linewidth=1.4, zorder=3)
+    ax.plot(worse[best], y[best], "D", color=COLOURS[2], markersize=6, zorder=3)
+    digits = 1 if np.abs(value[np.isfinite(value)]).max(initial=0.0) > 10 else 3
+    for at, low, number in zip(y, worse, value, strict=True):
+        ax.annotate("none" if np.isnan(low) else f"{number:.{digits}f}", (1.0, at),
+            xycoords=("axes fraction", "data"), xytext=(4, 0),
+                    # fmt: skip
+                    textcoords="offset points", va="center", fontsize=8, color="0.3",
+                    annotation_clip=False)
+    ax.set_yticks(y, list(map(str, table.index)))
+    ax.set_ylim(len(table) - 0.4, -0.6)
+    ax.set_xlabel(f"{title}: worse than the best by ({unit})")
+    return ax
+
+
+def _sorted(labels) -> list:
+    return sorted(set(labels), key=lambda label: (isinstance(label, str), label))

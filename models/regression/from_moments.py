@@ -1,0 +1,93 @@
+"""What the faces of Gaussian regression share: rows read once, into their moments; predictions in
+float64 whatever JAX's precision; and `fit_`, the Fit by Exact() of the generative function at the
+chosen scales on a few rows that have the same moments."""
+
+import jax
+import numpy as np
+
+from probml import Fit
+from probml.estimators.face import Face
+from probml.estimators.rules import (
+    check,
+)
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.models.frames.complete import Complete, Unsure
+
+# prior standard deviation of what is flat where scales are chosen, in units of the noise
+WIDE = 1e8
+
+
+def is_scale(value) -> bool:
+    if isinstance(value, str):
+        return value in ("shared", "each")
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool) and array.ndim <= 1 and array.size > 0 and bool(
+        (np.isfinite(array) & (array > 0)).all()
+    )
+
+
+class FromMoments(RegressorMixin, Complete, Unsure, Face):
+    """What the faces of regression share: reading rows, and the Fit when it is first asked for."""
+
+    _several = False
+    _why = "predict(X, return_std=True) tells mean and standard deviation"
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = self._several
+        return tags
+
+    def _read(self, X, y, sample_weight):
+        """(X (n, d), y (n, m), weights or None) as floats, checked."""
+        check(self)
+        self._required(y)
+        X = self._whole(X, reset=True)
+        y = y if hasattr(y, "iloc") else np.asarray(y)
+        if y.ndim == 2 and self._several:
+            y = check_array(y, dtype=np.float64, input_name="y")
+        else:
+            y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                            input_name="y")
+        check_consistent_length(X, y)
+        weights, kept = self._weigh(X, sample_weight)
+        self._flat_target = y.ndim == 1
+        y = y[:, None] if y.ndim == 1 else y
+        return (X, y, weights) if kept is None else (X[kept], y[kept], weights)
+
+    def _asked(self, X) -> np.ndarray:
+        check_is_fitted(self, "moments_")
+        return self._whole(X, reset=False)
+
+    def _floor(self, y, centred: bool = True) -> float:
+        """The least noise variance that is looked at: the digits of y, and those of the arithmetic
+        of `fit_` about its mean."""
+        digits, spread = (1e-10 if jax.config.jax_enable_x64 else 1e-5,
+                          np.sqrt(np.mean((y - y.mean() * centred) ** 2)))
+        return float((max(digits * spread, np.finfo(float).eps * np.abs(y).max()) or digits) ** 2)
+
+    @property
+    def fit_(self) -> Fit:
+        """The probml Fit: made when it is first asked for, of the model at the chosen scales, on
+        rows centred as `as_data` gives them."""
+        check_is_fitted(self, "moments_")
+        if not hasattr(self, "_fit"):
+            self._fit = self._exact()
+        return self._fit
+
+    def log_prob(self, X, y):
+        """log p(y | x) of every row at the chosen scales, the weights integrated out, (n,),
+        nats."""
+        return self.fit_.log_prob(self.as_data(X, y))
+
+    def _output(self, value: np.ndarray) -> np.ndarray:
+        """(..., m) without the axis of outputs where y had none."""
+        return value[..., 0] if self._flat_target else value

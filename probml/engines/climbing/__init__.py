@@ -1,0 +1,1 @@
+"""Climbing the log posterior: Newton, L-BFGS, optax; off saddles, and from where nothing rises."""

@@ -1,0 +1,186 @@
+"""MAP's climbs of the log posterior: L-BFGS, and Newton's steps where a Hessian is a good buy."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows, merged, picked
+from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
+from probml.engines.climbing.runaway import runaway
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress, Turn, iterate
+from probml.evidence import density
+from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
+from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
+from probml.numerics.compiling import jit
+from probml.plan.blocks import NEWTON
+from probml.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from probml.engines.map import MAP
+
+BLOCK = 50  # iterations a device call
+SAMPLE = 2**14  # rows whose curvature stands for that of many more
+ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
+CHUNK = 2**11  # of these at once
+# a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
+ASKED = 1e-12
+
+
+def curved(plan: Plan, known: Known) -> bool:
+    """Whether Newton's steps pay: rows are passed over, their density is smooth in few
+    coefficients, nothing is summed out."""
+    if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
+        return False
+    kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
+    return (all(not s.entry.kinked and not s.factor for s in kinds)
+            and density.size(plan, known) <= NEWTON)
+
+
+def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+    """By L-BFGS."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+
+    def block(u, count):
+        u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
+                                              np.asarray(count), engine.tolerance)
+        return u, value, count, trail, bool(flat)
+
+    u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
+    return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1)
+
+
+def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+    """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
+    in which all are climbed."""
+    plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
+    u = _flat(plan, params, known)
+    many, ends = n > 4 * SAMPLE, {}
+    near = (_sample(rows, np.linspace(0, n - 1, SAMPLE).astype(int))
+            if many else rows)
+    scale, tolerance = (n / SAMPLE, ROUGH) if many else (1.0, engine.tolerance)
+
+    def block(u, count):
+        u, value, count, trail, flat, ends["last"], first = _stiff(
+            plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
+        )
+        ends.setdefault("first", first)
+        return u, value, count, trail, bool(flat)
+
+    top, history, status = _blocks(engine, block, u)
+    if many:
+        centre, root = _frame(u, top, ends["last"])
+
+        def block(z, count):
+            z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
+                                                   np.asarray(count), engine.tolerance)
+            return z, value, count, trail, bool(flat)
+
+        z, history, status = _blocks(engine, block, jnp.zeros_like(u))
+        top = centre + root @ z
+    free = not engine.prior or any(plan.structure.sites[name].entry.improper
+                                   for name in plan.free)
+
+    def fall(way):  # by the program of the climb, which takes no step here
+        end = np.asarray(top)
+        here, there = (float(_stiff(plan, engine.prior, end + d.astype(end.dtype), known, near,
+                                    scale, np.asarray(0), tolerance)[1])
+                       for d in (0 * way, way))
+        return (here - there) / (1 + abs(here)) / np.finfo(end.dtype).eps
+
+    notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
+                    np.asarray(top) - np.asarray(u), fall) if free else ()
+    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
+                   len(history) - 1, notes)
+
+
+_flat = jit(density.flat, static_argnums=0)
+
+
+def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, Status]:
+    """A climb in blocks of iterations: where it ended, its values and how."""
+    limit, history = engine.steps or 1000, []
+
+    def turn(done: int) -> Turn:
+        nonlocal u
+        size = min(BLOCK, limit - done)
+        u, value, count, trail, flat = block(u, size)
+        history.append(np.asarray(trail)[: int(count) + 1])
+        status = Status.RUNNING
+        if not np.isfinite(value):
+            status = Status.COLLAPSED
+        elif int(count) < size:
+            status = Status.CONVERGED if flat else Status.STALLED
+        elif done + size >= limit and flat:
+            status = Status.CONVERGED
+        return Turn(int(count), float(value), status)
+
+    with Progress("MAP", limit, engine.progress) as bar:
+        status = iterate(bar, limit, turn)
+    return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolerance):
+    def loss(u):
+        return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, chunks))
+
+    point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
+    return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps,
+           tolerance):
+    """Newton's steps; also the Hessians at the end and at the start."""
+
+    def evaluate(u):
+        def point(u):
+            return density.unflat(plan, u, known)[0], 0.0
+
+        return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, chunks,
+                                                                 prior, mode=True, scale=scale))
+
+    point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
+                                                                         tolerance, trail=BLOCK)
+    _, there = arrived(value, gradient, hessian)
+    return point, -value, count, -trail, level(value, gradient) | there, hessian, first
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, chunks: Rows, steps,
+            tolerance):
+    """L-BFGS in coordinates z, u = centre + root z."""
+
+    def both(z):
+        def point(z):
+            return density.unflat(plan, centre + root @ z, known)[0], 0.0
+
+        value, gradient = value_and_gradient(plan, point, z, known, chunks, prior, mode=True)
+        return -value, -gradient
+
+    point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
+                                                 framed=True)
+    return point, -value, count, -trail, level(value, gradient)
+
+
+@jit
+def _sample(chunks: Rows, index: jax.Array) -> Rows:
+    """Some rows, in chunks of their own."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, CHUNK, *leaf.shape[1:]),
+                        picked(merged(chunks), index))
+
+
+@jit
+def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
+    """Coordinates about the mode of a sample in which its curvature is 1; where it has none, those
+    of the start."""
+    factor = jnp.linalg.cholesky(hessian)
+    root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
+                                             lower=True).T
+    sound = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(top))
+    return jnp.where(sound, top, start), jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype))

@@ -1,0 +1,163 @@
+"""Training by an optax optimiser: mini-batches in a new order every epoch, held-out rows, early
+stopping."""
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows, Summary, merged, picked
+from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress, Turn, iterate
+from probml.errors import ModelError
+from probml.evidence.density import climbed, from_free
+from probml.evidence.passes import row_totals, total_evidence
+from probml.factors.factors import global_factors
+from probml.numerics.ascent import level
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
+from probml.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from probml.engines.map import MAP
+
+
+BLOCK = 200  # steps a device call
+STEPS = 2000
+CHUNK = 2**11  # rows at once, where rows were divided anew
+
+
+def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
+    """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt
+    from, evaluated once an epoch, at least BLOCK steps apart.
+
+    Raises:
+        ModelError: the held-out share leaves no row on one side.
+    """
+    plan, rows, known = problem.plan, problem.rows, problem.known
+    limit, key = engine.steps or STEPS, random_key(problem.seed)
+    # statistics are one whole, which no batch divides
+    n = 1 if isinstance(rows, Summary) else problem.size
+    held = None
+    if engine.held_out:
+        count = round(engine.held_out * n)
+        if not 0 < count < n:
+            raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
+                             f"expected at least 1, and 1 to learn from")
+        order = np.asarray(jax.random.permutation(jax.random.fold_in(key, 0), n))
+        held, rows = (_divided(rows, *_padded(np.sort(part)))
+                      for part in (order[:count], order[count:]))
+        n -= count
+    batch = min(engine.batch_rows or n, n)
+    epoch = max(n // batch, 1)
+    every = BLOCK if batch == n else -(-BLOCK // epoch) * epoch  # steps between evaluations
+    u = to_coordinates(plan, params, known)
+    state, history, curve, order = engine.optimizer.init(u), [], [], None
+    since = 0
+
+    def judge(u):
+        """Note the objective, and whether the held-out rows are better off."""
+        value, gradient = objective(plan, engine.prior, u, known, rows)
+        history.append(float(value))
+        if held is not None:
+            curve.append(float(_mean(plan, u, known, held)))
+        return value, gradient
+
+    def turn(before: int) -> Turn:
+        """Steps up to the next evaluation."""
+        nonlocal u, state, order, since, best, value, gradient
+        done = before
+        while done < min(before + every, limit):
+            count = min(BLOCK, before + every - done, limit - done)
+            size = batch if batch < n else 0
+            if size:
+                count = min(count, epoch - done % epoch)
+                if done % epoch == 0:
+                    order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch), n)
+            u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
+                                order, n, done % epoch, count)
+            done += count
+        value, gradient = judge(u)
+        status = Status.RUNNING
+        if not np.isfinite(history[-1]):
+            status = Status.COLLAPSED
+        elif curve:
+            since = 0 if curve[-1] > best[1] else since + 1
+            best = (u, curve[-1]) if since == 0 else best
+            if engine.patience is not None and since >= engine.patience:
+                status = Status.EARLY
+        return Turn(done - before, history[-1], status)
+
+    value, gradient = judge(u)
+    best = (u, curve[-1]) if curve else (u, -np.inf)
+    with Progress("MAP", limit, engine.progress) as bar:
+        status = iterate(bar, limit, turn)
+    if status is Status.MAX_ITERATIONS:
+        status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
+                  if _wanders(history) else status)
+    u = best[0] if curve and status is not Status.COLLAPSED else u
+    return Outcome(from_coordinates(plan, u, known), np.array(history), status, bar.count,
+                   held_out=np.array(curve) if curve else None)
+
+
+SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is none
+
+
+def _wanders(history: list[float]) -> bool:
+    """Whether the last third of a long enough run has not risen above what was there before."""
+    late = len(history) - len(history) // 3
+    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (
+        1 + abs(history[-1])
+    )
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def _mean(plan: Plan, u, known: Known, chunks: Rows):
+    """Mean log evidence of rows, at the prior of what lies outside them."""
+    params = from_free(plan, u, known)[0]
+    total = row_totals(plan, params, known, chunks)
+    states = global_factors(plan, params, known)[: len(plan.globals)]
+    return total_evidence(plan, states, total) / chunks.weights.sum()
+
+
+def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices in whole chunks, (chunks, size), and whether each is a row or padding."""
+    chunks = max(1, round(len(index) / CHUNK))
+    size = -(-len(index) // chunks)
+    real = np.arange(chunks * size) < len(index)
+    return np.resize(index, chunks * size).reshape(chunks, size), real.reshape(chunks, size)
+
+
+@jit
+def _divided(chunks: Rows, index: jax.Array, real: jax.Array) -> Rows:
+    """Some rows in chunks of their own; padding has weight 0."""
+    flat = merged(chunks)
+    parts = jax.vmap(lambda index: picked(flat, index))(index)
+    return parts._replace(weights=jnp.where(real, parts.weights, 0.0))
+
+
+@functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
+def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, known: Known,
+             chunks: Rows, order, n, offset, count: int):
+    """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
+    import optax
+
+    flat = merged(chunks) if batch else None
+
+    def step(carry, i):
+        u, state = carry
+        rows, scale = chunks, 1.0
+        if batch:
+            index = jax.lax.dynamic_slice(order, ((offset + i) * batch,), (batch,))
+            rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+            scale = n / batch
+        _, gradient = climbed(plan, prior, u, known, rows, scale)
+        updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)
+        return (optax.apply_updates(u, updates), state), ()
+
+    (u, state), _ = jax.lax.scan(step, (u, state), jnp.arange(count))
+    return u, state

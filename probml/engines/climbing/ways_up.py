@@ -1,0 +1,120 @@
+"""Ways up for a climb that found none: a start is never an answer."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
+from probml.engines.climbing.saddle import off_saddle
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.start.prior import (
+    UNDRAWABLE,
+    given_start,
+    impossible,
+    noise_of,
+    prior_draws,
+)
+from probml.errors import Refusal
+from probml.numerics.transfer import placed_all
+
+# draws of the prior that are looked at where the start leads nowhere, and the best of them that are
+# climbed from
+DRAWN, CLIMBED = 64, 3
+# relative: a way that is none, as from a point where the gradient is zero by symmetry
+HARDLY = 1e-6
+
+Climb = Callable[[Mapping], Outcome]
+
+
+def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: Mapping) -> Outcome:
+    """A climb; and others, where parameters have not moved at all (from a draw of their prior),
+    where it found no way up though the gradient is not zero (by L-BFGS, whose first step is
+    along the gradient), or where the start is impossible: a start is never an answer.
+
+    Args:
+        climb: parameters to begin with → what is found from there. plain: the same by L-BFGS.
+
+    Raises:
+        Refusal: none of them found a way up.
+        ModelError: no point was found that has a density.
+    """
+    plan, known, start = problem.plan, problem.known, problem.start
+
+    def better(found, other):
+        return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
+
+    outcome = climb(params)
+    if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+        return outcome
+    stuck = [name for name in plan.free if name not in start
+             and _unmoved(outcome.params[name], params[name])]
+    away = moved(problem, _arrays(outcome.params), stuck)
+    if not all(np.array_equal(away[name], outcome.params[name]) for name in stuck):
+        outcome = better(outcome, climb(away))
+    outcome = off_saddle(problem, outcome, lambda apart: climb(_arrays(apart)))
+    nowhere = not np.isfinite(outcome.history[0])
+    if outcome.status is not Status.STALLED and not nowhere:
+        return outcome
+    here = _arrays(outcome.params)
+    others = [here | point for point in _elsewhere(problem, prior, given_start(plan, start))]
+    if nowhere and not others:
+        impossible(plan, params, known, "MAP", outcome.history[0])
+    for point in others if nowhere else [here, *others]:
+        outcome = better(outcome, plain(point))
+        if outcome.status is Status.CONVERGED:
+            return outcome
+    if outcome.iterations == 0:
+        raise Refusal(
+            f"MAP of {problem} found no way up from its start, nor from draws of the prior, though "
+            f"the gradient is not zero: the log density is {outcome.history[-1]:.6g} there. Give "
+            f"it another start, fit(..., start=...), "
+            "an optimiser, MAP(optimizer=optax.adam(1e-2)), or look for a kink or a jump in "
+            "the model's function"
+        )
+    return outcome
+
+
+def _arrays(params: Mapping) -> dict[str, jax.Array]:
+    return placed_all(dict(params))
+
+
+def _elsewhere(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
+    """The best few of some draws of the prior, where it can be drawn; what the user fixed stays."""
+    plan, known = problem.plan, problem.known
+    try:
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, problem.seed)))
+        points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
+                  | fixed for i in range(DRAWN)]
+    except UNDRAWABLE:
+        return []
+    values = [float(objective(plan, prior, to_coordinates(plan, p, known), known, problem.rows)[0])
+              for p in points]
+    order = [i for i in np.argsort(
+        [-value if np.isfinite(value) else np.inf for value in values]
+    ) if np.isfinite(values[i])]
+    return [points[i] for i in order[:CLIMBED]]
+
+
+def _unmoved(value: Any, start: Any) -> bool:
+    return bool(np.all(
+        np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))
+    ))
+
+
+def moved(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.Array]:
+    """Parameters in which the density was flat, as in hidden units that are all alike or at 0 of
+    what is squared, at a draw from their prior instead."""
+    plan, known = problem.plan, problem.known
+    used = {p for name in (*plan.pooled, *plan.rowwise)
+            for uses in plan.structure.sites[name].uses.values() for p in uses}
+    stuck = [name for name in stuck if name in used]
+    if not stuck:
+        return dict(params)
+    try:
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, 1, problem.seed)))
+        values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
+    except UNDRAWABLE:
+        return dict(params)
+    return {name: values[name] if name in stuck else value for name, value in params.items()}

@@ -1,0 +1,171 @@
+"""The closed form of a posterior, read off block by block, with its evidence, and a check of it."""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.engines.conjugate.side_by_side import alike
+from probml.engines.engine import Problem
+from probml.engines.start.prior import prior_point
+from probml.evidence.passes import expect, log_evidence, summarise
+from probml.factors.prior import log_prior
+from probml.families.links import backward, forward
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
+from probml.plan.blocks import blocks, pack
+from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed, draw_params
+from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import coupling
+from probml.updates.least_squares import root, rooted
+from probml.updates.updates import Objective, modes, read
+
+AT_ONCE = 2**26  # numbers that the closed forms in one program may touch together
+
+
+def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
+    """The posterior, its log evidence, and by how much this differs at another point. Pure JAX: to
+    be jitted or vmapped.
+
+    Args:
+        roots: coefficients of row-wise Normals by the QR decomposition of their residuals.
+    """
+    start = params = prior_point(plan, known)
+    expected = expect(plan, params, known, rows)
+    stages = blocks(plan, True)
+
+    def sweep(carry):
+        """Read every block at the present parameters; a second sweep reads at the modes, free of
+        cancellation."""
+        params, natural = dict(carry[0]), []
+        for stage in stages:
+            objective = Objective(plan, expected, params, known, rows, True, mode=False)
+            found = read(objective, stage, rounds=1)
+            if roots:
+                pairs = zip(stage, found, strict=True)
+                found = [root(plan, block, params, known, rows) if rooted(plan, block) else one
+                         for block, one in pairs]
+            readable = {name: b.form.readable for b in stage for name in b.names}
+            params.update({n: jnp.where(readable[n](v), v, params[n])
+                           for n, v in modes(params, stage, found).items()})
+            natural += [_integrate(plan, block, n, params, known)
+                        for block, n in zip(stage, found, strict=True)]
+        return params, natural
+
+    blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                         jax.eval_shape(sweep, (params, ()))[1])
+    params, natural = jax.lax.fori_loop(0, 3, lambda _, carry: sweep(carry), (params, blank))
+    posterior = Closed(tuple(natural), params, params)
+    posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
+                                               params))
+    marginals = Marginals(plan, known, stages, posterior)
+
+    def evidence(at):
+        """The identity at one point, and the size of its terms: their rounding is no mismatch."""
+        terms = jnp.stack([log_evidence(plan, at, known, rows), log_prior(plan, at, known),
+                           -marginals.log_density(at)])
+        return terms.sum(), jnp.abs(terms).sum()
+
+    # supports are convex
+    away = {name: 0.9 * value + 0.1 * start[name] for name, value in posterior.mean.items()}
+    values, sizes = jax.vmap(evidence)(jax.tree.map(lambda a, b: jnp.stack([a, b]), posterior.mean,
+                                                    away))
+    size = sizes.sum()
+    # groups thousands of their own spreads apart lose digits in the statistics: 2e-10 of the terms,
+    # measured
+    rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
+    if roots:
+        every = [block for stage in stages for block in stage]
+        rounding += sum(_rounding(block, n, away) for block, n in zip(every, natural, strict=True)
+                        if "root" in n)
+    return posterior, values[0], jnp.abs(values[0] - values[1]) - rounding
+
+
+def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
+    """What rounding can do to half the squared residuals r of a block at a point: |r| times that of
+    columns × coefficients, which are large and cancel."""
+    root, c = natural["root"], pack(at, block)
+    terms = jnp.sum(jnp.linalg.norm(root, axis=0) * jnp.abs(c))
+    return 4 * jnp.finfo(c.dtype).eps * terms * (
+        jnp.sqrt(1.0 * len(c)) + jnp.linalg.norm(root @ (c - natural["loc"]))
+    )
+
+
+solve = functools.partial(jit, static_argnums=(0, 3))(closed_form)
+
+
+def _integrate(plan: Plan, block, natural, params, known: Known):
+    """A scale's natural parameters with the locations that it scales integrated out: each location
+    removes half a count.
+
+    The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
+    """
+    if not block.form.scale:
+        return natural
+    name = block.names[0]
+    scaled = [
+        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form.joint
+        and name in coupling(plan, b) for n in b.names
+    ]
+    if not scaled:
+        return natural
+    steps = block.steps
+
+    def normaliser(c):
+        env, total = {**params, **known.given, name: backward(c, steps)}, 0.0
+        for other in scaled:
+            distribution = plan.structure.distribution(other, env)
+            site = plan.structure.sites[other]
+            total += jnp.broadcast_to(
+                distribution.log_prob(jnp.broadcast_to(distribution.mean, site.shape)), site.lattice
+            ).sum()
+        return total
+
+    c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
+    return block.form.integrated(natural, c * jax.grad(normaliser)(c))
+
+
+def _means(plan: Plan, marginals: Marginals, params):
+    means = marginals.means()
+    return {name: jnp.where(jnp.isfinite(means[name]), means[name], params[name])
+            for name in plan.free}
+
+
+def sound(evidence, mismatch) -> bool:
+    """Whether a closed form has the same log evidence at two points; wrong algebra is off by far
+    more than rounding."""
+    return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64
+                               else 1e-3 * (1 + abs(float(evidence))))
+
+
+def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np.ndarray]]:
+    """The closed forms of several data sets of one plan in one program: number → draws of those
+    that are sound."""
+    out, plan = {}, problems[0].plan
+    loaded = [(problem.rows, problem.known) for problem in problems]
+    for members, (rows, known) in alike(loaded):
+        size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
+        batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
+        keys = jax.random.split(random_key(problems[0].seed + 1),
+                                len(loaded))[jnp.asarray(members)]
+        values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
+        for j, i in enumerate(members):
+            if sound(evidence[j], mismatch[j]):
+                out[i] = {name: value[j] for name, value in values.items()}
+    return out
+
+
+@functools.partial(jit, static_argnums=(0, 1, 2))
+def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
+    def one(part):
+        known, rows, key = part
+        if plan.additive:
+            rows = summarise(plan, prior_point(plan, known), known, rows)
+        posterior, evidence, mismatch = closed_form(plan, known, rows)
+        return draw_params.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
+
+    return jax.lax.map(one, (known, rows, keys), batch_size=batch)

@@ -1,0 +1,122 @@
+"""All restarts of EM to their ends: a device call serves those that still run; the best of them."""
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from probml.device.rows import Known, Rows, total_weight
+from probml.engines.engine import Outcome, Status
+from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.restarting.squarem import BLOCK, State, advance, initial
+from probml.engines.start.race import Race, ends
+from probml.engines.start.start import Start
+from probml.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from probml.engines.em import EM
+
+LONG = 2.0  # seconds of each of two device calls in turn, from which another compilation pays
+TIE = 0.01  # of the nats within which two ends count as one: the first of them is taken
+
+
+def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
+         race: Race | None = None) -> tuple[State, np.ndarray]:
+    """Every restart at its end, and its trail of objectives.
+
+    A device call serves all that still run; where it is long, those that ended or were left are
+    taken out once they are half.
+    """
+    static = (engine.prior, engine.hard, engine.accelerate, closed)
+    drawn, first = first.drawn, first._replace(drawn=None)
+    whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
+    gain, ceiling = (np.asarray(engine.tolerance * total_weight(rows)),
+                     engine.max_iterations + 1)
+    restarts = len(state.value)
+    history: list[np.ndarray] = []
+    where, compiled, slow = np.arange(restarts), False, 0
+
+    def turn(done: int) -> Turn:
+        """One call; `done` counts M-steps, of which there is one less than evaluations."""
+        nonlocal state, first, whole, where, compiled, slow
+        racing, early = race is not None and race.on, not history
+        limit = min((0 if early else done + 1) + (race.first if racing and early else BLOCK),
+                    ceiling)
+        began = time.perf_counter()
+        state, trail, ended = advance(plan, static, state, first, known, rows, np.int32(limit),
+                                      gain)
+        history.append(np.full((restarts, BLOCK), np.nan))
+        history[-1][where] = np.asarray(trail)
+        ended = bool(ended) or limit >= ceiling
+        if racing and not ended:
+            status = race.left(np.asarray(state.status), np.asarray(state.value),
+                               history[-1][where], where, early)
+            state = state._replace(status=status)
+        best = float(np.asarray(state.value).max())
+        running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
+        ended = ended or not len(running)
+        slow = slow + 1 if compiled and time.perf_counter() - began > LONG else 0
+        # one may have waited for other work on the machine
+        long = slow > 1 or (racing and race.compact)
+        compiled = True
+        if ended or (long and 2 * len(running) <= len(where)):
+            whole = jax.tree.map(functools.partial(_put, where), whole, state)
+        if not ended and long and 2 * len(running) <= len(where):
+            # a power of two: few programs
+            keep = np.resize(running, 1 << (len(running) - 1).bit_length())
+            state, first = jax.tree.map(lambda leaf: np.asarray(leaf)[keep], (state, first))
+            where, compiled, slow = where[keep], False, 0
+        return Turn(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
+
+    with Progress("EM", engine.max_iterations, engine.progress) as bar:
+        iterate(bar, ceiling, turn)
+    return whole, np.concatenate(history, 1)
+
+
+def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
+    """The leaves of some restarts in their place among all."""
+    out = np.array(whole)
+    out[where] = np.asarray(part)
+    return out
+
+
+def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+def ahead(status: np.ndarray, value: np.ndarray) -> bool:
+    """Whether a start that was left is higher than all that were followed: those that were ahead of
+    it have collapsed."""
+    left, ended = status == Status.LEFT, ~np.isin(status, (Status.LEFT, Status.COLLAPSED))
+    return bool(left.any() and value[left].max() > value[ended].max(initial=-np.inf))
+
+
+def point_of(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
+    """The parameters of one start at its best."""
+    parts = (bundle.part(np.asarray(state.params[bundle.names[0]])[i], _cut)
+             for bundle in plan.bundles)
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def best_of(plan: Plan, state: State, trail: np.ndarray, close: float) -> Outcome:
+    """The best restart. close: nats within which two ends count as one."""
+    status, value = np.asarray(state.status), np.asarray(state.value)
+    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    ended = alive & (status != Status.LEFT)
+    reached = np.where(ended, value, -np.inf)
+    # rounding must not choose the order of the states
+    alike = TIE * close + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())
+    best = int(np.argmax(reached >= reached.max() - (alike if np.isfinite(alike) else 0.0)))
+    history = trail[best][np.isfinite(trail[best])]
+    final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
+    return Outcome(
+        point_of(plan, state, best),
+        history,
+        Status.MAX_ITERATIONS if final == Status.RUNNING else final,
+        max(int(np.asarray(state.count)[best]) - 1, 0),
+        (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else (),
+        # a few of many are no matter of digits
+        lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
+    )

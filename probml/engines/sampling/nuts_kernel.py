@@ -1,0 +1,119 @@
+"""NumPyro's no-U-turn sampler as compiled steps: its state at the start, and iterations of it."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows, Summary
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.curvature import Frame, Starts
+from probml.plan.plan import Plan
+
+HELD = 256  # iterations a device call holds at the most
+LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
+
+
+class Settings(NamedTuple):
+    """What a compiled sampler depends on."""
+
+    warmup: int
+    target_accept: float
+    max_tree_depth: int
+
+
+def _sampler(settings: Settings, plan: Plan, frame: Frame):
+    """NumPyro's functional NUTS, whose density takes the data as arguments: init and step."""
+    from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
+
+    def potential(frame, known, rows):
+        both = frame.pulled(density.posterior(plan, known, rows))
+        return density.differentiable(lambda z: jax.tree.map(jnp.negative, both(z)))
+
+    return hmc(potential_fn_gen=potential, algo="NUTS")
+
+
+def _init(settings: Settings, init, z, value, gradient, key, arguments):
+    from numpyro.infer.util import ParamInfo
+
+    return init(
+        ParamInfo(z, -value, -gradient),
+        num_warmup=settings.warmup,
+        target_accept_prob=settings.target_accept,
+        max_tree_depth=settings.max_tree_depth,
+        model_args=arguments,
+        rng_key=key,
+    )
+
+
+def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known,
+                 rows: Rows):
+    """The sampler's state of every chain; a start without density goes to the frame's centre."""
+    init, _ = _sampler(settings, plan, frame)
+    z, values, gradients = frame.coordinates(starts.u), starts.value, frame.pull(starts.gradient)
+    good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
+    best = jnp.argmax(jnp.where(good, values, -jnp.inf))
+    index = jnp.where(good, jnp.arange(len(z)), best)
+    return jax.lax.map(
+        lambda at: _init(settings, init, *at, (frame, known, rows)),
+        (z[index], values[index], gradients[index], keys)
+    )
+
+
+def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, rows: Rows, count):
+    """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
+    blank."""
+    init, step = _sampler(settings, plan, frame)
+    arguments = (frame, known, rows)
+    # sets the schedule of the warm-up
+    _init(settings, init, state.z, -state.potential_energy, -state.z_grad, state.rng_key, arguments)
+
+    def once(i, carry):
+        state, trail = carry
+        state = step(state, arguments)
+        drawn = {
+            "z": state.z,
+            "log_density": -state.potential_energy,
+            "diverging": state.diverging,
+            "steps": state.num_steps,
+            "accept": state.accept_prob,
+        }
+        return state, jax.tree.map(lambda held, new: held.at[i].set(new), trail, drawn)
+
+    dtype = state.z.dtype
+    blank = {
+        "z": jnp.zeros((HELD, state.z.size), dtype),
+        "log_density": jnp.zeros(HELD, dtype),
+        "diverging": jnp.zeros(HELD, bool),
+        "steps": jnp.zeros(HELD, state.num_steps.dtype),
+        "accept": jnp.zeros(HELD, dtype),
+    }
+    return jax.lax.fori_loop(0, count, once, (state, blank))
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
+          rows: Rows):
+    """The same of all chains, each with a key of its own."""
+    keys = jax.random.split(key, len(starts.u))
+    return begin_chains(plan, settings, frame, starts, keys, known, rows)
+
+
+def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,
+                count):
+    """The same of all chains at once."""
+    return jax.vmap(lambda state: advance(plan, settings, frame, state, known, rows, count))(states)
+
+
+def rows_work(plan: Plan, rows: Rows | Summary) -> int:
+    """Exponentials and logarithms of one density, about: those of the rows, which may be compiled
+    to vectors of them."""
+    if plan.chains or not plan.variables or isinstance(rows, Summary):
+        return 0
+    return rows.weights.size * max(plan.work, 2 if plan.ordered else 0)
+
+
+QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f)
+                   for f in (advance, advance_all)] for long in (False, True))

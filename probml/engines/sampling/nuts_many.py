@@ -1,0 +1,85 @@
+"""Chains of many data sets in one program, advanced together."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.engines.conjugate.side_by_side import alike
+from probml.engines.engine import Problem
+from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.sampling import nuts_kernel as nuts
+from probml.engines.sampling.states import with_states
+from probml.engines.start import begin
+from probml.evidence import density
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
+from probml.plan.plan import Plan
+from probml.posteriors.drawn import Draws
+
+if TYPE_CHECKING:
+    from probml.engines.nuts import NUTS
+
+
+def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[str, np.ndarray]]:
+    """One chain a data set, all of them advanced together: number → the draws of its parameters,
+    (draws, ...)."""
+    out, plan, seed = {}, problems[0].plan, problems[0].seed
+    settings = nuts.Settings(engine.warmup, engine.target_accept, engine.max_tree_depth)
+    loaded = [(problem.rows, problem.known) for problem in problems]
+    total = engine.warmup + engine.draws
+    for members, (rows, known) in alike(loaded):
+        points = [begin.rough(replace(problems[i], seed=seed + i)) for i in members]
+        params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+        keys = jax.random.split(random_key(seed), len(loaded))[jnp.asarray(members)]
+        frames, states = _begun(plan, settings, params, known, rows, keys)
+        trails: list[np.ndarray] = []
+
+        def turn(done: int, known=known, rows=rows, frames=frames, trails=trails) -> Turn:
+            nonlocal states
+            count = min(nuts.HELD, total - done)
+            states, trail = _advanced(plan, settings, frames, states, known, rows, count)
+            trails.append(np.asarray(trail["z"])[:, :count])
+            return Turn(count, float("nan"))
+
+        with Progress("NUTS", total, engine.progress) as bar:
+            iterate(bar, total, turn)
+        z = np.concatenate(trails, 1)[:, engine.warmup :]
+        values = jax.device_get(_placed(plan, frames, known, z))
+        for j, i in enumerate(members):
+            single = Draws({name: value[j][None] for name, value in values.items()}, None, {})
+            single = with_states(plan, single, loaded[i][1], loaded[i][0], seed + i)
+            out[i] = {name: np.asarray(value)[0] for name, value in single.values.items()}
+    return out
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _begun(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
+    def one(params, known, rows, key):
+        spread, first = jax.random.split(key)
+        size = density.size(plan, known)
+        begun = begin.climb_and_measure(plan, begin.hyper(plan), params, known, rows,
+                                        jax.random.normal(spread, (1, size)))
+        states = nuts.begin_chains(plan, settings, begun.frame, begun.starts, first[None], known,
+                                   rows)
+        return begun.frame, jax.tree.map(lambda leaf: leaf[0], states)
+
+    return jax.vmap(one)(params, known, rows, keys)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _advanced(plan: Plan, settings: nuts.Settings, frames, states, known, rows, count):
+    return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, s, k, r, count))(
+        frames, states, known, rows
+    )
+
+
+@functools.partial(jit, static_argnums=0)
+def _placed(plan: Plan, frames, known, z):
+    return jax.vmap(lambda f, k, z: jax.vmap(lambda z: density.unflat(plan, f.point(z), k)[0])(z))(
+        frames, known, z
+    )

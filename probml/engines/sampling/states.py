@@ -1,0 +1,72 @@
+"""Discrete sites outside rows beside draws of the parameters: drawn given each, exactly."""
+
+import functools
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.evidence.passes import global_posterior
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
+from probml.plan.plan import Plan
+from probml.posteriors.drawn import Draws, Normal
+
+BLOCK = 512  # draws that are given their states by one device call
+# numbers of a chunk of rows and all states, of as many draws as are worked on at once
+TOGETHER = 2**18
+KEPT = 1000  # draws of a normal, where discrete sites are drawn with each
+
+
+def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
+    """The same with the discrete sites outside rows, drawn given the data and each draw of the
+    parameters."""
+    if not plan.globals:
+        return draws
+    lead = np.shape(draws.values[plan.free[0]])[:2]
+    count = math.prod(lead)
+    keys, flat = jax.random.split(random_key(seed + 1), count), {}
+    for name in plan.free:
+        flat[name] = np.asarray(draws.values[name]).reshape(count,
+                                                            *np.shape(draws.values[name])[2:])
+    parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
+    # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
+    for low in range(0, count, size):
+        at = np.arange(low, low + size).clip(max=count - 1)
+        found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()},
+                                       known, rows, keys[at]))
+        parts.append(jax.tree.map(lambda leaf, low=low: leaf[: count - low], found))
+    tables, drawn = jax.tree.map(
+        lambda *leaves: np.concatenate(leaves).reshape(*lead, *leaves[0].shape[1:]), *parts
+    )
+    return draws._replace(values={**draws.values, **drawn}, tables=tables)
+
+
+@functools.partial(jit, static_argnums=0)
+def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
+    """The posterior of the discrete sites outside rows at each point, and a draw of them."""
+
+    def one(pair):
+        params, key = pair
+        table = global_posterior(plan, params, known, rows)
+        where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
+        cells = {n: jnp.asarray(plan.variables[n].values)[at]
+                 for n, at in zip(plan.globals, where, strict=True)}
+        return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
+
+    states = math.prod(plan.variables[name].states for name in plan.globals)
+    held = rows.weights.shape[-1] if isinstance(rows, Rows) else 1
+    together = 1 << max(TOGETHER // (held * states), 1).bit_length() - 1
+    return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
+
+
+def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
+    """The normal itself, or draws of it with the discrete sites outside rows drawn with each."""
+    if not plan.globals:
+        return normal
+    drawn = {name: np.asarray(value)[None]
+             for name, value in normal.draw(plan, known, KEPT, seed).items()}
+    return with_states(plan, Draws(drawn, None, {}), known, rows, seed)

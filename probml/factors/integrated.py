@@ -1,0 +1,227 @@
+"""Groups of latents over rows and states: messages, what is known of them given a row, and what an
+M-step climbs.
+
+A kind of latent (latents/) knows one row at one state of the discrete sites beside it; here it is
+taken over all.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.elimination.factor import Factor
+from probml.factors.naturals import environment, over_states, states_of
+from probml.factors.rowwise import row_environment
+from probml.latents.latent import Group, Moments
+from probml.plan.plan import Plan
+from probml.structure.densities import cells
+
+
+class Belief(NamedTuple):
+    """What an E-step knows of a group: `weight` (b, *states), the probability of the states times
+    the row's weight, and the latents' moments in each."""
+
+    weight: jax.Array
+    moments: Moments
+
+
+def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Factor:
+    """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
+    log = _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
+        plan.structure, group, env, seen
+    ))
+    return Factor(log, plan.reach(group))
+
+
+def moments(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Moments:
+    """The latents given each row and state: (b, *states, p), (b, *states, p, p)."""
+    return _over(plan, params, known, rows, group, lambda env, seen: group.kind.conditional(
+        plan.structure, group, env, seen
+    ))
+
+
+def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, states: Mapping,
+         key: jax.Array) -> dict[str, jax.Array]:
+    """The latents of each row drawn given it and its states: site → (b, *cells).
+
+    Args:
+        states: variable → (b,) its joint states.
+    """
+    fixed, reach = environment(plan, params, known), plan.reach(group)
+    size = len(rows.weights)
+
+    def one(varying, seen, chosen, key):
+        env = {**fixed, **varying}
+        for name, state in chosen.items():
+            site = plan.structure.sites[name]
+            env[name] = site.place(jnp.asarray(plan.variables[name].values)[state])
+        return group.kind.draw(plan.structure, group, env, seen, key)
+
+    chosen = {name: jnp.broadcast_to(states[name], (size,)) for name in reach}
+    flat = jax.vmap(one)(_varying(plan, known, rows, group), _seen(plan, rows, group), chosen,
+                         jax.random.split(key, size))
+    return split(plan, group, flat)
+
+
+def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows,
+            weights: Mapping[str, jax.Array]) -> dict[str, Belief]:
+    """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
+
+    Args:
+        weights: name of a group → (b, *states).
+    """
+    return {group.name: Belief(weights[group.name], _finite(moments(plan, params, known, rows,
+                                                                    group)))
+            for group in plan.latents if group not in plan.even}
+
+
+def _finite(found: Moments) -> Moments:
+    """Of an impossible state nothing is known, and nothing asked."""
+    return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
+
+
+def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
+    """Where the groups whose statistics pool stand before a row is seen, over their states."""
+    fixed = environment(plan, params, known)
+    return {group.name: over_states(plan, lambda *states, g=group: g.kind.middle(
+        plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
+    ), plan.reach(group)) for group in plan.even}
+
+
+def statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, middle: Mapping,
+               weights: Mapping[str, jax.Array]) -> dict[str, Any]:
+    """Of every group whose statistics pool, those of a chunk of rows: leaves (*states, ...).
+
+    Args:
+        middle: as `middles`. weights: as in `beliefs`.
+    """
+    out = {}
+    for group in plan.even:
+        found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
+
+        def one(middle, weight, found, seen=seen, group=group):
+            return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
+
+        for _ in plan.reach(group):
+            one = jax.vmap(one, in_axes=(0, 1, 1))
+        out[group.name] = one(middle[group.name], weights[group.name], found)
+    return out
+
+
+def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
+           statistics: Mapping) -> jax.Array:
+    """Σ over rows and states of weight × E[log p(latents, what is seen | params)], of the groups
+    whose statistics pool."""
+    fixed, total = environment(plan, params, known), jnp.zeros(())
+    for group in plan.even:
+        reach = plan.reach(group)
+
+        def at(states, middle, found, group=group, reach=reach):
+            env = {**fixed, **dict(zip(reach, states, strict=True))}
+            return group.kind.pooled(plan.structure, group, middle, env, found)
+
+        for i in reversed(range(len(reach))):
+            axis = tuple(0 if i == j else None for j in range(len(reach)))
+            at = jax.vmap(at, in_axes=(axis, 0, 0))
+        total += at(tuple(states_of(plan, name) for name in reach), middle[group.name],
+                    statistics[group.name]).sum()
+    return total
+
+
+def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+             belief: Belief) -> jax.Array:
+    """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
+    logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
+        plan.structure, group, env, seen, found
+    ), belief.moments)
+    live = belief.weight != 0
+    return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
+
+
+def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
+             function: Callable[[dict], jax.Array]) -> jax.Array:
+    """function(env) of every row and joint state of a site that looks at latents, averaged over
+    these: normal ones at their conditional means, the mean of what is affine in them.
+    (b, *states of plan.scope, ...)."""
+    fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
+    groups, own = plan.groups(name), row_environment(plan, known, rows, name)
+    varying = {g.name: _varying(plan, known, rows, g) for g in groups}
+    seen = {g.name: _seen(plan, rows, g) for g in groups}
+
+    def one(own, varying, seen):
+        def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
+            if not left:
+                return function(env)
+            group = left[0]
+            found = group.kind.conditional(plan.structure, group, {**env, **varying[group.name]},
+                                           seen[group.name])
+
+            def at(flat):
+                return over({**env, **{latent: sites[latent].place(value) for latent, value
+                                       in split(plan, group, flat).items()}}, left[1:])
+
+            if isinstance(found, Moments):  # of what is affine in them
+                return at(found.mean)
+            return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
+
+        return over_states(plan, lambda *states: over(
+            {**fixed, **own, **dict(zip(scope, states, strict=True))}, groups
+        ), scope)
+
+    return jax.vmap(one, axis_size=len(rows.weights))(own, varying, seen)
+
+
+def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
+    """(..., p) of a group → each latent's own (..., *cells)."""
+    out, start = {}, 0
+    for name in group.names:
+        shape = plan.structure.sites[name].cells
+        size = math.prod(shape)
+        out[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *shape)
+        start += size
+    return out
+
+
+def _over(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+          function: Callable[..., Any], found: Any = None) -> Any:
+    """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
+    fixed, reach = environment(plan, params, known), plan.reach(group)
+
+    def one(varying, seen, found):
+        more = () if found is None else (found,)
+
+        def at(states, more):
+            return function({**fixed, **varying, **dict(zip(reach, states, strict=True))}, seen,
+                            *more)
+
+        if found is None:
+            return over_states(plan, lambda *states: at(states, ()), reach)
+        # what is found has an axis for each variable, which is walked with its states
+        for i in reversed(range(len(reach))):
+            axis = tuple(0 if i == j else None for j in range(len(reach)))
+            at = jax.vmap(at, in_axes=(axis, 0))
+        return at(tuple(states_of(plan, name) for name in reach), more)
+
+    return jax.vmap(one, axis_size=len(rows.weights))(
+        _varying(plan, known, rows, group), _seen(plan, rows, group), found
+    )
+
+
+def _varying(plan: Plan, known: Known, rows: Rows, group: Group) -> dict[str, jax.Array]:
+    """What the sites of a group take of a row beside latents and variables."""
+    out: dict[str, jax.Array] = {}
+    for name in group.sites:
+        out |= row_environment(plan, known, rows, name)
+    return out
+
+
+def _seen(plan: Plan, rows: Rows, group: Group) -> dict[str, tuple]:
+    """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes)."""
+    sites = plan.structure.sites
+    return {name: (cells(sites[name], rows.values[name]),
+                   cells(sites[name], rows.seen[name]) if name in rows.seen else None)
+            for name in group.sites if name in rows.values}

@@ -1,0 +1,88 @@
+"""What a fit with latents has to say of itself: spreads found at the edge of their support, 0, as a
+mixed model that is singular (Bates et al. 2015), and integrals to which twice the nodes would add.
+"""
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Outcome
+from probml.engines.start.prior import compiled_prior_point
+from probml.evidence.passes import log_evidence
+from probml.latents.quadrature import Quadrature
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
+NEARER = 1e-3  # times itself: as good as 0
+ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
+ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence
+
+
+def spreads(plan: Plan) -> tuple[str, ...]:
+    """The positive parameters that only say how wide latents lie."""
+    sites, found = plan.structure.sites, []
+    for name in (name for name in plan.hidden if name not in plan.pattern):
+        for argument, uses in sites[name].uses.items():
+            found += [p for p in uses if argument not in sites[name].locations and p in plan.free
+                      and sites[p].domain.log_scale]
+    return tuple(dict.fromkeys(found))
+
+
+def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """An outcome of a plan with latents, and what is to be said of it."""
+    params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
+    notes = list(outcome.notes)
+    if outcome.posterior is None and outcome.belief is None:
+        notes += _boundaries(plan, params, known, rows)
+    if any(type(group.kind) is Quadrature for group in plan.latents):
+        finer = _finer(plan)
+        gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
+        if not abs(gap) <= ROUGH * float(rows.weights.sum()):
+            notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
+                         f"{gap:.2g} nats")
+    return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
+
+
+@functools.lru_cache(maxsize=256)
+def _finer(plan: Plan) -> Plan:
+    """The plan with twice the nodes."""
+    return replace(plan, latents=tuple(
+        replace(group, kind=replace(group.kind, nodes=2 * group.kind.nodes))
+        if type(group.kind) is Quadrature else group for group in plan.latents
+    ))
+
+
+_evidence = jit(log_evidence, static_argnums=0)
+
+
+def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
+    """The spreads that the rows cannot tell from 0, in words."""
+    names = spreads(plan)
+    if not names:
+        return []
+    middle = jax.device_get(compiled_prior_point(plan, known))
+    low = [name for name in names if np.any(np.asarray(params[name])
+                                            < np.exp(-FALLEN) * middle[name])]
+    if not low:
+        return []
+    gains = np.asarray(_gains(plan, tuple(low), params, known, rows))
+    return [f"'{name}' is at its boundary: the rows tell no spread from 0"
+            for name, gain in zip(low, gains, strict=True) if gain < ALIKE]
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _gains(plan: Plan, names: tuple[str, ...], params: dict, known: Known, rows: Rows) -> jax.Array:
+    """For each spread, what the log evidence gains by it over one that is next to nothing."""
+    factors = jnp.where(jnp.eye(len(names) + 1, len(names), dtype=bool), NEARER, 1.0)
+
+    def at(factor):
+        moved = {name: params[name] * f for name, f in zip(names, factor, strict=True)}
+        return log_evidence(plan, {**params, **moved}, known, rows)
+
+    values = jax.vmap(at)(factors)
+    return values[-1] - values[:-1]

@@ -1,0 +1,282 @@
+"""Normal numbers that enter the locations of Normal sites affinely: integrated out exactly.
+
+Every latent is written as location + root · ε, ε ~ N(0, I), parents first. What is seen has
+residuals w, divided by their own roots, which are affine in all ε together: w = w₀ + B ε. So with
+K = I + BᵀB and ε̂ = −K⁻¹ Bᵀ w₀
+
+    log p(seen) = −½ |w₀ + B ε̂|² − ½ |ε̂|² − ½ log det K − Σ log roots − ½ m log 2π,
+
+and ε given the row is N(ε̂, K⁻¹) (Lauritzen 1992; in these coordinates K ⪰ I, whatever the units
+and however small a spread, which may be 0; the squares are those of what is left, not of what
+cancels, so that float32 keeps its digits). A cell of a latent that is seen is a residual in its
+row, and its ε is left at its prior. B comes from one linearisation of the traced programs, which
+are affine by a proof on their equations (levels.py), checked at two points. Where neither an input
+nor a hole differs from row to row, B and K are the same for all rows and are factored once.
+
+Cost: O(q (m + q) q) a row, q numbers unseen and m seen.
+"""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from probml.jaxpr.levels import Level
+from probml.latents.latent import Group, Moments, Seen
+from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
+from probml.numerics.compiling import jit
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+
+LOG_TWO_PI = float(np.log(2 * np.pi))
+KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
+PLAIN = ("times", "complement")  # coordinates that are affine
+CLOSE = 1e-3  # relative difference that is no rounding, in float32
+
+
+class Gaussian:
+    """Normal latents under Normal sites; see the top of this file."""
+
+    words = "integrated out, exact Gaussian"
+    pools = True
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        for name in group.sites:
+            site = structure.sites[name]
+            if site.kind not in KINDS:
+                return (f"'{name}' is {site.kind}" if name in group.names
+                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
+            if site.time is not None:
+                return f"'{name}' runs along a chain"
+            for argument, uses in structure.row_uses(name).items():
+                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
+                    if argument != "loc":
+                        return f"'{latent}' enters the {argument} of '{name}'"
+                    bent = any(step not in PLAIN for step, _ in use.coordinate)
+                    if use.level > Level.AFFINE or bent or not _straight(structure, group.names,
+                                                                             name):
+                        return f"'{latent}' enters the location of '{name}' not affinely"
+        return None
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        found = _posterior(structure, group, env, seen)
+        left = found.residual + found.centre @ found.slope
+        log_det = jnp.log(jnp.diagonal(found.lower)).sum()
+        return found.log - 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(found.centre**2) - log_det
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping,
+                    seen: Seen) -> Moments:
+        found = _posterior(structure, group, env, seen)
+        return Moments(found.values + found.centre @ found.moves,
+                       solve_triangular(found.lower, found.moves, lower=True))
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        found = _posterior(structure, group, env, seen)
+        noise = jax.random.normal(key, found.centre.shape, found.centre.dtype)
+        return found.values + (found.centre + solve_triangular(found.lower, noise, lower=True,
+                                                               trans=1)) @ found.moves
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Moments) -> jax.Array:
+        def residuals(values: jax.Array):
+            at, out, log, start = dict(env), [], jnp.zeros(()), 0
+            for name in group.sites:
+                site = structure.sites[name]
+                x, mask = seen.get(name, (None, None))
+                if name in group.names:
+                    size = int(np.prod(site.cells, dtype=int))
+                    value, mask = values[start : start + size], None
+                    start, x = start + size, value.reshape(_layout(site))
+                own = _standard(site, structure.cells(name, at), x, mask)
+                out.append(own[0].reshape(-1))
+                log += own[1]
+                if name in group.names:
+                    at[name] = site.place(value)
+            return jnp.concatenate(out), log
+
+        residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
+        spread = jax.vmap(push)(moments.root)
+        return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(spread**2)
+
+
+    def middle(self, structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
+        at, out = dict(env), {}
+        for name in group.sites:
+            site = structure.sites[name]
+            out[name] = columns(site, structure.cells(name, at)["loc"])
+            if name in group.names:
+                at[name] = site.place(out[name])
+        return out
+
+    def statistics(self, structure: Structure, group: Group, middle: Mapping, weight: jax.Array,
+                   seen: Seen, moments: Moments) -> dict[str, Second]:
+        flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
+        mean, out, start = moments.mean - flat, {}, 0
+        for name in group.sites:
+            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+            cells, at = _layout(site)[0], slice(0)
+            if name in group.names:
+                x, mask, at = None, None, slice(start, start + middle[name].size)
+                start = at.stop
+            else:
+                x = columns(site, x) - middle[name]
+                mask = None if mask is None else columns(site, mask)
+            out[name] = seconds(weight, mean, moments.root, x, mask, at, cells)
+        return out
+
+    def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
+               statistics: Mapping[str, Second]) -> jax.Array:
+        flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
+        sizes = np.cumsum([middle[name].size for name in group.names])[:-1]
+
+        def place(values):
+            return {name: structure.sites[name].place(part) for name, part in zip(
+                group.names, jnp.split(values, sizes), strict=True)}
+
+        total = jnp.zeros(())
+        for name in group.sites:
+            site = structure.sites[name]
+            loc, slope, arguments = locations(structure, name, env, flat, place)
+            count = statistics[name].around[:, 0, 0]
+            left = scatter(statistics[name], loc - middle[name], slope)
+            root = _root(site, arguments)
+            if site.event:
+                half = solve_triangular(root, left, lower=True)
+                square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
+                                   axis1=-2, axis2=-1)
+                log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+            else:
+                square, log = left[..., 0, 0] / root**2, jnp.log(root)
+            log += 0.5 * LOG_TWO_PI * loc.shape[-1]
+            live = count > 0
+            total -= jnp.where(live, 0.5 * square + count * log, 0.0).sum()
+        return total
+
+
+class _Posterior:
+    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), and what is affine in it."""
+
+    def __init__(self, residual, values, slope, moves, log):
+        self.residual, self.values, self.slope, self.moves, self.log = (residual, values, slope,
+                                                                        moves, log)
+        self.lower = jnp.linalg.cholesky(jnp.eye(len(slope), dtype=slope.dtype) + slope @ slope.T)
+        self.centre = -cho_solve((self.lower, True), slope @ residual)
+
+
+def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> _Posterior:
+    sizes = {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
+
+    def forward(noise: jax.Array):
+        at, residuals, values, log, start = dict(env), [], [], jnp.zeros(()), 0
+        for name in group.sites:
+            site = structure.sites[name]
+            own = None
+            if name in group.names:
+                own = noise[start : start + sizes[name]].reshape(_layout(site))
+                start += sizes[name]
+            residual, more, value = _standard(site, structure.cells(name, at),
+                                              *seen.get(name, (None, None)), own)
+            residuals.append(residual.reshape(-1))
+            log += more
+            if value is not None:
+                values.append(value.reshape(-1))
+                at[name] = site.place(value)
+        return (jnp.concatenate(residuals), jnp.concatenate(values)), log
+
+    start = jnp.zeros(sum(sizes.values()), jnp.result_type(float))
+    (residual, values), push, log = jax.linearize(forward, start, has_aux=True)
+    slope, moves = jax.vmap(push)(jnp.eye(len(start), dtype=start.dtype))
+    return _Posterior(residual, values, slope, moves, log)
+
+
+def _layout(site: Site) -> tuple[int, ...]:
+    """A row's cells as the family has them: (lattice cells, own event axes)."""
+    return (int(np.prod(site.lattice, dtype=int)), *site.event)
+
+
+def _standard(site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
+              noise: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
+    beside their squares; and its value, where unseen made of `noise`."""
+    loc, root = arguments["loc"], _root(site, arguments)
+    if site.event:
+        return _vectors(loc, root, x, seen, noise)
+    value = None if noise is None else loc + root * noise
+    if x is None:
+        return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
+    residual, log = (x - loc) / root, -jnp.log(root) - 0.5 * LOG_TWO_PI
+    if seen is not None:
+        residual, log = jnp.where(seen, (x - loc) / root, 0.0), jnp.where(seen, log, 0.0)
+        value = None if noise is None else jnp.where(seen, x, value)
+    return residual, log.sum(), value
+
+
+def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
+             noise: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """The same of vectors (cells, d), their coordinates unseen by a mask; an unseen one has the
+    matrices of an identity in its place."""
+    value = None if noise is None else loc + (root @ noise[..., None])[..., 0]
+    if x is None:
+        return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
+    count, gap = float(np.prod(loc.shape)), x - loc
+    if seen is not None:
+        count, gap, eye = seen.sum(), jnp.where(seen, gap, 0.0), jnp.eye(loc.shape[-1])
+        covariance = root @ jnp.swapaxes(root, -1, -2)
+        root = jnp.linalg.cholesky(jnp.where(seen[..., :, None] & seen[..., None, :], covariance,
+                                             eye))
+    residual = solve_triangular(root, gap[..., None], lower=True)[..., 0]
+    log = -jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum() - 0.5 * LOG_TWO_PI * count
+    if noise is not None and seen is not None:
+        cross = jnp.where(~seen[..., :, None] & seen[..., None, :], covariance, 0.0)
+        half = solve_triangular(root, jnp.swapaxes(cross, -1, -2), lower=True)
+        left = covariance - jnp.swapaxes(half, -1, -2) @ half
+        hole = jnp.linalg.cholesky(jnp.where(~seen[..., :, None] & ~seen[..., None, :], left, eye))
+        moved = loc + (jnp.swapaxes(half, -1, -2) @ residual[..., None])[..., 0]
+        moved += (hole @ jnp.where(seen, 0.0, noise)[..., None])[..., 0]
+        value = jnp.where(seen, x, moved)
+    return residual, log, value
+
+
+def _root(site: Site, arguments: Mapping) -> jax.Array:
+    """A scale of each cell, or the Cholesky factor of each vector's covariance."""
+    if not site.event:
+        return arguments["scale"]
+    if "scale_tril" in arguments:
+        return jnp.tril(arguments["scale_tril"])
+    if "precision_matrix" in arguments:
+        lower = jnp.linalg.cholesky(arguments["precision_matrix"])
+        eye = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
+        return jnp.linalg.cholesky(cho_solve((lower, True), eye))
+    if "cov_factor" in arguments:
+        factor = arguments["cov_factor"]
+        return jnp.linalg.cholesky(factor @ jnp.swapaxes(factor, -1, -2) + jnp.eye(
+            factor.shape[-2], dtype=factor.dtype) * arguments["cov_diag"][..., None])
+    return jnp.linalg.cholesky(arguments["covariance_matrix"])
+
+
+@functools.lru_cache(maxsize=1024)
+def _straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
+    """Whether the location at two points of the latents, of both signs, and at their middle, lie on
+    a line: a proof reads powers on the positive half line alone."""
+    program, takes = structure.programs[name]
+    env = {}
+    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
+        ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
+        env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
+                    else np.zeros(spec.shape)).astype(spec.dtype)
+    mine = [key for key in takes if key in names]
+
+    @jit
+    def locations(env: Mapping, shifts: jax.Array):
+        return jax.vmap(lambda shift: structure.arguments(
+            name, {**env, **{key: env[key] + shift for key in mine}}
+        )["loc"])(shifts)
+
+    with jax.ensure_compile_time_eval():
+        low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))
+    size = np.maximum(np.abs(low), np.abs(high)).max(initial=1e-30)
+    return bool(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0) <= CLOSE * size)

@@ -1,0 +1,91 @@
+"""Unseen numbers of a row → groups that are integrated out together, each with its kind."""
+
+from collections.abc import Iterable, Sequence
+
+from probml.errors import Refusal
+from probml.jaxpr.levels import Level
+from probml.latents.conjugate import Conjugate
+from probml.latents.gaussian import PLAIN, Gaussian
+from probml.latents.latent import Group
+from probml.latents.quadrature import Quadrature
+from probml.structure.structure import Structure
+
+KINDS = (Gaussian(), Conjugate(), Quadrature())
+
+
+def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
+           others: Iterable[str], asked: Iterable[str]) -> tuple[Group, ...]:
+    """The groups of a plan.
+
+    Args:
+        latents: continuous sites inside rows of which some cells are unseen and matter, parents
+            first.
+        seen: sites whose density is part of the likelihood of a row.
+        others: discrete sites that are summed out, and losses: none may look at a latent.
+        asked: discrete sites and what is computed, of which an average over latents is asked.
+
+    Raises:
+        Refusal: a group is of no kind that can be integrated out.
+    """
+    if not latents:
+        return ()
+    mine, sites = set(latents), structure.sites
+    blocking, asked = set(others), set(asked)
+    near = {name: {p for p in structure.named[name].parents if p in mine}
+            for name in dict.fromkeys((*latents, *seen, *blocking, *asked))}
+    parts: list[set[str]] = []
+    for name, above in near.items():
+        linked = above | ({name} & mine)
+        joined = [part for part in parts if part & linked]
+        parts = [part for part in parts if not part & linked]
+        if linked:
+            parts.append(linked.union(*joined))
+    out = []
+    for part in sorted(parts, key=lambda part: min(map(latents.index, part))):
+        names = tuple(name for name in latents if name in part)
+        below = [name for name, above in near.items() if above & part]
+        whole = tuple(name for name in sites if name in part
+                      or name in below and name not in asked)
+        block = next((name for name in below if name in blocking), None)
+        bent = next((name for name in below if name in asked and not _affine(structure, name,
+                                                                             names)), None)
+        out.append(_claimed(structure, names, whole, block, bent))
+    return tuple(out)
+
+
+def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
+    """Whether what is asked is computed affinely from latents."""
+    if name not in structure.deterministics:
+        return False
+    return all(use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
+               for latent, use in structure.row_uses(name)["value"].items() if latent in names)
+
+
+def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...],
+             blocking: str | None, bent: str | None) -> Group:
+    """The group with the first kind that claims it.
+
+    Args:
+        blocking: a site that looks at its latents and has to be summed out, or is a loss.
+        bent: what is asked of it and not affine in them.
+    """
+    reasons = []
+    for kind in KINDS:
+        group = Group(kind, names, sites)
+        why = kind.claims(structure, group)
+        if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
+            why = f"'{name}' ({structure.named[name].kind}) looks at it"
+        if why is None:
+            return group
+        reasons.append(f"not by {type(kind).__name__.lower()} integrals, since {why}")
+    first = structure.sites[names[0]]
+    child = next((name for name in sites if names[0] in structure.sites[name].parents),
+                 blocking or bent)
+    raise Refusal(
+        f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
+        f"continuous and unseen, and '{child}' depends on it. Such a number is integrated out "
+        f"where it is normal and enters locations of normal sites affinely, where it is "
+        f"conjugate, or where it is the only one of its row: here {'; '.join(reasons)}. "
+        f"Give '{first.name}' in the data, write it as a Categorical over a grid of values, or "
+        f"integrate it by hand inside the function"
+    )

@@ -1,0 +1,94 @@
+"""What a kind of latent is: unseen numbers of a row, and what engines and questions need of them.
+
+A group is what one row integrates over at once: latents that look at one another, or at which one
+seen site looks. All verbs are about one row at one joint state of the discrete sites beside the
+group; factors/integrated.py takes them over rows and states. So a message is a log factor over
+discrete neighbours like any other, and engines know nothing of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from probml.structure.structure import Structure
+
+# a site → what is seen of it in a row: its cells as its family has them, and which of them are
+# seen (None: all)
+Seen = Mapping[str, tuple[jax.Array, jax.Array | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Latents that are integrated out together.
+
+    `names` are the latents, of which some cells may be seen; `sites` all whose density looks at
+    one, the latents themselves and the seen sites below; both parents first.
+    """
+
+    kind: "Latent"
+    names: tuple[str, ...]
+    sites: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """By which its expectations are filed."""
+        return self.names[0]
+
+
+class Moments(NamedTuple):
+    """The latents of a group given a row: what of their joint distribution an M-step needs.
+
+    `mean`: (p,), the latents' cells behind one another; `root`: (p, p), rootᵀ root their
+    covariance.
+    """
+
+    mean: jax.Array
+    root: jax.Array
+
+
+class Latent(Protocol):
+    """A kind of group: how it is integrated out. Immutable, of no state."""
+
+    pools: bool  # whether it is a Pooling
+
+    @property
+    def words(self) -> str:
+        """How `explain` says it."""
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        """None where the integral is this kind's, else the reason in words."""
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+        """The latents given what is seen: Moments, or whatever `expected` takes that has a mean."""
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        """A draw of the latents given what is seen, (p,)."""
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Any) -> jax.Array:
+        """E[log p(latents, seen sites | env)] over latents of these moments: what an M-step
+        climbs."""
+
+
+class Pooling(Latent, Protocol):
+    """A kind of which second moments of rows are all that an M-step needs, where a group takes
+    nothing of a row but its latents (plan.even)."""
+
+    def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
+        """Where the latents and sites of a group stand before a row is seen: about it statistics
+        are taken."""
+
+    def statistics(self, structure: Structure, group: Group, middle: Any, weight: jax.Array,
+                   seen: Seen, moments: Moments) -> Any:
+        """What `pooled` needs of rows, at one state: all arguments lead with the rows' axis, which
+        is summed over."""
+
+    def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
+               statistics: Any) -> jax.Array:
+        """Σ over rows of weight × `expected`, from their statistics."""

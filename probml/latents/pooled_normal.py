@@ -1,0 +1,100 @@
+"""Expected statistics of Gaussian groups that are the same in every row: regressions on latents.
+
+Where the programs of a group take nothing of a row but its latents, E[log p] summed over rows is a
+function of second moments alone. For a site with cells x and the latents z of its group, with
+u = (1, z − z̄, x − x̄),
+
+    Σ E[(x − loc(z))(x − loc(z))ᵀ] = D S Dᵀ,   S = Σ weight E[u uᵀ],   D = (x̄ − loc(z̄), −A, I),
+
+A the slope of the location. z̄ and x̄ are where the E-step's parameters have them before any row is
+seen, so that little cancels. An M-step then touches no row.
+
+Cost: one product of the rows with (1 + p)² columns a site, p the numbers of the group.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+
+
+class Second(NamedTuple):
+    """Second moments of a site, of each of its lattice cells (or one for all, size 1)."""
+
+    around: jax.Array  # (cells or 1, 1 + p, 1 + p): of (1, z − z̄)
+    across: jax.Array  # (cells, 1 + p, d): with x − x̄
+    own: jax.Array  # (cells, d, d): of x − x̄
+
+
+def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
+              place) -> tuple[jax.Array, jax.Array, Mapping]:
+    """Location of a site at latents `at`, its slope, and its arguments there: (cells, d),
+    (cells, d, p).
+
+    Args:
+        place: latents as one vector → env with each in its place.
+    """
+
+    def loc(flat):
+        arguments = structure.cells(name, {**env, **place(flat)})
+        return columns(structure.sites[name], arguments["loc"]), arguments
+
+    value, push, arguments = jax.linearize(loc, at, has_aux=True)
+    slope = jax.vmap(push)(jnp.eye(len(at), dtype=at.dtype))
+    return value, jnp.moveaxis(slope, 0, -1), arguments
+
+
+def columns(site: Site, array: jax.Array) -> jax.Array:
+    """Cells of scalars as vectors of one coordinate: (..., cells, d)."""
+    return array if site.event else array[..., None]
+
+
+def seconds(weight: jax.Array, mean: jax.Array, root: jax.Array, x: jax.Array | None,
+            seen: jax.Array | None, at: slice, cells: int) -> Second:
+    """The second moments of a site over rows.
+
+    Args:
+        weight: (b,). mean, root: of the latents less z̄, (b, p) and (b, p, p).
+        x: less x̄, (b, cells, d); None: the site is a latent, and x the coordinates `at` of z.
+        seen: (b, cells, d) of a site that is none; a vector counts where it is seen whole.
+    """
+    one = jnp.ones((len(mean), 1), mean.dtype)
+    first = jnp.concatenate([one, mean], 1)
+    spread = jnp.swapaxes(root, -1, -2) @ root
+    around = first[:, :, None] * first[:, None, :]
+    around = around.at[:, 1:, 1:].add(spread)
+    wide = around.shape[-1]
+    if x is None:
+        total = jnp.tensordot(weight, around, 1)
+        own = np.arange(1, wide)[at].reshape(cells, -1)
+        return Second(total[None], jnp.moveaxis(total[:, own], 0, 1),
+                      total[own[:, :, None], own[:, None, :]])
+    if seen is None:
+        share = weight[:, None]
+        x = x * jnp.where(weight != 0, 1.0, 0.0)[:, None, None]
+    else:
+        whole = seen.all(-1)
+        share = weight[:, None] * whole
+        x = jnp.where(whole[..., None], x, 0.0)
+    flat = around.reshape(len(weight), -1)
+    heavy = share[..., None] * x
+    return Second((share.T @ flat).reshape(-1, wide, wide),
+                  jnp.einsum("bi,bcd->cid", first, heavy),
+                  jnp.einsum("bcd,bce->cde", heavy, x))
+
+
+def scatter(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
+    """Σ E[(x − loc)(x − loc)ᵀ], (cells, d, d).
+
+    Args:
+        gap: loc(z̄) − x̄, (cells, d). slope: (cells, d, p).
+    """
+    line = jnp.concatenate([gap[..., None], slope], -1)
+    mixed = line @ second.across
+    return (second.own - mixed - jnp.swapaxes(mixed, -1, -2)
+            + line @ second.around @ jnp.swapaxes(line, -1, -2))

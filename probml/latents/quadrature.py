@@ -1,0 +1,153 @@
+"""One number a row, integrated by quadrature about its mode: any density, any sites below.
+
+In a coordinate u without bounds, h(u) = log p(z(u)) + log |dz/du| + Σ log p(seen | z(u)) has a
+mode μ, with curvature 1/s². The integral over u = μ + s sinh t is taken by the trapezoid rule in t,
+which for smooth densities converges faster than any power of the step, also where tails are those
+of a power (Takahasi & Mori 1974; about the mode as Liu & Pierce 1994 have it, whose Gauss–Hermite
+nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is below 1e-6 nats for a
+normal or Student's t under counts or choices; a kink (a Laplace prior), or two peaks far apart,
+cost up to a hundredth, which a fit says (fits/boundary.py). Gradients hold the nodes still.
+
+Cost: 61 log densities a row, and 30 steps to its mode.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to
+
+from probml.latents.latent import Group, Seen
+from probml.structure.densities import log_density
+from probml.structure.structure import Structure
+
+NODES, REACH = 61, 6.0
+STEPS = 30  # to the mode
+FARTHEST = 3.0  # standard deviations that a step may take
+
+
+class Nodes(NamedTuple):
+    """A number given a row as weighted values: `values` (m, 1), `weights` (m,), which sum to 1;
+    `mean` (1,)."""
+
+    mean: jax.Array
+    values: jax.Array
+    weights: jax.Array
+
+
+@dataclass(frozen=True)
+class Quadrature:
+    """One continuous number in a row; see the top of this file."""
+
+    nodes: int = NODES
+
+    pools = False
+
+    @property
+    def words(self) -> str:
+        return f"integrated out, quadrature with {self.nodes} nodes"
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        site = structure.sites[group.name]
+        if len(group.names) > 1 or math.prod(site.cells) != 1:
+            return "several numbers of a row are looked at together"
+        if not site.domain.fixed and site.domain.rank is None:
+            return f"the support of '{group.name}' ({site.kind}) is not known beforehand"
+        timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
+        return None if timed is None else f"'{timed}' runs along a chain"
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        joint, own = joint_density(structure, group, env, seen)
+        place, share = _nodes(structure, group, env, joint, self.nodes)
+        logs = jax.vmap(lambda u: joint(*_moved(structure, group, env, u)))(place) + share
+        return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+        joint, own = joint_density(structure, group, env, seen)
+        place, share = _nodes(structure, group, env, joint, self.nodes)
+        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
+        weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
+        return Nodes((weights @ values)[None], values[:, None], weights)
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        """By inversion, the density linear between nodes ten times as dense."""
+        joint, own = joint_density(structure, group, env, seen)
+        place, share = _nodes(structure, group, env, joint, 10 * self.nodes)
+        values, volumes = jax.vmap(lambda u: _moved(structure, group, env, u))(place)
+        mass = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        total = jnp.cumsum(mass) - 0.5 * mass
+        drawn = jnp.interp(jax.random.uniform(key, dtype=values.dtype), total, values)
+        return where_seen(own, lambda x: x, drawn)[None]
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Nodes) -> jax.Array:
+        joint, _ = joint_density(structure, group, env, seen)
+        logs = jax.vmap(lambda value: joint(value, 0.0))(moments.values[:, 0])
+        live = moments.weights > 0
+        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+
+
+def joint_density(structure: Structure, group: Group, env: Mapping,
+                  seen: Seen) -> tuple[Callable, tuple]:
+    """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
+    site = structure.sites[group.name]
+
+    def at(value: jax.Array, volume: jax.Array) -> jax.Array:
+        here = {**env, group.name: site.place(value)}
+        total = volume + log_density(structure, site, env, jnp.reshape(value, site.cells), None)
+        for name in (name for name in group.sites if name in seen and name != group.name):
+            child, (x, mask) = structure.sites[name], seen[name]
+            total += log_density(structure, child, here, x.reshape(child.cells),
+                                 None if mask is None else mask.reshape(child.cells))
+        return total
+
+    return at, seen.get(group.name, (None, None))
+
+
+def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Array:
+    """function(x) in a row where the number itself is seen."""
+    x, mask = own
+    if x is None:
+        return otherwise
+    return jnp.where(mask.reshape(()), function(x.reshape(())), otherwise)
+
+
+def _moved(structure: Structure, group: Group, env: Mapping,
+           u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The number at a coordinate, and log |dz/du|: of a location and a scale in units of these."""
+    distribution = structure.distribution(group.name, env)
+    if structure.sites[group.name].domain.unbounded and hasattr(distribution, "scale"):
+        loc, scale = (jnp.reshape(leaf, ()) for leaf in (distribution.loc, distribution.scale))
+        return loc + scale * u, jnp.log(scale)
+    transform = biject_to(distribution.support)
+    value = transform(u)
+    return value, jnp.reshape(transform.log_abs_det_jacobian(u, value), ())
+
+
+def _nodes(structure: Structure, group: Group, env: Mapping, joint: Callable,
+           count: int) -> tuple[jax.Array, jax.Array]:
+    """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+
+    def height(u: jax.Array) -> jax.Array:
+        return joint(*_moved(structure, group, env, u))
+
+    slope, curve = jax.grad(height), jax.grad(jax.grad(height))
+
+    def step(_, u: jax.Array) -> jax.Array:
+        bend = jnp.maximum(jnp.abs(curve(u)), 1e-6)
+        far = FARTHEST * bend**-0.5
+        return u + jnp.clip(jnp.nan_to_num(slope(u) / bend), -far, far)
+
+    middle = jax.lax.fori_loop(0, STEPS, step, jnp.zeros(()))
+    bend = jnp.abs(curve(middle))
+    wide = jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
+    t = np.linspace(-REACH, REACH, count)
+    place = middle + wide * np.sinh(t)
+    share = jnp.log(wide) + np.log(np.cosh(t) * (t[1] - t[0]))
+    return jax.lax.stop_gradient(place), jax.lax.stop_gradient(share)

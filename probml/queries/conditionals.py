@@ -1,0 +1,95 @@
+"""The distribution of an unseen number given each row: a normal where nothing discrete is unseen
+beside it and the parameters are a point, else a mixture of normals."""
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.dataset import dataset
+from probml.device.rows import Known, Rows
+from probml.errors import ModelError, Refusal
+from probml.evidence.passes import each
+from probml.factors import integrated
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.queries import asking
+from probml.queries.queries import Belief, states_and_log
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+
+def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any:
+    """See Fit.conditional."""
+    site = fit.structure.sites[name]
+    if not site.rows or site.discrete:
+        ask = "predict_proba(data" if site.rows else "posterior("
+        raise ModelError(f"conditional(data, '{name}'): expected a continuous site inside rows(); "
+                         f"ask {ask}{', ' * site.rows}'{name}')")
+    if data.pattern.get(name) == "seen":
+        raise ModelError(f"conditional(data, '{name}'): it is seen in every row")
+    question = asking.prepare(fit, data, (name,), plug_in, (name,))
+    if not question.plan.hidden[name].kind.pools:
+        raise Refusal(f"conditional(data, '{name}'): it is not normal given a row; take "
+                      f"impute(data)['{name}'] for its mean, or draws, simulate(rows, given=data)")
+    log, weight, mean, root = _components(question.plan, name, question.averaged, question.belief,
+                                          question.known, question.rows)
+    # (draws, chunks, b, states, ...) → (rows, draws × states, ...)
+    log, weight, mean, root = (
+        np.moveaxis(np.stack([question.back(part) for part in leaf]), 0, 1)
+        for leaf in (log, weight, mean, root)
+    )
+    share = np.exp(log - log.max(1, keepdims=True))
+    weight = weight * (share / share.sum(1, keepdims=True))[:, :, None]
+    weight, mean, root = (leaf.reshape(len(leaf), -1, *leaf.shape[3:])
+                          for leaf in (weight, mean, root))
+    # rootᵀ root = lower lowerᵀ, also where it is singular
+    lower = np.swapaxes(np.linalg.qr(root, mode="r"), -1, -2)
+    sign = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))
+    lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
+    if weight.shape[1] == 1:
+        mean, lower = mean[:, 0], lower[:, 0]
+    # a cell that is seen has no spread, which validation would refuse
+    parts = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False) if site.cells
+             else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
+    if weight.shape[1] == 1:
+        return parts
+    return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
+
+
+@functools.partial(jit, static_argnames=("plan", "name", "averaged"))
+def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, chunks: Rows):
+    """log p(row), the probabilities of the states beside a latent, its mean and root in each:
+    (draws, chunks, b, ...)."""
+    group = plan.hidden[name]
+    reach, start = plan.reach(group), 0
+    states = math.prod(plan.variables[v].states for v in reach)
+    for latent in group.names:
+        size = math.prod(plan.structure.sites[latent].cells)
+        if latent == name:
+            break
+        start += size
+
+    def chunk(rows, belief):
+        found = integrated.moments(plan, belief.params, known, rows, group)
+        log, weight = states_and_log(plan, reach, belief, known, rows)
+        count = len(rows.weights)
+        mean = found.mean[..., start : start + size].reshape(count, states, size)
+        root = found.root[..., start : start + size].reshape(count, states, -1, size)
+        return log, weight.reshape(count, states), mean, root
+
+    if not averaged:
+        return jax.tree.map(lambda leaf: leaf[None],
+                            each(lambda rows: chunk(rows, belief), chunks))
+    each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
+
+    def at(draw):
+        params, table = draw if each_table else (draw, belief.table)
+        own = belief._replace(params=params, table=table)
+        return each(lambda rows: chunk(rows, own), chunks)
+
+    return jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
