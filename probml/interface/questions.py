@@ -12,8 +12,8 @@ from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
 from probml.errors import ModelError
-from probml.functions import replay
 from probml.interface.answers import Answers
+from probml.interface.functions import replay
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
