@@ -31,7 +31,7 @@ KNOWING = {"jaxpr", "numerics"}
 LONGEST = 400
 # Still to be divided; nothing may be added here.
 TALL = {
-    "probml.queries.queries",
+   
 }
 
 

@@ -14,7 +14,7 @@ from probml.dataset import dataset
 from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.posteriors import diagnostics
-from probml.queries import asking, queries
+from probml.queries import asking, over_draws, queries
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -208,7 +208,7 @@ def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray])
     held = held.trimmed()
     plan, order = (plan := held.plan()), load.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
-    logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
+    logs = np.asarray(over_draws.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
     return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(
         *lead, held.table.rows
     )
@@ -254,7 +254,7 @@ def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> 
     plan = held.plan(tuple(names))
     order = load.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
-    made = queries.row_values(plan, tuple(names), flat, known, rows)
+    made = over_draws.row_values(plan, tuple(names), flat, known, rows)
     out = {}
     for name in names:
         values, time = np.asarray(made[name]), plan.structure.named[name].time

@@ -7,7 +7,6 @@ their factor, so that every answer is about one row at a time, given what was fi
 
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,13 +18,13 @@ from probml.elimination.factor import Factor
 from probml.evidence.passes import each
 from probml.factors import integrated, sequences
 from probml.factors.chains import chain_moves, in_pieces
-from probml.factors.factors import global_factors, level_factors, row_evidence
-from probml.factors.naturals import log_masses, naturals, over_states
-from probml.factors.rowwise import row_environment
+from probml.factors.factors import global_factors, level_factors
+from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
+from probml.queries.moments import average, conditional, probability
 
 # what an answer about a step looks at: all, the steps up to it, those before
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
@@ -91,8 +90,8 @@ def _level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
     return steps.rows, len(rows.weights) * steps.blocks * steps.length
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows,
-            view: str) -> tuple[jax.Array, dict]:
+def answer_rows(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known,
+                rows: Rows, view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
     parameter value."""
     size = len(rows.weights)
@@ -140,14 +139,14 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         if question == "joint":
             answer = q[site]
         elif question == "probability":
-            answer = _probability(plan, belief, known, at, site, q[site], count)
+            answer = probability(plan, belief.params, known, at, site, q[site], count)
         elif question == "mean" and site in plan.variables:  # a count that others depend on
             found = plan.structure.sites[site]
             answer = jnp.tensordot(q[
                 site
             ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = _average(q[site],
+            answer = average(q[site],
                               conditional(plan, belief.params, known, at, site, "mean", count))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
@@ -162,8 +161,8 @@ def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Kn
                    rows: Rows) -> tuple[jax.Array, jax.Array]:
     """log p(row) of a chunk, and p(joint states of `scope` | row), (b, *states)."""
     if not scope:
-        return _answer(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
-    log, out = _answer(plan, (("joint", scope),), belief, known, rows, ALL)
+        return answer_rows(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
+    log, out = answer_rows(plan, (("joint", scope),), belief, known, rows, ALL)
     return log, out["joint", scope]
 
 
@@ -232,80 +231,6 @@ def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
     return (site,) if site in plan.variables else plan.scope(site)
 
 
-def _average(q: jax.Array, values: jax.Array) -> jax.Array:
-    """Σ over states of q × conditional values: (b, *states) and (b, *states, ...) → (b, ...)."""
-    states = tuple(range(1, q.ndim))
-    return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
-
-
-def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array,
-                 size: int) -> jax.Array:
-    """(b, *cells, states) marginal probabilities of a discrete site."""
-    site = plan.structure.sites[name]
-    if name in plan.variables:
-        values = jnp.asarray(plan.variables[name].values)
-        if math.prod(site.cells) == 1:
-            return q.reshape(len(q), *site.cells, site.finite)
-        hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
-        return jnp.tensordot(q, hot, 1)
-    p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
-    if name in rows.values:
-        hot = jax.nn.one_hot(rows.values[name], site.finite)
-        p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
-    return p
-
-
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
-                size: int) -> jax.Array:
-    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
-    states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
-    value."""
-    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
-                                                      if p in plan.variables)
-    if plan.groups(name):
-        return integrated.averaged(plan, params, known, rows, name,
-                                   lambda env: _mean(plan, name, env, what, ()))
-    fixed, parts = {**params, **known.given}, ()
-    if name in rows.seen and site.traits.fill is not None:
-        x = rows.values[name]
-        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
-                 rows.seen[name])
-
-    def one(varying, parts):
-        def at(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            return _mean(plan, name, env, what, parts)
-
-        return over_states(plan, at, parents)
-
-    return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
-
-
-def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
-    """The mean of a site of a row given all that it looks at, or the probabilities of its states;
-    of a deterministic, or a latent, its value. (*cells[, states]).
-
-    Args:
-        parts: of a vector seen in part, its cells and which are seen.
-    """
-    site = plan.structure.named[name]
-    if name in plan.hidden:
-        return site.collect(env[name], 1)[0]
-    if name in plan.structure.deterministics:
-        return site.collect(plan.structure.computed(name, env),
-                            1)[0].astype(jnp.result_type(float))
-    if what == "probabilities":
-        if site.family is None or site.states is None:
-            return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-        return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
-                                                                                  site.states)
-    distribution = plan.structure.distribution(name, env)
-    mean = distribution.mean
-    if parts:
-        mean = site.family.fill(distribution, mean, *map(site.place, parts))
-    return site.layout(mean, len(site.event)).reshape(site.cells)
-
-
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows,
            view: str = ALL):
@@ -314,12 +239,12 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
     def chunk(rows):
         if not averaged:
-            return _answer(plan, ask, belief, known, rows, view)
+            return answer_rows(plan, ask, belief, known, rows, view)
         each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
         def at(draw):
             params, table = draw if each_table else (draw, belief.table)
-            return _answer(plan, ask, belief._replace(params=params, table=table), known, rows,
+            return answer_rows(plan, ask, belief._replace(params=params, table=table), known, rows,
                            view)
 
         log, out = jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
@@ -329,42 +254,6 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
     return each(chunk, chunks)
-
-
-@functools.partial(jit, static_argnames=("plan",))
-def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
-    parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
-
-    def one(draw):
-        at = known._replace(
-            given={name: draw.get(name, value) for name, value in known.given.items()}
-        )
-        params = {name: draw[name] for name in plan.free}
-        natural = naturals(plan, params, at)
-        return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows),
-                                                  rows.weights.shape), chunks)
-
-    return jax.lax.map(one, draws)
-
-
-@functools.partial(jit, static_argnames=("plan", "names"))
-def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
-               chunks: Rows) -> dict[str, jax.Array]:
-    """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws,
-    chunks, b, *cells)."""
-    ask = tuple(("mean", name) for name in names)
-
-    def one(draw):
-        at = known._replace(
-            given={name: draw.get(name, value) for name, value in known.given.items()}
-        )
-        belief = Belief({name: draw[name] for name in plan.free}, None, {})
-        return each(lambda rows: {
-            name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
-        }, chunks)
-
-    return jax.lax.map(one, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
@@ -386,8 +275,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = _level(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count)
-            scope = tuple(parent for parent in plan.structure.sites[name].parents
-                          if parent in plan.variables)
+            scope = plan.scope(name)
             peaks[name] = p, scope
             best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
             if name in at.seen:
