@@ -7,6 +7,7 @@ on the same data. Discriminative models are `million`, `digits`, `machine`, `exp
 (`schools`, `linear`, `logistic`, `labels`, `states`, `conjugate`, `spline`) give effective draws a
 second, or an error, as quality. `defaults` gives how far the first answers fall short of known
 likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
+`first` counts the programs of first fits and questions, in seconds of processor.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from common_cases import CASES as COMMON
 from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
+from first_cases import CASES as FIRST
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
@@ -28,7 +30,7 @@ from posterior_cases import CASES as POSTERIORS
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
-          "first_answers.py": ANSWERS}
+          "first_answers.py": ANSWERS, "first_cases.py": FIRST}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))

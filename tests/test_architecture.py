@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
     "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
-    "dataset", "device", "factors", "evidence",
+    "dataset", "functions", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
     "estimators",
 )  # fmt: skip

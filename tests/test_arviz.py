@@ -140,7 +140,7 @@ def test_sampler_statistics_have_arvizs_names(exported, table):
     steps = np.array([[1, 3, 7], [15, 3, 3]])
     said = {"log_density": rng.normal(size=(2, 3)), "diverging": steps > 7, "steps": steps,
             "accept": rng.random((2, 3))}
-    data = dataclasses.replace(fit, closed=None, drawn=Draws(values, None, said)).to_arviz(table)
+    data = dataclasses.replace(fit, belief=Draws(values, None, said)).to_arviz(table)
     assert data.posterior["mean"].shape == (2, 3, 2, 2)
     assert set(data.sample_stats) == {"lp", "diverging", "n_steps", "tree_depth", "acceptance_rate"}
     np.testing.assert_array_equal(data.sample_stats["tree_depth"], [[1, 2, 3], [4, 2, 2]])

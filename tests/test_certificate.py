@@ -16,6 +16,7 @@ from probml.dataset import read
 from probml.device import load
 from probml.engines import Engine, Outcome, Problem, Status
 from probml.engines.sampling import nuts_many
+from probml.families import domains
 from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import Exchange
 
@@ -191,7 +192,7 @@ def test_ranks_of_exchangeable_states_do_not_depend_on_their_numbers():
               "transition": rng.dirichlet([1, 1, 1], (5, 3))}
     found = Exchange("z", 3, (("weights", (0,)), ("mean", (0,)), ("transition", (0, 1))))
     structure = type("Structure", (),
-                     {"sites": {n: type("Site", (), {"domain": "real"}) for n in values}})
+                     {"sites": {n: type("Site", (), {"domain": domains.REAL}) for n in values}})
     order = np.array([2, 0, 1])
     one, other = (certificate.quantities(structure, [found], v)
                   for v in (values, found.permuted(values, order, 1)))

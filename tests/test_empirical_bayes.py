@@ -16,6 +16,7 @@ import probml
 from compilations import counted
 from probml import EmpiricalBayes, Exact
 from probml.models import linear_regression
+from probml.numerics.box import search
 
 pytest.importorskip("sklearn")
 from probml.models import BayesianLinearRegression
@@ -86,6 +87,7 @@ def test_the_status_says_what_was_chosen_and_from_what(tossed):
     assert tossed.history[0] <= tossed.history[-1] == pytest.approx(tossed.log_evidence, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_further_rows_choose_anew():
     rng = np.random.default_rng(2)
     y = np.concatenate([COUNTS, rng.binomial(10, 0.4, (1, 6))])
@@ -157,6 +159,7 @@ def test_a_setting_of_any_sign_is_found_and_a_flat_one_is_named():
     assert "'scale' is told from above only: the evidence is as high at 1e-09" in fit.status
 
 
+@pytest.mark.slow
 def test_the_choice_does_not_depend_on_jax_precision_nor_on_where_it_begins(tossed):
     with jax.enable_x64(False):
         narrow = coins(a=50.0, b=0.2).fit({"y": COUNTS}, EmpiricalBayes(choose=("a", "b")))
@@ -168,6 +171,22 @@ def test_a_second_choice_compiles_nothing(tossed):
     with counted() as found:
         coins(a=1.0, b=1.0).fit({"y": COUNTS[:, ::-1].copy()}, EmpiricalBayes(choose=("a", "b")))
     assert found == []
+
+
+def test_the_search_finds_the_highest_of_several_hills_and_keeps_to_its_box():
+    def hills(u):  # a low one at 0, a high one at (5, -4), nothing beyond 6
+        one, other = ((u**2).sum(1), ((u - [5.0, -4.0]) ** 2).sum(1))
+        value = np.maximum(-np.log1p(one), 1.0 - np.log1p(other))
+        return np.where(u[:, 0] > 6, -np.inf, value)
+
+    random = np.random.default_rng(0)
+    box = np.array([-10.0, -10.0]), np.array([10.0, 10.0])
+    found = search(hills, *box, 4, 32, 200, random)
+    np.testing.assert_allclose(found.point, [5.0, -4.0], atol=1e-4)
+    assert found.arrived and found.first == 0 and found.value == pytest.approx(1.0)
+    held = search(hills, box[0], np.array([4.0, 10.0]), 4, 32, 200, random)
+    assert held.arrived and held.point[0] == 4.0 and held.ends[0, 1] == pytest.approx(held.value)
+    assert search(lambda u: np.full(len(u), -np.inf), *box, 4, 8, 10, random) is None
 
 
 @probml.model

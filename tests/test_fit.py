@@ -118,6 +118,20 @@ def test_pandas_arrow_and_arrays_give_the_same_fit():
             np.testing.assert_array_equal(one.params[name], other.params[name])
 
 
+def test_text_is_no_state_of_a_fit_that_knows_codes_or_saw_none():
+    kind = (TABLE["kind"] == "wet").astype(int)
+    for table in (TABLE.assign(kind=kind), TABLE.drop(columns="kind")):
+        fit = weather().fit(table)
+        rows = TABLE.head(2)
+        for question in (fit.log_prob, fit.predict_proba, fit.impute):
+            with pytest.raises(probml.DataError, match="'kind' must be a known category, one of "
+                               "0, 1, got 'wet' in row 0"):
+                question(rows)
+        np.testing.assert_array_equal(
+            fit.log_prob(rows.assign(kind=pd.Categorical([1, 0], categories=[1, 0]))),
+            fit.log_prob(rows.assign(kind=[1, 0])))
+
+
 def test_an_unknown_label_is_refused_by_name():
     with pytest.raises(probml.DataError, match="'sky'.*hail"):
         days().predict(pd.DataFrame({"sky": ["hail"]}), "kind")
@@ -184,6 +198,14 @@ def test_simulating_given_data_keeps_the_seen_cells_and_draws_the_rest_from_thei
                                atol=5 * 0.5 / np.sqrt(4000))
     np.testing.assert_allclose(drawn["x"][:, 1].mean(), q @ fit.params["mean"][:, 1],
                                atol=5 * 2 / np.sqrt(4000))
+
+
+def test_a_number_of_rows_that_simulate_would_not_draw_is_refused():
+    fit = weather().fit(TABLE)
+    for rows in (3, 0, 1.5):
+        with pytest.raises(probml.ModelError, match=f"rows={rows}"):
+            fit.simulate(rows, given=TABLE.head(2)) if rows else fit.simulate(rows)
+    assert len(fit.simulate(2, given=TABLE.head(2))["sky"]) == 2
 
 
 def test_simulated_rows_have_the_fitted_moments():

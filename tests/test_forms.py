@@ -2,11 +2,16 @@
 integrals and draws; and what every entry of the registry says of itself."""
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from numpyro import plate, sample
 from scipy import stats
 
+import probml
+from probml.dataset import read
 from probml.families import Likelihood, domains, registry
 from probml.families.forms import beta, dirichlet, gaussian, inverse_gamma, inverse_wishart
+from probml.plan.blocks import blocks
 
 # prior role, what was read, SciPy's posterior of the parameter, the parameter → c, the statistics
 SCALAR = {
@@ -85,3 +90,20 @@ def test_forms_keep_to_the_coordinates_they_are_closed_under():
     assert variance.normalise((("log", 1.0),)) is None and table.normalise((times,)) is None
     assert beta.BETA.normalise((("complement", 1.0),)) == ()
     assert beta.BETA.seen_from((("logistic", 1.0),)) == domains.REAL
+
+
+@probml.model
+def experts(x):
+    with plate("expert", 2):
+        level = sample("level", dist.Normal(0.0, 5.0))
+    gate = sample("gate", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    with probml.rows():
+        z = sample("z", dist.Categorical(logits=x @ gate))
+        sample("y", dist.Normal(level[z], 1.0))
+
+
+def test_smooth_gates_under_an_unbounded_prior_are_climbed_by_newton_on_the_rows():
+    data = read.read(experts(), {"x": np.eye(4, 2), "y": np.arange(4.0)})
+    found = {block.names: block for stage in blocks(data.plan(), True) for block in stage}
+    assert found["gate",].newton and found["gate",].form is None
+    assert found["level",].form is gaussian.GAUSSIAN and found["level",].conjugate

@@ -540,6 +540,17 @@ def test_an_unknown_label_is_refused_by_name():
         found.predict({"group": ["a"]}, unknown="maybe")
 
 
+def test_a_fit_that_knows_codes_refuses_text_and_reads_categories_that_are_numbers_as_codes():
+    found = fit([0, 1, 2, 3] * 2)
+    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is none of its labels, "
+                       "0, 1, 2, 3"):
+        found.predict({"group": ["c"]})
+    np.testing.assert_array_equal(found.predict({"group": pd.Categorical([2, 1])}),
+                                  found.predict({"group": [2, 1]}))
+    new = found.predict({"group": ["c"]}, unknown="new")
+    np.testing.assert_allclose(new, [1.5], atol=0.1)  # the mean of draws from the prior
+
+
 def test_a_new_member_has_the_prior_predictive_and_others_keep_theirs():
     found, group = fit(list("abcd") * 2), ["a", "z", "d", "z"]
     mean = found.predict({"group": group}, unknown="new")
@@ -573,7 +584,7 @@ def test_a_new_member_is_drawn_given_each_draw_of_the_parameters_above_it():
     values = {"mu": random.normal(3.0, 1.0, (1, 400)), "tau": random.uniform(0.5, 2.0, (1, 400)),
               "z": random.normal(5.0, 1.0, (1, 400, 3))}
     point = {"mu": np.array(3.0), "tau": np.array(1.0), "z": np.zeros(3)}
-    found = Fit(hierarchy(3), point, {"group": ((), "i")}, drawn=Draws(values, None, {}))
+    found = Fit(hierarchy(3), point, {"group": ((), "i")}, belief=Draws(values, None, {}))
     mean = found.predict({"group": [9, 1]}, unknown="new")  # a code that no member has
     mu, tau = (values[name][0] for name in ("mu", "tau"))
     assert mean[0] == pytest.approx(mu.mean(), abs=0.1) and mean[1] > 6

@@ -3,6 +3,7 @@ coordinate."""
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -218,6 +219,33 @@ def test_separated_classes_without_a_prior_are_said_to_diverge():
         fit = flat_logistic().fit(data, probml.MAP())
     assert not fit.converged
     assert logistic(d=1).fit(data).converged  # a prior holds them
+
+
+def test_what_diverges_is_not_climbed_again_from_a_draw_of_the_prior():
+    # the start is where symmetry keeps the bias: from elsewhere the rounded gradient is zero at once
+    x = np.array([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0])[:, None]
+    with pytest.warns(RuntimeWarning, match="'beta'.*diverge"):
+        fit = logistic(d=1).fit({"x": x, "y": (x[:, 0] > 0).astype(int)}, probml.MAP(prior=False))
+    assert not fit.converged and abs(fit.params["beta"][0]) < 1000
+
+
+def test_counts_of_zero_in_a_group_are_said_to_diverge_in_few_digits_too():
+    @probml.model
+    def counts(x):
+        level = sample("level", dist.Normal(0.0, 10.0))
+        slope = sample("slope", dist.Normal(0.0, 10.0))
+        with probml.rows():
+            sample("y", dist.Poisson(jnp.exp(level + slope * x)))
+
+    data = {"x": np.repeat([0.0, 1.0], 10), "y": np.repeat([0, 3], 10)}
+    for double in (False, True):
+        with jax.enable_x64(double):
+            with pytest.warns(RuntimeWarning, match="'level', 'slope' diverge"):
+                assert not counts().fit(data, probml.MAP(prior=False)).converged
+            some = {**data, "y": np.where(np.arange(20) == 0, 1, data["y"])}
+            found = counts().fit(some, probml.MAP(prior=False))
+            assert found.converged
+            np.testing.assert_allclose(found.params["level"], np.log(0.1), atol=1e-4)
 
 
 def test_weights_count_in_the_sample_of_many_rows_as_they_do_in_all():

@@ -6,8 +6,10 @@ import itertools
 import pickle
 import re
 
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
@@ -509,6 +511,23 @@ def test_impossible_evidence_is_minus_infinity_without_nan_and_the_rows_are_name
     with pytest.warns(RuntimeWarning, match="rows 0, 2"):
         samples = fit.simulate(given=rows, seed=0)
     assert samples["rain"][3] == "yes" and set(samples["sprinkler"]) <= {"no", "yes"}
+
+
+def test_seen_cells_stay_as_they_are_in_impossible_rows_too():
+    initial, moves = jnp.array([0.5, 0.5]), jnp.array([[1.0, 0.0], [0.0, 1.0]])
+
+    @probml.model
+    def copies():
+        with probml.rows():
+            a = numpyro.sample("a", dist.Categorical(initial))
+            numpyro.sample("b", dist.Categorical(moves[a]))
+
+    fit, data = copies().at({}), {"a": [1, 1, None], "b": [0, 1, 1]}
+    for answer in (fit.impute, fit.decode, lambda data: fit.simulate(given=data)):
+        with pytest.warns(RuntimeWarning, match="1 of 3 rows are impossible"):
+            found = answer(data)
+        np.testing.assert_array_equal(found["a"], [1, 1, 1])
+        np.testing.assert_array_equal(found.get("b", data["b"]), data["b"])
 
 
 def test_likelihoods_that_contradict_the_rest_are_impossible_too():

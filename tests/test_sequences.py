@@ -388,3 +388,23 @@ def test_unseen_symbols_are_decoded_with_the_states():
     best = max((weight(path, shown), path, shown) for path, shown in every)
     found = symbols().at({}).decode({"y": y})
     assert tuple(found["z"][0]) == best[1] and tuple(found["y"][0]) == best[2]
+
+
+def test_the_best_path_of_a_sequence_does_not_depend_on_longer_ones_beside_it():
+    # the best path of three steps begins in state 1, that of one step is state 0
+    initial, moves = jnp.array([0.5, 0.3, 0.2]), jnp.array([[0.6, 0.3, 0.1], [0.1, 0.9, 0.0],
+                                                            [0.3, 0.3, 0.4]])
+
+    @probml.model
+    def symbols():
+        with probml.rows():
+            z = sample("z", probml.MarkovChain(initial, moves))
+            sample("y", dist.Normal(jnp.arange(3.0)[z], 1.0).to_event(1))
+
+    fit, parts = symbols().at({}), [np.array([nan]), np.array([nan, nan, nan]), np.array([nan, 2])]
+    together = fit.decode({"y": parts})["z"]
+    for row, part in zip(together, parts, strict=True):
+        alone = fit.decode({"y": part[None]})["z"][0]
+        np.testing.assert_array_equal(row[: len(part)], alone)
+        assert (row[len(part) :] == alone[-1]).all()
+    assert together[0, 0] == 0 and together[1, 0] == 1

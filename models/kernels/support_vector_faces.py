@@ -104,15 +104,17 @@ class _Machine:
             )
         return solver
 
-    def _objective(self, linear: np.ndarray) -> np.ndarray:
-        """Σ linear · β − ½ βᵀKβ of every pair, (pairs,); linear (pairs, n_SV)."""
-        quadratic = np.zeros(len(self._dual))
-        at = 0
+    @property
+    def dual_objective_(self):
+        """Σ_i c_i β_i − ½ βᵀKβ of every pair, (pairs,); c the classes' signs, or y less the
+        tube."""
+        check_is_fitted(self)
+        quadratic, at = np.zeros(len(self._dual)), 0
         for piece in self._pieces(self.support_vectors_):
             part = self._dual[:, at : at + len(piece)]
             quadratic += np.einsum("pi,pi->p", part, self._dual @ piece.T)
             at += len(piece)
-        return (linear * self._dual).sum(1) - 0.5 * quadratic
+        return (self._linear * self._dual).sum(1) - 0.5 * quadratic
 
     def _sums(self, X: np.ndarray) -> np.ndarray:
         """Σ_i β_i K(x_i, x) + b of every row and pair, (n, pairs)."""
@@ -228,7 +230,7 @@ class SupportVectorMachine(_Machine, Margin):
             for here, there in ((i, j), (j, i)):
                 own = of == here
                 self._dual[pair, own] = self.dual_coef_[there - (there > here), own]
-        self.dual_objective_ = self._objective(np.sign(self._dual))
+        self._linear = np.sign(self._dual)
         vars(self).pop("_fit", None)
         return self
 
@@ -332,9 +334,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Complete, Unsure, Face):
         self.support_, self.support_vectors_ = kept[solver.support_], X[solver.support_]
         self._dual = self.dual_coef_ = solver.dual_coef_
         self._bias = solver.intercept_
-        self.dual_objective_ = self._objective(
-            y[solver.support_] - self.epsilon * np.sign(self._dual)
-        )
+        self._linear = y[solver.support_] - self.epsilon * np.sign(self._dual)
         vars(self).pop("_fit", None)
         return self
 

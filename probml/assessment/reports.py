@@ -13,6 +13,7 @@ from probml.assessment import dimensions
 from probml.dataset import dataset
 from probml.device import load
 from probml.errors import ModelError, Refusal
+from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.queries import asking, over_draws, queries
 from probml.queries.simulation import simulate_draws
@@ -157,7 +158,7 @@ def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
     for begin in range(0, n, size):
         rows = np.arange(begin, min(begin + size, n))
         many = held.taken(np.repeat(rows, REPLICATES))
-        drawn = fit._simulated(many, jax.random.key(begin), begin, plug_in)[site]
+        drawn = fit._simulated(many, random_key(begin), begin, plug_in)[site]
         out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float),
                                at, 1))
     return np.concatenate(out, 1)
@@ -169,7 +170,7 @@ def simulated_mean(fit: "Fit", held: dataset.Data, name: str, plug_in: bool) -> 
     out, size = [], max(TOGETHER // REPLICATES, 1)
     for begin in range(0, held.table.rows, size):
         rows = np.arange(begin, min(begin + size, held.table.rows))
-        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), jax.random.key(begin),
+        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin),
                                begin, plug_in)[name]
         out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
     return np.concatenate(out)
@@ -367,7 +368,7 @@ def _replicated(fit: "Fit", held: dataset.Data, draws: dict, seen: list[str]) ->
     given = {name: jnp.asarray(value) for name, value in {**fit.given, **held.table.values}.items()}
     flat = {name: value for name, value in flat.items() if name not in given}
     made = simulate_draws(
-        held.structure, tuple(seen), flat, given, held.table.inputs, jax.random.key(0),
+        held.structure, tuple(seen), flat, given, held.table.inputs, random_key(0),
         held.table.rows, lead[0] * lead[1], held.steps
     )
     return {name: np.asarray(value).reshape(*lead, *value.shape[1:])

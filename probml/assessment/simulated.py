@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 
 from probml.dataset import dataset, read, tables
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.queries.simulation import simulate_sets
 from probml.structure.structure import Structure
@@ -90,7 +90,7 @@ def simulated(
                       f"than {MOST:.2g}: give fewer rows")
     try:
         drawn = simulate_sets(structure, (*outside, *seen), given, held.table.inputs,
-                              jax.random.key(seed), simulations, n, held.steps)
+                              random_key(seed), simulations, n, held.steps)
     except NotImplementedError as error:
         raise Refusal(
             f"check: model '{model.name}' has a site that cannot be drawn from: {error}"

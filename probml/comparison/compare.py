@@ -217,8 +217,9 @@ class _Fitted:
 
 def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, _Fitted]:
     if not isinstance(fits, Mapping) or not fits:
+        got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
-                         f'{fits!r}: compare({{"a": a, "b": b}}, data)')
+                         f'{got}: compare({{"a": a, "b": b}}, data)')
     rows = own_rows(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:

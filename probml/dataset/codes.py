@@ -88,13 +88,14 @@ def _settled(model: Bound, specs: tuple) -> tuple:
 
 def read(
     structure: Structure, raws: Mapping[str, Raw], labels: Mapping[str, tuple],
-    beyond: Mapping[str, np.ndarray], unknown: str
+    beyond: Mapping[str, np.ndarray], unknown: str, asked: bool = False
 ) -> Codes:
     """The codes of index inputs, checked.
 
     Args:
         labels: those of an earlier fit. beyond: input → True at the steps that pad a sequence.
-        unknown: "refuse", or "new".
+        unknown: "refuse", or "new". asked: whether there is an earlier fit: labels that it has not
+            would be codes of these rows alone.
 
     Raises:
         DataError: a code out of range, a number that is not whole, an unseen cell, an unknown
@@ -117,7 +118,7 @@ def read(
         _cell(index, raws[index.input], 2 if index.input in structure.timed else 1,
               beyond.get(index.input), out, unknown)
     for names in together(whole):
-        _plate({name: whole[name] for name in names}, raws, labels, beyond, unknown, out)
+        _plate({name: whole[name] for name in names}, raws, labels, beyond, unknown, asked, out)
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, beyond, out)
     # where the function itself makes them whole
@@ -165,7 +166,7 @@ def alike(indices: Iterable[Index]) -> bool:
 
 
 def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond: Mapping,
-           unknown: str, out: Codes) -> None:
+           unknown: str, asked: bool, out: Codes) -> None:
     """Inputs that index one axis: their labels are the same."""
     seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
@@ -178,7 +179,10 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
     if len(indices) > 1 and not alike(indices.values()):
         raise DataError(f"{_and(indices)} index one axis in different ways, so that labels have no "
                         f"codes of their own: pass whole numbers")
-    if known is None:
+    coded = known is None and asked
+    if coded:  # the fit knows codes alone: numbers are codes, text is none
+        known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
+    elif known is None:
         known = _labels(indices, seen, base, top)
     lookup, members = {label: base + k for k, label in enumerate(known)}, {}
     for name, raw in seen.items():
@@ -203,10 +207,19 @@ def _plate(indices: Mapping[str, Index], raws: Mapping, labels: Mapping, beyond:
                 "ask with unknown='new', which takes it for a new member of the plate, whose "
                 "effect is drawn from its prior"
             )
-        out.labels[name] = known
+        if not coded:
+            out.labels[name] = known
         number = np.array([members.setdefault(label, len(members)) if label not in lookup else -1
                            for label in given] or [-1])[values]
         _keep(name, codes, np.where(bad, number, -1), base, out)
+
+
+def _most(raws: Iterable[Raw]) -> int:
+    """The highest code in numbers, and in labels that are some."""
+    numbers = [label for raw in raws
+               for label in (np.unique(raw.values).tolist() if raw.labels is None else raw.labels)
+               if isinstance(label, NUMBERS)]
+    return int(max(numbers, default=-1))
 
 
 def _labels(indices: Mapping[str, Index], seen: Mapping[str, Raw], base: int,

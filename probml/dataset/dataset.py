@@ -183,6 +183,21 @@ class Data(NamedTuple):
                 columns[name] = replace(column, seen=np.ones(shape, bool))
         return self._replace(table=replace(self.table, columns=columns))
 
+    def torn_open(self, targets: Iterable[str]) -> "Data":
+        """The same data, in which numbers that nothing depends on and nobody asks for count as seen
+        in part: other holes, the same program."""
+        columns = dict(self.table.columns)
+        for name, column in columns.items():
+            site, plain = self.structure.sites[name], (column.likelihood is None
+                                                       and column.seen is None)
+            if (plain and site.rows and site.states is None and not site.event
+                and site.time is None and site.family is not None and name not in targets
+                and not self._below(name)
+                and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
+                        for p in site.parents)):
+                columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
+        return self._replace(table=replace(self.table, columns=columns))
+
     def small(self) -> bool:
         """Whether evidence on every cell of the network takes little memory, and compiling a
         program for it more than running it."""
@@ -248,6 +263,14 @@ class Data(NamedTuple):
                 if hurt.any():
                     found[name] = found.get(name, False) | hurt.any(-1)
         return found
+
+    def kept(self, name: str, codes: np.ndarray) -> np.ndarray:
+        """Codes of a site, in its seen cells those of the data: an impossible row has no others
+        that would agree with them."""
+        column = self.table.columns.get(name)
+        if column is None or column.likelihood is not None:
+            return codes
+        return column.values if column.seen is None else np.where(column.seen, column.values, codes)
 
     def _units(self, name: str) -> np.ndarray:
         """What is seen of a site, (rows, steps or 1, cells)."""

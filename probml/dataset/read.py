@@ -32,7 +32,8 @@ def read(
     """Check data against a model, before any compile.
 
     Args:
-        labels: site → labels of its states, from a fit.
+        labels: site or index input → its labels, from a fit; None: there is no fit yet, and the
+            labels are those of these data. What a fit knows by codes has none later on either.
         shapes: input → (trailing shape, dtype kind) that a fit had.
         steps: the length of chains, where the data do not tell it.
         unknown: what becomes of a label or code of an index input that the fit does not know:
@@ -86,7 +87,8 @@ def read(
             f"reparametrised site), so it cannot be data: "
             f"leave '{computed}' out; to see it, sample it without reparametrisation"
         )
-    codes = coding.read(structure, raws, labels or {}, beyond, unknown)
+    asked = labels is not None
+    codes = coding.read(structure, raws, labels or {}, beyond, unknown, asked)
     length = given = None
     if structure.chains and (isinstance(known, Mapping) or not hasattr(known, "shape")):
         if not isinstance(known, Mapping):
@@ -99,7 +101,7 @@ def read(
                 if not site.factor}
     labels = {**structure.labels, **(labels or {})}
     table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
-                        codes=codes.values)
+                        codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
     return Data(model, structure, table, length, given=given, new=codes.new)

@@ -75,12 +75,14 @@ def read(
     model: str,
     rows: int | None = None,
     codes: Mapping[str, np.ndarray] = {},
+    asked: bool = False,
 ) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
     Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an
     earlier fit; rows, the number of rows where the data does not tell it; codes, what inputs that
-    are indices were read as. Returns: Table. Raises: DataError.
+    are indices were read as; asked, whether there is an earlier fit: a site without labels has
+    codes then, and text names none of them. Returns: Table. Raises: DataError.
     Cost: one or two passes over each column; a complete contiguous float array is not copied.
     """
     items, frame, index, height = _items(data, expected, model)
@@ -99,7 +101,7 @@ def read(
                 [name for name, e in expected.items() if e.rows] + list(inputs), model)
     columns, values, kept = {}, {}, {}
     for name in (name for name in items if name not in inputs):
-        column, own = _site(expected[name], raws[name], labels.get(name))
+        column, own = _site(expected[name], raws[name], labels.get(name), asked)
         if own is not None:
             kept[name] = own
         if column is not None:
@@ -237,7 +239,7 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     )
 
 
-def _site(e, raw, known):
+def _site(e, raw, known, asked):
     """(Column or None where nothing is seen, labels or None)."""
     what = f"'{e.name}'"
     if _likely(e, raw):
@@ -252,7 +254,10 @@ def _site(e, raw, known):
             look = np.ones(a.shape, bool) if seen is None else seen
             deny(look, what, a, f"one of its labels, {listed(known)}, not a code", e.rows)
         raw = coded(a, np.zeros(a.shape, bool) if seen is None else ~seen)
-    codes, own = _codes(e, raw, known)
+    # to a fit whose states came as codes, or unseen, labels of these rows alone would say nothing
+    own_codes = tuple(range(e.states)) if known is None and asked else None
+    codes, own = _codes(e, raw, own_codes or known)
+    own = None if own_codes else own
     hidden = codes < 0
     return _checked(e, *((np.where(hidden, np.int32(0), codes), ~hidden)
                          if hidden.any() else (codes, None))), own

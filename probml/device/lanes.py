@@ -12,6 +12,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.device.rows import Rows, Steps
 from probml.families.marginal_normal import Unseen, locate
+from probml.numerics.transfer import placed
 from probml.plan.plan import CHUNK, Plan, bucket
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Lanes:
     chains.py scans."""
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
-                 shape: tuple[int, int], params: Mapping):
+                 shape: tuple[int, int], params: Mapping, span: int | None = None):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         host = jax.default_backend() == "cpu"
         lanes, steps = (LANES if host else SPREAD), data.steps
@@ -71,7 +72,8 @@ class Lanes:
                and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
-        self.length = -(-bucket(steps) // self.blocks)
+        self.length = -(-(span or bucket(steps)) // self.blocks)
+        self.roomy = span is not None
         self.parallel = not host
 
     def ship(self, array: np.ndarray, time: int | None, kind: Any = None) -> jax.Array:
@@ -94,7 +96,7 @@ class Lanes:
             whole[len(array) :] = whole[:1]
             lanes = whole.reshape(chunks, size, self.blocks, self.length, *array.shape[2:])
             lanes = np.expand_dims(np.moveaxis(lanes, 3, 1), 4 + time)
-        return jnp.asarray(np.ascontiguousarray(lanes, kind).reshape(chunks, -1, *lanes.shape[4:]))
+        return placed(np.ascontiguousarray(lanes, kind).reshape(chunks, -1, *lanes.shape[4:]))
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
         """The steps; adds the means and spreads of what is centred."""
@@ -131,7 +133,7 @@ class Lanes:
         """The steps that count; None: all."""
         steps, n = self.data.steps, self.data.table.rows
         lengths = self.data.lengths if self.data.lengths is not None else np.full(n, steps)
-        if self.length * self.blocks == steps and self.data.lengths is None:
+        if self.length * self.blocks == steps and self.data.lengths is None and not self.roomy:
             return None
         within = np.arange(steps) < lengths[:, None]
         (chunks, size), span = self.shape, self.length * self.blocks
@@ -139,7 +141,7 @@ class Lanes:
         whole = np.zeros((chunks * size, span), bool)
         whole[: len(within), :steps] = within
         lanes = np.moveaxis(whole.reshape(chunks, size, self.blocks, self.length), 3, 1)
-        return jnp.asarray(np.ascontiguousarray(lanes).reshape(chunks, -1))
+        return placed(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
     def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
         """A column less its mean over the steps seen; unseen cells 0."""
@@ -168,7 +170,7 @@ class Lanes:
             out = np.where(np.moveaxis(column.seen, 1 + time, 1), out, 0.0)
         shape = (math.prod(site.lattice), *site.event)
         centre[name] = mean.reshape(shape)
-        spreads[name] = jnp.asarray(np.sqrt(square).reshape(shape), jnp.result_type(float))
+        spreads[name] = placed(np.sqrt(square).reshape(shape), jnp.result_type(float))
         return np.moveaxis(out, 1, 1 + time)
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:

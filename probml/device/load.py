@@ -16,9 +16,11 @@ from probml.dataset.dataset import Data
 from probml.device.lanes import Lanes, fitting_rows
 from probml.device.rows import Known, Rows
 from probml.families.marginal_normal import Unseen, locate
+from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
 from probml.structure.site import Site
 
+ROOM = 1024  # steps up to which an empty half costs less than another program
 ALIGNED = 64  # bytes
 PART = 2**24  # bytes that are worth a thread to copy
 
@@ -40,6 +42,7 @@ def load(
     copies: int = 1,
     least: int = 1,
     params: Mapping[str, Any] | None = None,
+    roomy: bool = False,
 ) -> tuple[Rows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
@@ -50,6 +53,7 @@ def load(
         least: fewer rows are padded to so many, so that one program serves them all.
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
+        roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
         0.
@@ -99,9 +103,9 @@ def load(
         shift = centre[name].reshape(site.cells) if name in centre else None
         values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
         if shift is not None:
-            spreads[name] = jnp.asarray(spread.pop().reshape(centre[name].shape), dtype)
+            spreads[name] = placed(spread.pop().reshape(centre[name].shape), dtype)
         elif name in plan.rowwise and site.traits.scatter and site.family.event == 0:
-            spreads[name] = jnp.asarray(
+            spreads[name] = placed(
                 _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
             )
         if column.seen is not None:
@@ -113,16 +117,23 @@ def load(
     own = {name: array for name, array in table.inputs.items() if name not in data.structure.timed}
     inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype)
               for name, array in own.items()}
-    given = {name: jnp.asarray(value, jnp.result_type(int if sites[name].discrete else float))
+    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
              for name, value in table.values.items()}
     steps = None
     if data.steps:
-        steps = Lanes(data, plan, weight, index, (chunks, size), params or {}).load(columns, centre,
-                                                                                    spreads)
-    known = Known(given, {name: jnp.asarray(value, dtype) for name, value in centre.items()},
+        lanes = Lanes(data, plan, weight, index, (chunks, size), params or {},
+                      room(data.steps) if roomy and data.steps <= ROOM else None)
+        steps = lanes.load(columns, centre, spreads)
+    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
                   spreads)
     return Rows(values, seen, codes, unseen, likelihood, inputs,
-                jnp.asarray(weight.reshape(chunks, size), dtype), steps), known
+                placed(weight.reshape(chunks, size), dtype), steps), known
+
+
+def room(steps: int | None) -> int:
+    """Steps to which few are padded where one program is to serve them all: the next power of
+    two."""
+    return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
 
 
 def _spread(column, weight: np.ndarray, index: np.ndarray | None) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from probml.families.marginal_normal import Unseen
 
@@ -45,6 +46,11 @@ def merged(chunks: "Rows") -> "Rows":
         return leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[3:])
 
     return whole._replace(steps=jax.tree.map(lanes, steps))
+
+
+def total_weight(rows: "Rows | Summary") -> float:
+    """Of all rows, added up on the host."""
+    return float(np.asarray(rows.weights).sum())
 
 
 def picked(rows: "Rows", index: jax.Array) -> "Rows":

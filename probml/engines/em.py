@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, total_weight
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
@@ -81,6 +81,7 @@ class EM(Engine):
     rung: ClassVar = 2
     offered: ClassVar = "possible"
     statistics: ClassVar = True
+    sizes: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
@@ -133,7 +134,7 @@ class EM(Engine):
             return other._replace(iterations=outcome.iterations + other.iterations)
 
         outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * float(rows.weights.sum()) + 1e-6)
+                             self.tolerance * total_weight(rows) + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -184,7 +185,7 @@ class EM(Engine):
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = runs(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                float(some.weights.sum()))
+                                total_weight(some))
         steps, words, chosen, lost = data.steps is not None, [], [], []
         shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
@@ -218,7 +219,7 @@ class EM(Engine):
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
                race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * float(rows.weights.sum())
+        close = 1e-3 + 10 * self.tolerance * total_weight(rows)
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]

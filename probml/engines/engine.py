@@ -165,11 +165,14 @@ class Engine(ABC):
         rung: its place in the ladder that is climbed where nobody names an engine; None: it runs on
             request only.
         offered: `explain`'s words where it could treat the model.
+        sizes: whether it has `grid(problem, site, sizes)`: several numbers of states of a hidden
+            site in one program, see EM.
     """
 
     finds: ClassVar[Literal["point", "posterior"]] = "posterior"
     rung: ClassVar[int | None] = None
     offered: ClassVar[str] = "possible, on request"
+    sizes: ClassVar[bool] = False
 
     def refuse(self, problem: Problem) -> None:
         """Nothing, if the engine treats the problem; before anything is shipped or compiled.

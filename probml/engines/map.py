@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
@@ -18,6 +17,7 @@ from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts
 from probml.errors import ModelError
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
 
@@ -101,8 +101,7 @@ class MAP(Engine):
             return ""
         if self.optimizer is not None:
             return "by the optimiser"
-        known = Known({name: jnp.asarray(value)
-                       for name, value in problem.data.table.values.items()}, {}, {})
+        known = Known(placed_all(dict(problem.data.table.values)), {}, {})
         return "by Newton's steps" if curved(problem.plan, known) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
@@ -125,7 +124,7 @@ class MAP(Engine):
                            plain, begin)
         first = starts(problem.data, plan, known, problem.weights, 1, problem.seed, start,
                        self.prior, whole=True)
-        params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
+        params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
         if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior)
                                                for block in stage):
             params = closed_start(plan, self.prior, params, known, rows)

@@ -28,8 +28,8 @@ from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError
 from probml.evidence import centring, density
-from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.transfer import random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
@@ -136,10 +136,11 @@ class NUTS(Engine):
             begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others,
                                    steps)
         begin.check(plan, begun, params, known, "NUTS")
+        begun = jax.device_get(begun)
         frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
         begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
         z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
-        values = jax.device_get(beliefs.constrained(plan, known, _points(frame, z)))
+        values = jax.device_get(beliefs.constrained(plan, known, frame.points(z)))
         found = []
         if self.relabel:
             # any draw will do to find what is exchangeable: the density is asked there
@@ -167,8 +168,7 @@ class NUTS(Engine):
         settings = Settings(self.warmup, self.target_accept, self.max_tree_depth)
         method = self.chain_method or ("parallel" if jax.default_backend() == "cpu"
                                        else "vectorized")
-        keys = jax.random.split(jax.random.key(seed), self.chains)
-        states = first(plan, settings, frame, starts, keys, known, rows)
+        states = first(plan, settings, frame, starts, random_key(seed), known, rows)
         programs = LASTING if rows_work(plan, rows) >= LASTS else QUICK
         total, together = self.warmup + self.draws, method == "vectorized"
         advance, axis = programs[together], 1 if together else 0
@@ -195,8 +195,7 @@ class NUTS(Engine):
             found = walk(states)
         else:
             leaves, treedef = jax.tree.flatten(states)
-            held = [leaf if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-                    else np.asarray(leaf) for leaf in leaves]
+            held = [rows_of(leaf) for leaf in leaves]
             apart = [jax.tree.unflatten(treedef, [leaf[c] for leaf in held])
                      for c in range(self.chains)]
             workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
@@ -222,8 +221,3 @@ def fits(begun: begin.Begin) -> bool:
 def _finite(trail) -> np.ndarray:
     trail = np.asarray(trail)
     return trail[np.isfinite(trail)]
-
-
-@jit
-def _points(frame: Frame, z: jax.Array) -> jax.Array:
-    return jax.vmap(jax.vmap(frame.point))(z)

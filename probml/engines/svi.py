@@ -22,6 +22,7 @@ from probml.errors import ModelError, Refusal
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
@@ -101,7 +102,7 @@ class SVI(Engine):
         total = (problem.size or 0) if self.batch_rows else 0
         static = _Static(self.guide, self.optimizer or _adam(self.steps),
                          min(self.batch_rows or 0, total), total, self.particles)
-        state, losses = _initial(plan, static, frame, known, rows, jax.random.key(seed)), []
+        state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
 
         def turn(done: int) -> Turn:
             nonlocal state
@@ -116,7 +117,7 @@ class SVI(Engine):
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
-                                            jax.random.key(seed + 1)))
+                                            random_key(seed + 1)))
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:

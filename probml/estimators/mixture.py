@@ -6,7 +6,6 @@ from numbers import Integral
 
 import numpy as np
 
-from probml.engines import EM
 from probml.errors import DataError, ModelError
 from probml.estimators.face import DISTINCT, Face, n_parameters, rows
 from probml.estimators.rules import check, whole
@@ -88,7 +87,7 @@ class Mixture(DensityMixin, Face):
         engine = self._ladder(False)[-1]
         flat = not self.prior or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0)
         models = {k: self._model(k) for k in components}
-        if isinstance(engine, EM) and flat and len(components) > 1:
+        if engine.sizes and flat and len(components) > 1:
             return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
 

@@ -33,43 +33,16 @@ def effects(plan: Plan) -> tuple[str, ...]:
                                                        if tie.kind == "spread")
     # one location and one scale, not those of several states
     single = [name for name in names if name not in plan.mixed]
-    domains = {name: sites[name].domain for name in single if sites[name].kind in KINDS}
-    return tuple(n for n, domain in domains.items() if domain.unbounded or domain.log_scale)
-
-
-def _log_scale(prior: Any) -> tuple[jax.Array, jax.Array]:
-    return jnp.log(prior.scale), jnp.ones(())
-
-
-def _log_rate(prior: Any) -> tuple[jax.Array, jax.Array]:
-    return -jnp.log(prior.rate), jnp.ones(())
-
-
-def _plain(prior: Any) -> tuple[jax.Array, jax.Array]:
-    return prior.loc, prior.scale
-
-
-KINDS = dict.fromkeys(("Normal", "StudentT", "Cauchy", "Laplace", "Logistic", "LogNormal"), _plain)
-KINDS |= dict.fromkeys(("HalfNormal", "HalfCauchy"),
-                       _log_scale) | dict.fromkeys(("Exponential", "Gamma"), _log_rate)
-
-
-def _walk(prior: Any) -> tuple[jax.Array, jax.Array]:
-    steps = prior.event_shape[0]
-    return jnp.zeros(steps), jnp.asarray(prior.scale)[..., None, None] * jnp.tri(steps)
-
-
-VECTORS = {"MultivariateNormal": lambda prior: (prior.loc, prior.scale_tril),
-           "GaussianRandomWalk": _walk}
-KINDS |= VECTORS
+    known = {n: sites[n].domain for n in single if sites[n].entry.location_scale is not None}
+    return tuple(n for n, domain in known.items() if domain.unbounded or domain.log_scale)
 
 
 def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array, bool]:
     """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) the
     Cholesky factor of each vector."""
     site = plan.structure.sites[name]
-    loc, scale = KINDS[site.kind](plan.structure.distribution(name, env))
-    matrix = site.kind in VECTORS
+    loc, scale = site.entry.location_scale(plan.structure.distribution(name, env))
+    matrix = site.entry.coupled
     return (jnp.broadcast_to(loc, site.shape),
             scale if matrix else jnp.broadcast_to(scale, site.shape), matrix)
 
@@ -100,7 +73,7 @@ def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
 def none(plan: Plan) -> dict[str, np.ndarray]:
     """c = 0 for all effects."""
     sites, dtype = plan.structure.sites, jnp.result_type(float)
-    cells = {name: (*sites[name].shape[:-1], 1) if sites[name].kind in VECTORS
+    cells = {name: (*sites[name].shape[:-1], 1) if sites[name].entry.coupled
              else sites[name].shape for name in effects(plan)}
     return {name: np.zeros(shape, dtype) for name, shape in cells.items()}
 

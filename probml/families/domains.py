@@ -107,7 +107,9 @@ class Domain:
     @property
     def words(self) -> str:
         """What a value must be, for people."""
-        low, high = (self.bounds.get(end) for end in ("lower_bound", "upper_bound"))
+        bounds: dict[str, Any] = self.bounds
+        low: Any = bounds.get("lower_bound")
+        high: Any = bounds.get("upper_bound")
         whole = "a whole number " if self.discrete else ""
         if np.ndim(low) or np.ndim(high):
             ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
@@ -265,8 +267,10 @@ SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY = Simplex(), PositiveDefinite(), Lowe
 NONNEGATIVE, OPEN_UNIT_INTERVAL = Positive(constraints.nonnegative), OpenUnitInterval()
 NOTHING = Domain()  # of what has no support: a factor, a value that is computed
 
-_SINGLE = {type(domain.canonical): type(domain) for domain in (REAL, CIRCLE, SIMPLEX,
-                                                               POSITIVE_DEFINITE, LOWER_CHOLESKY)}
+_SINGLE: dict[type, type[Domain]] = {
+    type(domain.canonical): type(domain)
+    for domain in (REAL, CIRCLE, SIMPLEX, POSITIVE_DEFINITE, LOWER_CHOLESKY)
+}
 
 
 def add(kind: type[Domain]) -> None:

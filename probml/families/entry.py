@@ -1,6 +1,8 @@
 """What is known of one NumPyro distribution: its two roles, and where it is unlike others."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpyro.distributions as dist
@@ -9,6 +11,7 @@ from probml.families import domains
 from probml.families.domains import Domain
 from probml.families.form import Prior
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import LocationScale
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,9 @@ class Entry:
     improper: bool = False  # a density without a finite integral: flat
     kinked: bool = False  # without a derivative at its middle: no Newton steps
     domains: tuple[type[Domain], ...] = ()  # of its own, by their `canonical` constraint
+    # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
+    location_scale: Callable[[Any], LocationScale] | None = None
+    coupled: bool = False  # the scale is a matrix of each vector
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 
     def log_density(self, distribution: dist.Distribution, value: jax.Array,

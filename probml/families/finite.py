@@ -45,7 +45,7 @@ def listed(low: np.ndarray, high: np.ndarray) -> tuple[int, int] | None:
 def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, ...]) -> jax.Array:
     """log p of the values low … low + count − 1, (*shape, count); −∞ outside a cell's own support,
     with finite gradients."""
-    first, last = ends(base)
+    first, last = ends(base) or (low, low + count - 1)
 
     def at(value):
         value = jnp.full(shape, value)

@@ -26,6 +26,7 @@ from probml.fits import boundary
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -68,9 +69,14 @@ def _inferred(
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = read.read(model, data).trimmed()
+    if model.whole and weights is not None:
+        raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
+                      f"everything: write `with probml.rows():` in the place of their plate, or "
+                      f"numpyro.handlers.scale around what is weighed")
     weight = tables.read_weights(weights, held.table.rows)
     # a loss may look at inputs alone
-    if not held.table.columns and not (held.structure.losses and held.table.inputs):
+    if not held.table.columns and not (held.structure.losses
+                                       and (held.table.inputs or model.whole)):
         outside = next(iter(held.table.values), None)
         if outside is None:
             raise errors.DataError(f"model '{model.name}': every cell of the data is unseen "
@@ -156,7 +162,7 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     if not plan.globals or outcome.found.varies:
         return outcome.found
     return Point(_global_posterior(
-        plan, {n: jax.numpy.asarray(v) for n, v in outcome.params.items()}, known, rows
+        plan, placed_all(dict(outcome.params)), known, rows
     ))
 
 
@@ -224,7 +230,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     """The fit's engine once more, on its statistics and those of another part."""
     kept, pattern = together(fit.structure, (fit.kept, dict(fit.pattern)), part)
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
-    summary, known = jax.tree.map(jax.numpy.asarray, kept[1:])
+    summary, known = placed_all(kept[1:])
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,

@@ -52,6 +52,10 @@ def keeps(fit: "Fit") -> None:
         Refusal: something was summed or integrated out, or evaluated row by row, or the fit came
             from a file.
     """
+    if fit.model.whole:
+        raise Refusal(f"merge: model '{fit.model.name}' is one density of everything, of which no "
+                      f"parts add up: write `with probml.rows():` in the place of the plate whose "
+                      f"members are rows")
     if fit.kept is None:
         raise Refusal(
             f"merge: the fit of model '{fit.model.name}' by {fit.engine} keeps no statistics that "

@@ -165,7 +165,8 @@ class Answers(Parameters):
         n, sites = held.table.rows, self.structure.sites
         if plan.variables or plan.latents:
             asking.warn(self, back(log))
-        fixed = {name: plan.cells(name, back(states[name], name)) for name in plan.variables}
+        fixed = {name: held.kept(name, plan.cells(name, back(states[name], name)))
+                 for name in plan.variables}
         fixed |= {name: back(states[name], name) for name in plan.hidden}
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named

@@ -14,6 +14,7 @@ from probml.dataset import dataset, read
 from probml.engines.engine import Engine, Problem, checked
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
+from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -31,9 +32,10 @@ class Explanation:
     penalties: tuple[dict[str, str], ...]
     engines: tuple[dict[str, str], ...]
     indices: tuple[dict[str, str], ...] = ()
+    reading: str | None = None  # of a function that names no rows: how it is read
 
     def __str__(self) -> str:
-        parts = [f"model {self.model}"]
+        parts = [f"model {self.model}"] + ([self.reading] if self.reading else [])
         for title, records in (
             ("sites", self.sites),
             ("indices", self.indices),
@@ -70,16 +72,18 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     """See Model.explain."""
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     nothing = data is None or len(data) == 0
+    shown = repr(model)
+    model, data, reading = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
         plan = held.plan()
     except Refusal as why:
         said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
-        return Explanation(repr(model), sites, (), (), (), said, _indices(held))
+        return Explanation(shown, sites, (), (), (), said, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
-    return Explanation(repr(model), _sites(held, plan), _elimination(plan), _updates(plan),
-                       penalties, _engines(held, plan, others), _indices(held))
+    return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
+                       penalties, _engines(held, plan, others), _indices(held), reading)
 
 
 def _engines(held: dataset.Data, plan: Plan,

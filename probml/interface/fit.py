@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment import reports
@@ -23,6 +22,7 @@ from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 
 
@@ -82,8 +82,7 @@ class Fit(Questions):
                 f"at(params), {list(self.point)}: questions about rows need no more, this one does"
             )
         rows, known = load.load(held, plan, params=self.point)
-        return float(_log_joint(plan, {n: jnp.asarray(v) for n, v in self.point.items()}, known,
-                                rows))
+        return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
 
     def do(self, values: Mapping[str, Any]) -> "Fit":
         """What was learnt, after an intervention: the named sites are set in every row and no
@@ -123,8 +122,7 @@ class Fit(Questions):
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
             raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on "
                              f"continuous sites, or have several cells")
-        arguments = argument_table(plan, {n: jnp.asarray(v) for n, v in self.point.items()},
-                                   self._known(), site)
+        arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
         values = np.asarray(p).reshape(-1, found.states)

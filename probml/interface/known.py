@@ -12,6 +12,8 @@ import numpy as np
 from probml.dataset import dataset, read
 from probml.dataset.codes import REFUSE, bounds
 from probml.errors import ModelError
+from probml.functions.meeting import meet
+from probml.functions.replay import without_rows
 from probml.interface.fit import Fit, as_tree
 from probml.language.language import Bound
 from probml.queries.simulation import input_rows
@@ -28,7 +30,7 @@ def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) 
             raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
                              f"{list(given)}; each state or entry has one of its own")
     point = {name: np.asarray(value, float) for name, value in params.items()}
-    if model.inputs:
+    if model.inputs or without_rows(model):
         return _Deferred(model, point, {}, names=names)
     return _told(trace(model, {}), Fit(model, point, {}, names=names))
 
@@ -60,10 +62,11 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        return read.read(self.model, data, self.names, rows, None, steps, unknown)
+        model, data, _ = meet(self.model, data)
+        return read.read(model, data, self.names, rows, None, steps, unknown)
 
     def _of(self, held: dataset.Data) -> Fit:
-        return _told(held.structure, replace(self, shapes=held.shapes))
+        return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
 
 
 def _resolved(verb: str):

@@ -6,6 +6,7 @@ decorator, and a module of that name would shadow it.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
+from probml.functions.meeting import meet
+from probml.functions.replay import replayed, without_rows
 from probml.interface.fit import Fit
 from probml.interface.known import known
 from probml.language.language import Bound
@@ -39,8 +42,8 @@ def model(function: Callable) -> "Generative":
         Generative: call it with settings to get a Model.
 
     Raises:
-        ModelError: the function has *args or **kwargs, whose names are unknown, or an argument
-            without default that is named rows.
+        ModelError: the function has *args, whose names are unknown, or an argument without default
+            that is named rows.
     """
     return Generative(function)
 
@@ -48,9 +51,12 @@ def model(function: Callable) -> "Generative":
 class Generative:
     """A decorated generative function, waiting for its settings."""
 
+    whole = found = False
+
     def __init__(self, function: Callable):
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        kinds = inspect.signature(function).parameters
+        for parameter in kinds.values():
+            if parameter.kind == parameter.VAR_POSITIONAL:
                 raise ModelError(
                     f"model '{function.__name__}' takes *{parameter.name}: give every setting and "
                     f"input a name, "
@@ -64,8 +70,20 @@ class Generative:
                 )
         self.function = function
         self.signature = inspect.signature(function)
+        self.arguments = tuple(n for n, p in kinds.items() if p.kind != p.VAR_KEYWORD)
+        self.defaults = {name: freeze(kinds[name].default, name) for name in self.arguments
+                         if kinds[name].default is not inspect.Parameter.empty}
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
+
+    @property
+    def key(self) -> tuple:
+        """How the function is read; what it does, its fingerprint says."""
+        return (type(self),)
+
+    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+            rows: int | None = None) -> Any:
+        return self.function(**{**settings, **inputs})
 
     def __call__(self, *args: Any, **settings: Any) -> "Model":
         try:
@@ -75,11 +93,17 @@ class Generative:
                 f"model '{self.__name__}': {error}; its arguments are {self.signature}"
             ) from None
         bound.apply_defaults()
-        return Model(self,
-                     tuple((name, freeze(value, name)) for name, value in bound.arguments.items()))
+        # what **settings collects are settings like the others
+        given = {name: bound.arguments[name] for name in self.arguments
+                 if name in bound.arguments} | bound.kwargs
+        return Model(self, tuple((name, freeze(value, name)) for name, value in given.items()))
 
     def __reduce__(self):
-        return self.__qualname__
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        # model(f), the function keeping its name
+        return (Generative, (self.function,)) if found is self.function else self.__qualname__
 
     def __repr__(self):
         return f"<probml.model {self.__name__}{self.signature}>"
@@ -89,8 +113,8 @@ class Model(Bound):
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two models are equal when their function and their settings are equal, so that building a model
-    twice re-traces and re-compiles nothing.
+    Two models are equal when what their functions do and their settings are equal, so that building
+    a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,
@@ -115,7 +139,8 @@ class Model(Bound):
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
         """
-        return Fit.of(self, fitting.infer(self, data, engine, weights, seed, start))
+        read, data, _ = meet(self, data)
+        return Fit.of(read, fitting.infer(read, data, engine, weights, seed, start))
 
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
         """A Fit at known parameter values; nothing is fitted.
@@ -132,7 +157,9 @@ class Model(Bound):
     def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
                  **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
-        rows(), and of what is computed there."""
+        rows(), and of what is computed there; of a function without rows() all that it samples."""
+        if without_rows(self):
+            return replayed(self, {}, inputs, seed)
         return simulate_prior(self, rows, steps, seed, inputs)
 
     def do(self, values: Mapping[str, Any]) -> "Model":

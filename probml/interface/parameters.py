@@ -1,5 +1,6 @@
 """What a fit knows of the parameters: their posterior, draws of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
@@ -11,6 +12,7 @@ from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.record import Record
 from probml.numerics.precision import in_its_own
+from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
 
@@ -70,8 +72,22 @@ class Parameters(Record):
             raise ModelError(f"draws(n={n}): expected at least 1")
         draws, sites = self._draws(n, seed), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
-        return found | {name: np.asarray(value)
-                        for name, value in deterministics.drawn(self, draws).items()}
+        found |= {name: np.asarray(value)
+                  for name, value in deterministics.drawn(self, draws).items()}
+        return found | self._drawn_in_rows(draws, n)
+
+    def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
+        """What a function that names no rows computes in those that were found in it, for the data
+        that were fitted: (n, rows, ...)."""
+        sites = self.structure.sites
+        names = tuple(site.name for site in self.structure.deterministics.values() if site.rows
+                      and not any(sites[parent].rows for parent in site.parents))
+        if not (names and self.model.generative.found and self.data is not None):
+            return {}
+        table = self.data.table
+        found = simulate_draws(self.structure, names, draws, self._known().given, table.inputs,
+                               jax.random.key(0), table.rows, n, self.data.steps)
+        return {name: np.asarray(value) for name, value in found.items()}
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
         """Of the sites outside rows alone, discrete ones as codes."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from probml.assessment import decisions
@@ -13,9 +12,11 @@ from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
 from probml.errors import ModelError
+from probml.functions import replay
 from probml.interface.answers import Answers
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import random_key
 from probml.queries import asking, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
@@ -209,8 +210,11 @@ class Questions(Answers):
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
-        else summed out; seen cells stay."""
+        else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
+        repeated."""
         held = self._read(data)
+        # the best path of a longer sequence need not begin with that of the one that was given
+        held = held._replace(lengths=held.given)
         every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
                  and held.pattern.get(s.name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
@@ -238,11 +242,9 @@ class Questions(Answers):
         out = {}
         for name in wanted:
             if name in variables:
-                codes = plan.cells(name, back(states[name], name))
+                codes = held.kept(name, plan.cells(name, back(states[name], name)))
             elif name in leaves:
-                codes = back(states[name], name)
-                column = held.table.columns.get(name)
-                codes = codes if column is None else np.where(column.seen, column.values, codes)
+                codes = held.kept(name, back(states[name], name))
             elif held.pattern.get(name) == "seen":
                 codes = held.table.columns[name].values
             else:
@@ -287,17 +289,33 @@ class Questions(Answers):
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
-            given: data; its seen cells stay, its unseen cells are drawn jointly given them.
+            given: data and their inputs; seen cells stay, unseen ones are drawn jointly given
+                them.
             steps: the length of chains, where neither the model nor the data tell it.
             unknown: as in log_prob; rows of one new member have its effect in common where they
                 have the draw of the parameters so.
+
+        Of a function that is one density of everything, and has no rows: all that it observes and
+        computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
+        out as they were fitted.
         """
+        if self.model.whole:
+            if rows is not None or given is not None or steps is not None:
+                self.structure.need_likelihood("simulate(rows=, given=, steps=)")
+            return replay.again(self, inputs, seed, plug_in)
         steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows, steps, unknown)
         else:
             held = self._read(given, unknown=unknown)
-        key = jax.random.key(seed)
+            if rows not in (None, held.table.rows) or inputs:
+                both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
+                raise ModelError(
+                    f"simulate({both}, given=...): given has {held.table.rows} rows and their "
+                    f"inputs, and every row is drawn once: leave out what is said twice, and "
+                    f"repeat rows of given to draw them again"
+                )
+        key = random_key(seed)
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._simulated(held, key, seed, plug_in))

@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
@@ -16,9 +15,11 @@ from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.fits import fitting
 from probml.fits.merging import Kept
+from probml.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import in_its_own
+from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
@@ -120,6 +121,16 @@ class Record:
         return {**self.point, **deterministics.point(self)}
 
     @property
+    def certain(self) -> bool:
+        """Whether nothing is known but a point."""
+        return not self.belief.varies and self.belief.table is None
+
+    @property
+    def drawn(self) -> Posterior | None:
+        """A posterior that is no closed form; None where it is one, or a point."""
+        return self.belief if self.belief.varies and not self.belief.exact else None
+
+    @property
     def converged(self) -> bool:
         return self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                 Status.APPROXIMATED, Status.EARLY)
@@ -157,17 +168,7 @@ class Record:
         return decide.make(structure, dict(self.pattern), tuple(self.given))
 
     def _known(self) -> Known:
-        return Known({n: jnp.asarray(v) for n, v in self.given.items()}, {}, {})
-
-    @property
-    def certain(self) -> bool:
-        """Whether nothing is known but a point."""
-        return not self.belief.varies and self.belief.table is None
-
-    @property
-    def drawn(self) -> Posterior | None:
-        """A posterior that is no closed form; None where it is one, or a point."""
-        return self.belief if self.belief.varies and not self.belief.exact else None
+        return Known(placed_all(dict(self.given)), {}, {})
 
     @functools.cached_property
     def _shell(self) -> "Shell":
@@ -190,7 +191,8 @@ class Record:
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        return read.read(self.model, data, self.names, rows, self.shapes, steps, unknown)
+        return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
+                         steps, unknown)
 
 
 def _fixed(value: Any) -> np.ndarray:

@@ -4,6 +4,7 @@
 import contextlib
 import contextvars
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpyro
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.language.fingerprint import fingerprint
 from probml.language.settings import freeze, stable, thaw, words_of
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
@@ -23,6 +25,10 @@ _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar
 
 # the mark that rows() leaves on the messages of the sites inside it: its batch axis
 ROWS = "probml.rows"
+
+
+class RowsUnknown(ModelError):
+    """rows() was called where the number of rows is unknown; so the function does call it."""
 
 
 class _Rows(numpyro.plate):
@@ -41,11 +47,11 @@ def rows() -> numpyro.plate:
         numpyro.plate: named "rows"; inside it every site gets one value a row.
 
     Raises:
-        ModelError: outside a call of a bound model, where the number of rows is unknown.
+        RowsUnknown: outside a call of a bound model, where the number of rows is unknown.
     """
     size = _ROWS.get()
     if size is None:
-        raise ModelError(
+        raise RowsUnknown(
             "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not "
             "the plain function; "
             "fit and simulate do so"
@@ -89,6 +95,7 @@ def chains_of(steps: int | None, overrule: bool = False):
 def _context(function: Callable) -> tuple:
     """The plain values (numbers, strings, arrays) that a function reads from its module or its
     closure: part of a model's identity."""
+    function = inspect.unwrap(function)  # under handlers such as reparam
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -103,16 +110,19 @@ class Bound:
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
 
-    Two are equal when their function and their settings are equal, so that building a model twice
-    re-traces and re-compiles nothing. `generative` is what the decorator made of the function: it
-    has `function`, `signature` and names.
+    Two are equal when what their functions do (fingerprint.py) and their settings are equal, so
+    that building a model twice, or running its cell again, re-traces and re-compiles nothing.
+    `generative` is what the decorator made of the function: it has `function`, names, `key` (how
+    the function is read), the names of its `arguments`, and `run`, which calls the function;
+    `whole` says that all of it is one density, of one row, `found` that its rows are a plate of its
+    own.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
-        self._hash = hash((generative.__module__, generative.__qualname__, settings, interventions,
-                           self.context))
+        self.code = fingerprint(generative.function), generative.key
+        self._hash = hash((self.code, settings, interventions, self.context))
 
     @property
     def name(self) -> str:
@@ -134,7 +144,12 @@ class Bound:
     def inputs(self) -> tuple[str, ...]:
         """The names of the covariates: arguments that no setting binds."""
         bound = {name for name, _ in self.settings}
-        return tuple(name for name in self.generative.signature.parameters if name not in bound)
+        return tuple(name for name in self.generative.arguments if name not in bound)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that is seen is one row, as of a function that names no rows."""
+        return self.generative.whole
 
     @property
     def plain(self) -> "Bound":
@@ -145,10 +160,9 @@ class Bound:
         return self._hash
 
     def __eq__(self, other):
-        if not isinstance(other,
-                          Bound) or self.generative.function is not other.generative.function:
+        if not isinstance(other, Bound) or self._hash != other._hash:
             return False
-        mine, theirs = ((m.settings, m.interventions, m.context) for m in (self, other))
+        mine, theirs = ((m.code, m.settings, m.interventions, m.context) for m in (self, other))
         return mine == theirs
 
     def __repr__(self):
@@ -186,7 +200,7 @@ class Bound:
         with _scope(
             rows
         ), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
-            return self.generative.function(**self.bound, **inputs)
+            return self.generative.run(self.bound, inputs, rows)
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """

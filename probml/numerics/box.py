@@ -12,6 +12,7 @@ import numpy as np
 
 GRID = 19  # looks along an axis, and along all together
 STEP = 1e-3  # of the differences
+APART = 0.1  # of the box, between places from which climbs begin
 GRADIENT = 1e-4  # a unit of a coordinate, from which a climb is not at its top
 
 
@@ -39,13 +40,24 @@ def search(at: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.nda
     values = at(seen)
     if not np.isfinite(values).any():
         return None
-    starts = [0, *(i for i in np.argsort(-values) if i)][:climbs]
-    found = [_climb(at, seen[i], low, high, iterations) for i in starts if np.isfinite(values[i])]
+    found = [_climb(at, seen[i], low, high, iterations)
+             for i in _starts(seen / (high - low), values, climbs)]
     point, history, arrived = max(found, key=lambda climb: climb[1][-1])
     ends = np.array([np.where(own, edge, point) for own in np.eye(len(low), dtype=bool)
                      for edge in (low, high)])
     return Top(point, float(history[-1]), float(values[0]), history, arrived,
                at(ends).reshape(-1, 2))
+
+
+def _starts(seen: np.ndarray, values: np.ndarray, climbs: int) -> list[int]:
+    """The first place, and the best ones that are APART, so that climbs lead up several hills."""
+    starts: list[int] = []
+    for i in [0, *np.argsort(-values)]:
+        if np.isfinite(values[i]) and len(starts) < climbs and all(
+            np.abs(seen[i] - seen[j]).max() > APART for j in starts
+        ):
+            starts.append(int(i))
+    return starts
 
 
 def _places(low: np.ndarray, high: np.ndarray, looks: int,

@@ -2,28 +2,51 @@
 knows that option, and with batches of matrices taken apart where jaxlib could block (lapack.py).
 
 Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
-iteration. The option may leave XLA; so it is tried once on a trivial program, and left out if
-refused. Never beside `xla_backend_optimization_level` 0: small programs then compile a third
-faster, and sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
+iteration. The option may leave XLA; so it is left out from the first program on that refuses it.
+Never beside `xla_backend_optimization_level` 0: small programs then compile a third faster, and
+sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
+
+NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
+for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import jax
+from numpyro.distributions import Distribution
 
-from probml.numerics import lapack
+from probml.numerics import disk, lapack
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+
+
+_REFUSED: list[str] = []  # what XLA said of the options
+_CHECKS = threading.RLock()
+_OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned it off
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """NumPyro's checks of arguments are off within; the last of several threads to leave turns them
+    on again."""
+    with _CHECKS:
+        _OFF.append(Distribution._validate_args if not _OFF else _OFF[0])
+        Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        with _CHECKS:
+            own = _OFF.pop()
+            if not _OFF:
+                Distribution.set_default_validate_args(own)
 
 
 @functools.cache
 def _options() -> dict | None:
     if jax.default_backend() != "cpu":
-        return None
-    try:
-        jax.jit(lambda x: x, compiler_options=OPTIONS).lower(0.0).compile()
-    except Exception:
         return None
     return OPTIONS
 
@@ -36,16 +59,23 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             fusion emitters, whose exponentials and logarithms are vectors).
     """
     compiled: list[Callable] = []
+    options: list[dict | None] = []
 
     @functools.wraps(function)
     def call(*args):
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
             return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
-            options = _options()
-            compiled.append(jax.jit(function, compiler_options=None if long else options,
-                                    **keywords))
-        with lapack.guarded():
-            return compiled[0](*args)
+            options.append(None if long or _REFUSED else _options())
+            compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
+        try:
+            with lapack.guarded(), unchecked(), disk.kept():
+                return compiled[0](*args)
+        except jax.errors.JaxRuntimeError as error:
+            if "No such compile option" not in str(error) or options[-1] is None:
+                raise
+            _REFUSED.append(str(error))
+        compiled.clear()
+        return call(*args)
 
     return call

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # curvature, relative to the coordinates' own, below which their coupling is worth coordinates
 # across them
@@ -29,6 +30,10 @@ class Frame(NamedTuple):
     def point(self, z: jax.Array) -> jax.Array:
         return self.centre + (self.root * z if self.root.ndim == 1 else self.root @ z)
 
+    def points(self, z: np.ndarray) -> np.ndarray:
+        """u at many z, (..., d), of a frame on the host."""
+        return self.centre + (self.root * z if self.root.ndim == 1 else z @ self.root.T)
+
     def coordinates(self, u: jax.Array) -> jax.Array:
         """z at points u, (k, d)."""
         away = u - self.centre
@@ -49,7 +54,7 @@ class Frame(NamedTuple):
 
     def diagonal(self) -> "Frame":
         """The same with a unit a coordinate alone: what is independent in u stays so."""
-        return self if self.root.ndim == 1 else self._replace(root=jnp.sqrt((self.root**2).sum(1)))
+        return self if self.root.ndim == 1 else self._replace(root=(self.root**2).sum(1) ** 0.5)
 
     def apart(self, hessian: jax.Array) -> "Frame":
         """A unit a coordinate, its width where all others stand still: that of the nearest
@@ -63,7 +68,7 @@ class Frame(NamedTuple):
     def plain(self) -> "Frame":
         """Without coordinates across one another, unless the density is narrow across them: they
         change from place to place."""
-        return self.diagonal() if bool(jnp.min(self.curvature) >= COUPLED) else self
+        return self.diagonal() if bool(np.min(np.asarray(self.curvature)) >= COUPLED) else self
 
 
 class Starts(NamedTuple):

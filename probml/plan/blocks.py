@@ -215,7 +215,7 @@ def _curved(plan: Plan, block: Block, found: Mapping) -> bool:
     (name, *more), sites = block.names, plan.structure.sites
     uses = [(sites[user], sites[user].uses[a][name]) for user in users(plan)
             for a in sites[user].uses if name in sites[user].uses[a]]
-    plain = (not more and block.form is None and block.rowwise and sites[name].domain == "real"
+    plain = (not more and block.form is None and block.rowwise and sites[name].domain.unbounded
              and not sites[name].entry.kinked)
     return plain and all(site.name in plan.rowwise and site.family is not None
                          and use.level <= Level.AFFINE for site, use in uses)

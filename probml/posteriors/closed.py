@@ -9,6 +9,7 @@ import jax
 
 from probml.device.rows import Known
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors import predictive
@@ -26,7 +27,7 @@ class Closed(Conjugate):
     stats = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
-        return draw_params(plan, n, self, known, jax.random.key(seed))
+        return draw_params(plan, n, self, known, random_key(seed))
 
     def marginal(self, plan, known, name):
         return Marginals(plan, known, blocks(plan, True), self).distribution(name)

@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from probml.device.rows import Known
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Averaged
 
@@ -51,7 +52,7 @@ class Draws(NamedTuple):
     def pick(self, index: np.ndarray) -> tuple[dict[str, jax.Array], jax.Array | None]:
         """Draws by their number, chains behind one another: name → (len(index), ...), and their
         tables."""
-        flat = jax.tree.map(lambda leaf: jnp.asarray(
+        flat = jax.tree.map(lambda leaf: placed(
             np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]
         ), (self.values, self.tables))
         return flat[0], flat[1]
@@ -96,7 +97,7 @@ class Normal(NamedTuple):
     stats = MappingProxyType({})
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
-        return _draw(plan, self, known, n, jax.random.key(seed))
+        return _draw(plan, self, known, n, random_key(seed))
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
         return self.draw(plan, known, n, 0), None

@@ -17,6 +17,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
 
@@ -92,7 +93,7 @@ class Point(NamedTuple):
     stats = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
-        return _drawn(plan, n, self.table, jax.random.key(seed))
+        return _drawn(plan, n, self.table, random_key(seed))
 
     def marginal(self, plan, known, name):
         return None

@@ -15,8 +15,9 @@ from probml.dataset import dataset
 from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
+from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.queries import queries
+from probml.queries import queries, small
 from probml.queries.queries import Belief
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 # entries of all tables a row up to which a network is asked without regard to what is seen
 WORK = 2**25
-# rows to which a question to a network is padded, where that costs less than compiling for another
-# number
-LEAST = 32
+# rows to which a question is padded, where that costs less than compiling for another number
+LEAST = 64
 SMALL = 2**20  # entries of all tables for that many rows
 GROUPS = 1024  # draws of the parameters among which the rows of a simulation share
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
@@ -66,10 +66,18 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
                                   for name in (target if target in joints else (target,))))
     data, plan = _planned(data, singles, joints, hidden)
     order = load.order(data, plan)
-    least = min(LEAST, max(SMALL // max(plan.work, 1), 1)) if data.structure.network else 1
-    rows, known = load.load(data, plan, keep=order, least=least, params=fit.point)
+    averaging = not plug_in and fit.belief.varies
+    rows, known = load.load(data, plan, keep=order, params=fit.point,
+                            least=_least(plan, data.steps, DRAWS if averaging else 1), roomy=True)
     belief, averaged = _belief(fit, plan, known, plug_in)
     return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
+
+
+def _least(plan: Plan, steps: int | None, draws: int) -> int:
+    """To how many rows a question is padded: a power of two, so that one program serves them
+    all."""
+    entries = max(plan.work, plan.width, 1) * load.room(steps) * draws
+    return 1 << min(LEAST, max(SMALL // entries, 1)).bit_length() - 1
 
 
 def back(data: dataset.Data, order: np.ndarray | None, array,
@@ -98,12 +106,14 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
             if plan.work <= WORK:
                 return loose, plan
     data = data.loosened({name for joint in joints for name in joint})
+    if data.table.rows <= LEAST:  # few rows are asked through one program, whatever cells are empty
+        data = data.torn_open((*targets, *hidden))
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
 def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """What queries condition on, and whether it is a stack of draws to average over."""
-    params = {n: jnp.asarray(v) for n, v in fit.point.items()}
+    params = placed_all(dict(fit.point))
     if plug_in:
         table = fit.belief.table
         if table is not None:
@@ -186,6 +196,13 @@ def answer(
     data = data if ask else data.trimmed()
     question = prepare(fit, data, [site for _, site in ask], plug_in)
     plan, network = question.plan, data.structure.network
+    if network and ask and view == queries.ALL and not question.averaged:
+        found = small.answer(plan, ask, question.belief, question.known, question.rows,
+                             data.table.rows)
+        if found is not None:
+            log = question.back(found[0][None])
+            warn(fit, log)
+            return log, {k: question.back(value[None], k[1]) for k, value in found[1].items()}
     # the same program for every site
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))

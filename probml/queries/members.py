@@ -21,6 +21,7 @@ from probml.dataset.codes import alike, bounds, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.posteriors.drawn import Draws
 from probml.posteriors.posterior import Point
 from probml.queries.asking import DRAWS
@@ -182,7 +183,7 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
     _exchangeable(fit, names, entries)
     if plug_in or not fit.belief.varies:
         point = {name: jnp.asarray(value) for name, value in fit.point.items()}
-        found = _entries(structure, names, point, given, masks, jax.random.key(0), True)
+        found = _entries(structure, names, point, given, masks, random_key(0), True)
         for name in names:
             if not np.isfinite(np.asarray(found[name])).all():
                 kind = sites[name].kind
@@ -194,7 +195,7 @@ def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: 
     values, tables = fit.belief.spread(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
-    keys = jax.random.split(jax.random.key(0), len(values[names[0]]))
+    keys = jax.random.split(random_key(0), len(values[names[0]]))
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]

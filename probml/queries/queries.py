@@ -58,7 +58,8 @@ class _Parts(NamedTuple):
                                              len(rows.weights), pairs=pairs)]
 
 
-def _parts(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
+def parts_of(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
+    """The factor graph of a chunk of rows."""
     natural = naturals(plan, belief.params, known)
     args = (plan, belief.params, known, natural, rows)
     factors = level_factors(*args, False, predictive=belief.predictive)
@@ -100,7 +101,7 @@ def answer_rows(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, kn
                                         else site].time is not None for site in scopes}
     inside = {scopes[site] for site in scopes if timed[site]}
     wanted = {scopes[site] for site in scopes if not timed[site]}
-    parts, taps, untapped = _parts(plan, belief, known, rows), {}, []
+    parts, taps, untapped = parts_of(plan, belief, known, rows), {}, []
     for factor in parts.rows:
         if factor.names in wanted and factor.names not in taps and factor.log.shape[0] == size:
             # evidence on a site is a factor over it, whose gradient is the site's posterior
@@ -271,7 +272,7 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         size, steps = len(rows.weights), rows.steps
         first = tuple(v for v in plan.order if v not in sites)
         rest = tuple(v for v in plan.order if v in sites)
-        parts, peaks = _parts(plan, belief, known, rows), {}
+        parts, peaks = parts_of(plan, belief, known, rows), {}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = _level(plan, rows, name)
             p = conditional(plan, belief.params, known, at, name, "probabilities", count)
@@ -351,7 +352,7 @@ def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
 
 def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     def chunk(rows, key):
-        parts, size, steps = _parts(plan, belief, known, rows), len(rows.weights), rows.steps
+        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)

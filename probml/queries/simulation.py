@@ -3,6 +3,7 @@ seen."""
 
 import functools
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from probml.errors import ModelError, Refusal
 from probml.families import registry
 from probml.language.language import Bound, chains_of, whole_steps
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import peel
 
@@ -96,7 +98,7 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
-    if rows is None or rows < 1:
+    if not isinstance(rows, Integral) or rows < 1:
         raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got "
                          f"rows={rows}")
     return arrays, int(rows)
@@ -123,7 +125,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length "
                          f"steps= would give")
-    values = _simulate_whole(structure, arrays, jax.random.key(seed), rows, steps)
+    values = _simulate_whole(structure, arrays, random_key(seed), rows, steps)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}
 

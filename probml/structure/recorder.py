@@ -53,7 +53,16 @@ class _Recorder(Messenger):
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
                              f'dist.ImproperUniform(...)) or any prior')
         if msg["type"] == "control_flow":
-            raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model")
+            if not self.model.whole:
+                raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
+                                 f"with rows()")
+            # the sites of its steps: at their values, or, as long as nobody knows these, at draws
+            values = self.values
+            msg["kwargs"]["substitute_stack"].append(
+                ("substitute", lambda s: None if s["is_observed"] else values.get(s["name"]))
+            )
+            if msg["kwargs"]["rng_key"] is None:
+                msg["kwargs"]["rng_key"] = jax.random.key(0)
         # whatever a scope has named it
         if msg["type"] == "plate" and self.index is not None and msg["args"][0] == len(self.index):
             msg["value"] = self.index

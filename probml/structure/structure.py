@@ -30,6 +30,7 @@ from probml.jaxpr.switches import SETTING
 from probml.jaxpr.walk import Literal, evaluate
 from probml.language.language import Bound
 from probml.language.markov_chain import distributions
+from probml.numerics.compiling import unchecked
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.sites import sites_of
@@ -172,9 +173,10 @@ class Structure:
                 "Ask simulate() for whole rows, or a Categorical site on the same probabilities "
                 "for single draws"
             )
-        if site.family is not None:
-            return site.family.distribution(arguments)
-        return jax.tree.unflatten(site.treedef, list(arguments.values()))
+        with unchecked():
+            if site.family is not None:
+                return site.family.distribution(arguments)
+            return jax.tree.unflatten(site.treedef, list(arguments.values()))
 
     def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
         """The ends of a site's support that are computed: attribute of the support → (program,
@@ -275,6 +277,12 @@ class Structure:
         Raises:
             Refusal: some factor stands inside rows().
         """
+        if self.model.whole:
+            raise Refusal(
+                f"{verb} is a question about rows, and model '{self.model.name}' is one density of "
+                f"everything (explain says why): write `with probml.rows():` in the place of the "
+                f"plate whose members are rows"
+            )
         if self.losses:
             raise Refusal(
                 f"{verb} needs a likelihood, and site '{self.losses[0]}' of model "

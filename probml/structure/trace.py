@@ -129,7 +129,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
         programs[name] = (program, tuple(names[i] for i in takes))
         sites[name] = dataclasses.replace(
             site,
-            parents=tuple(names[i] for i in needs if names[i] in found),
+            # a walk's own steps, one looking at the one before, are no parents of it
+            parents=tuple(names[i] for i in needs if names[i] in found and names[i] != name),
             inputs=tuple(names[i] for i in needs if names[i] not in found),
             uses={layout[i][1]: uses[i] for i in positions},
         )
@@ -142,7 +143,8 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
                     f"'{parent}' inside it: "
                     "move it inside rows()"
                 )
-    check_rows(model, found, inputs, closed)
+    if not model.whole:
+        check_rows(model, found, inputs, closed)
     if declared:
         check_steps(model, sites, computed, specs, closed)
     found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)

@@ -41,16 +41,26 @@ class Objective:
             plan, expected, dict(params), known, chunks, prior
         )
 
-    def _pooled(self, unpack, c):
-        params = {**self.params, **unpack(c)}
+    def _pooled(self, unpack, c, priors=None):
+        params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors
         value = surrogate(self.plan, self.expected, params, self.known)
         return value + log_prior(self.plan, params, self.known, self.mode,
-                                 self.priors) if self.priors else value
+                                 priors) if priors else value
 
-    def gradients(self, unpack, points, rowwise: bool):
+    def _moving(self, names: set[str]) -> tuple[str, ...]:
+        """The priors that some of the parameters `names` enter: the others have no gradient."""
+        sites = self.plan.structure.sites
+        return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
+
+    def gradients(self, unpack, points, rowwise: bool, names: set[str]):
         """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
-        that of it, which has a form."""
-        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c)))(points)
+        that of it, which has a form.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
+        priors = self._moving(names)
+        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
         if rowwise:
 
             def chunk(pair):
@@ -183,6 +193,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     rowwise = any(block.rowwise for block in stage)
 
     groups = _alike(params, stage)
+    names = {name for block in stage for name in block.names}
 
     def together(cs):
         return {name: value for alike, c in zip(groups, cs, strict=True)
@@ -194,7 +205,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
                   for p in points]
-        slopes = objective.gradients(together, padded, rowwise)
+        slopes = objective.gradients(together, padded, rowwise, names)
         natural = [form.read(p, g[: len(p)], b[0].event)
                    for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
@@ -207,6 +218,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
+        once = jax.jit(once)  # traced once, for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]

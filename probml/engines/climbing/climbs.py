@@ -47,7 +47,7 @@ def by_lbfgs(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
     def block(u, count):
         u, value, count, trail, flat = _climb(plan, engine.prior, u, known, rows,
-                                              jnp.asarray(count), engine.tolerance)
+                                              np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
     u, history, status = _blocks(engine, block, to_coordinates(plan, params, known))
@@ -58,16 +58,15 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = density.flat(plan, params, known)
+    u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE, {}
-    near = (_sample(rows, jnp.asarray(np.linspace(0, n - 1, SAMPLE).astype(int)))
+    near = (_sample(rows, np.linspace(0, n - 1, SAMPLE).astype(int))
             if many else rows)
-    scale = n / SAMPLE if many else 1.0
+    scale, tolerance = (n / SAMPLE, ROUGH) if many else (1.0, engine.tolerance)
 
     def block(u, count):
-        u, value, count, trail, flat, ends["last"], first, ends["step"] = _stiff(
-            plan, engine.prior, u, known, near, scale, jnp.asarray(count),
-            ROUGH if many else engine.tolerance
+        u, value, count, trail, flat, ends["last"], first = _stiff(
+            plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
@@ -78,18 +77,28 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 
         def block(z, count):
             z, value, count, trail, flat = _framed(plan, engine.prior, z, centre, root, known, rows,
-                                                   jnp.asarray(count), engine.tolerance)
+                                                   np.asarray(count), engine.tolerance)
             return z, value, count, trail, bool(flat)
 
         z, history, status = _blocks(engine, block, jnp.zeros_like(u))
         top = centre + root @ z
     free = not engine.prior or any(plan.structure.sites[name].entry.improper
                                    for name in plan.free)
-    notes = runaway(plan, known, *(
-        np.asarray(ends[name]) for name in ("first", "last", "step")
-    ), np.asarray(top - u)) if free else ()
+
+    def fall(way):  # by the program of the climb, which takes no step here
+        end = np.asarray(top)
+        here, there = (float(_stiff(plan, engine.prior, end + d.astype(end.dtype), known, near,
+                                    scale, np.asarray(0), tolerance)[1])
+                       for d in (0 * way, way))
+        return (here - there) / (1 + abs(here)) / np.finfo(end.dtype).eps
+
+    notes = runaway(plan, known, np.asarray(ends["first"]), np.asarray(ends["last"]),
+                    np.asarray(top) - np.asarray(u), fall) if free else ()
     return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if notes else status,
                    len(history) - 1, notes)
+
+
+_flat = jit(density.flat, static_argnums=0)
 
 
 def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, Status]:
@@ -127,8 +136,7 @@ def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolera
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps,
            tolerance):
-    """Newton's steps; also the Hessians at the end and at the start, and the step that would come
-    next."""
+    """Newton's steps; also the Hessians at the end and at the start."""
 
     def evaluate(u):
         def point(u):
@@ -139,8 +147,8 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
                                                                          tolerance, trail=BLOCK)
-    ahead, there = arrived(value, gradient, hessian)
-    return point, -value, count, -trail, level(value, gradient) | there, hessian, first, ahead
+    _, there = arrived(value, gradient, hessian)
+    return point, -value, count, -trail, level(value, gradient) | there, hessian, first
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

@@ -1,5 +1,7 @@
 """Parameters that run away: directions in which a likelihood without a prior rises for ever."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from probml.device.rows import Known
@@ -8,22 +10,25 @@ from probml.plan.plan import Plan
 
 # curvature at the end, in units of that at the start, of a direction in which parameters run away
 VANISHED = 1e-6
-ENDLESS = 1e-2  # of the way so far: a step there that is no end of it
+# roundings of the height that going as far again may cost, where there is no maximum on the way
+ENDLESS = 16
 # curvature at the start, in units of its coordinates', of a direction that the rows do not tell at
 # all
 BLIND = 1e-8
 
 
-def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step: np.ndarray,
-             moved: np.ndarray) -> tuple[str, ...]:
-    """What runs away: directions whose curvature has vanished on the way, and in which the steps do
-    not get shorter for all that.
+def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved: np.ndarray,
+            fall: Callable[[np.ndarray], float]) -> tuple[str, ...]:
+    """What runs away: directions whose curvature has vanished on the way, and in which going as far
+    again costs nothing.
+
+    Newton's next step would not tell: where curvatures are many digits apart, it is rounding.
 
     Args:
-        first, last: the Hessians at the start and the end, (d, d). step: Newton's next, (d,).
-            moved: the way from the start, (d,).
+        first, last: the Hessians at the start and the end, (d, d). moved: the way from the start,
+            (d,). fall: a way on from the end, (d,) → what the objective loses there, in roundings.
     """
-    if not all(np.isfinite(array).all() for array in (first, last, step)):
+    if not all(np.isfinite(array).all() for array in (first, last, moved)):
         return ()
     unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
     value, axes = np.linalg.eigh(first * unit[:, None] * unit)
@@ -32,13 +37,14 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, step:
         return ()
     base = axes[:, told] / np.sqrt(value[told])
     left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    along = np.linalg.lstsq(base @ where[:, :1], np.stack([step, moved], 1) / unit[:, None],
-                            rcond=None)[0][0]
-    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4) or abs(along[0]) < ENDLESS * abs(
-        along[1]
-    ):
+    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4):
         return ()
-    owners, loads = density.owners(plan, known), np.abs(base @ where[:, 0])
+    axis = base @ where[:, 0]
+    along = axis @ (moved / unit) / (axis @ axis)
+    # less than a standard deviation at the start: it did not move, and would not as far again
+    if abs(along) < 1 or not fall(unit * axis * along) <= ENDLESS:
+        return ()
+    owners, loads = density.owners(plan, known), np.abs(axis)
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
                                if loads[i] > 0.1 * loads.max()))
     names = ", ".join(repr(name) for name in named)

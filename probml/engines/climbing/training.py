@@ -19,6 +19,7 @@ from probml.evidence.passes import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.ascent import level
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         ModelError: the held-out share leaves no row on one side.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
-    limit, key = engine.steps or STEPS, jax.random.key(problem.seed)
+    limit, key = engine.steps or STEPS, random_key(problem.seed)
     # statistics are one whole, which no batch divides
     n = 1 if isinstance(rows, Summary) else problem.size
     held = None

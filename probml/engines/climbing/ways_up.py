@@ -4,14 +4,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.start.prior import UNDRAWABLE, given_start, impossible, prior_draws
+from probml.engines.start.prior import (
+    UNDRAWABLE,
+    given_start,
+    impossible,
+    noise_of,
+    prior_draws,
+)
 from probml.errors import Refusal
+from probml.numerics.transfer import placed_all
 
 # draws of the prior that are looked at where the start leads nowhere, and the best of them that are
 # climbed from
@@ -40,6 +46,8 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
         return max(found, other, key=lambda each: np.nan_to_num(each.history[-1], nan=-np.inf))
 
     outcome = climb(params)
+    if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+        return outcome
     stuck = [name for name in plan.free if name not in start
              and _unmoved(outcome.params[name], params[name])]
     away = moved(problem, _arrays(outcome.params), stuck)
@@ -69,14 +77,14 @@ def unstuck(problem: Problem, prior: bool, climb: Climb, plain: Climb, params: M
 
 
 def _arrays(params: Mapping) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(value) for name, value in params.items()}
+    return placed_all(dict(params))
 
 
 def _elsewhere(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
     """The best few of some draws of the prior, where it can be drawn; what the user fixed stays."""
     plan, known = problem.plan, problem.known
     try:
-        drawn = prior_draws(plan, known, jax.random.split(jax.random.key(problem.seed), DRAWN))
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, problem.seed)))
         points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
                   | fixed for i in range(DRAWN)]
     except UNDRAWABLE:
@@ -105,7 +113,7 @@ def moved(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.
     if not stuck:
         return dict(params)
     try:
-        drawn = prior_draws(plan, known, jax.random.split(jax.random.key(problem.seed), 1))
+        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, 1, problem.seed)))
         values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
     except UNDRAWABLE:
         return dict(params)

@@ -93,7 +93,12 @@ def advance(plan: Plan, settings: Settings, frame: Frame, state, known: Known, r
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
-first = functools.partial(jit, static_argnums=(0, 1))(begin_chains)
+@functools.partial(jit, static_argnums=(0, 1))
+def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
+          rows: Rows):
+    """The same of all chains, each with a key of its own."""
+    keys = jax.random.split(key, len(starts.u))
+    return begin_chains(plan, settings, frame, starts, keys, known, rows)
 
 
 def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Known, rows: Rows,

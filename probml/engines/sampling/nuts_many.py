@@ -17,6 +17,7 @@ from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws
 
@@ -34,7 +35,7 @@ def chain_each(engine: "NUTS", problems: Sequence[Problem]) -> dict[int, dict[st
     for members, (rows, known) in alike(loaded):
         points = [begin.rough(replace(problems[i], seed=seed + i)) for i in members]
         params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
-        keys = jax.random.split(jax.random.key(seed), len(loaded))[jnp.asarray(members)]
+        keys = jax.random.split(random_key(seed), len(loaded))[jnp.asarray(members)]
         frames, states = _begun(plan, settings, params, known, rows, keys)
         trails: list[np.ndarray] = []
 

@@ -11,6 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws, Normal
 
@@ -27,7 +28,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
-    keys, flat = jax.random.split(jax.random.key(seed + 1), count), {}
+    keys, flat = jax.random.split(random_key(seed + 1), count), {}
     for name in plan.free:
         flat[name] = np.asarray(draws.values[name]).reshape(count,
                                                             *np.shape(draws.values[name])[2:])

@@ -22,6 +22,7 @@ from probml.engines.start.prior import (
     compiled_prior_point,
     given_start,
     impossible,
+    noise_of,
     prior_draws,
 )
 from probml.engines.start.start import starts
@@ -31,6 +32,7 @@ from probml.numerics import curvature
 from probml.numerics.ascent import damped_newton, lbfgs
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
@@ -79,16 +81,16 @@ def rough(problem: Problem) -> dict[str, jax.Array]:
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
         apart = {name for tie in tied
                  for name in (tie.name, *(tie.others if tie.kind != "incidental" else ()))}
-        return {name: jnp.asarray(point[name] if name in apart else value[0])
+        return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents alone: the mode over the spreads among them may be 0, where no sampler begins
     if not plan.complete and (hidden(plan) or not plan.latents):
         found = EM(restarts=RESTARTS, max_iterations=200,
                    tolerance=1e-6).run(problem)
         if found.status is not Status.COLLAPSED:
-            return {name: jnp.asarray(value) for name, value in found.params.items()}
+            return placed_all(dict(found.params))
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
-    params = {name: jnp.asarray(value[0]) for name, value in first.params.items()}
+    params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
     if plan.complete and not start and any(block.form for stage in blocks(plan, True)
                                            for block in stage):
         params = closed_start(plan, True, params, known, rows)
@@ -105,7 +107,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
                                                                    for site in sites):
         return None
     try:
-        return prior_draws(plan, known, jax.random.split(jax.random.key(seed), DRAWN))
+        return prior_draws(plan, known, noise_of(plan, DRAWN, seed))
     except UNDRAWABLE:
         return None
 

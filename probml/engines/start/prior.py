@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known
+from probml.engines.start.draws import Noise, Source, draw
 from probml.errors import ModelError, Refusal
 from probml.evidence.density import to_free
 from probml.factors.prior import log_prior
@@ -134,24 +135,31 @@ def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Arr
     return log_prior(plan, params, known, names=(site,))
 
 
+def noise_of(plan: Plan, count: int, seed: int) -> Noise:
+    """What so many draws of the prior are made of."""
+    shapes = [site.shape for name, site in plan.structure.sites.items() if name in plan.free
+              or name in plan.globals]
+    return Noise.of(shapes, count, seed)
+
+
 @functools.partial(jit, static_argnums=0)
-def prior_draws(plan: Plan, known: Known, keys) -> dict[str, jax.Array]:
-    """Draws from the prior in unbounded coordinates, one a key."""
+def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
+    """Draws from the prior in unbounded coordinates."""
 
-    return jax.vmap(lambda key: to_free(plan, prior_draw(plan, known, key), known))(keys)
+    return jax.vmap(lambda noise: to_free(plan, prior_draw(plan, known, noise), known))(noise)
 
 
-def prior_draw(plan: Plan, known: Known, key) -> dict[str, jax.Array]:
-    """A draw of the free parameters from the prior."""
+def prior_draw(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
+    """A draw of the free parameters from the prior, as near as a start needs it (draws.py)."""
     # the states on which parameters depend
     env, states = dict(known.given), [name for name in plan.globals if plan.mixed]
     # in order: parents first
     names = [name for name in plan.structure.sites if name in states or name in plan.free]
-    for i, name in enumerate(names):
+    source = Source(noise)
+    for name in names:
         site, prior = plan.structure.sites[name], plan.structure.distribution(name, env)
         count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
-        env[name] = jnp.broadcast_to(prior.sample(jax.random.fold_in(key, i), count),
-                                     site.shape) - site.low
+        env[name] = jnp.broadcast_to(draw(prior, source, count), site.shape) - site.low
     return {name: env[name] for name in plan.free}
 
 

@@ -13,12 +13,20 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Known, Rows, merged, picked
+from probml.engines.start.draws import Noise
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
-from probml.engines.start.prior import UNDRAWABLE, given_start, prior_draw, prior_point
+from probml.engines.start.prior import (
+    UNDRAWABLE,
+    given_start,
+    noise_of,
+    prior_draw,
+    prior_point,
+)
 from probml.evidence.passes import Expected, expect
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
 from probml.plan.products import multiplied
@@ -74,14 +82,27 @@ def tells_apart(plan: Plan, start: Mapping) -> bool:
     return apart and not set(plan.free) <= set(start)
 
 
-@functools.partial(jit, static_argnames=("plan",))
-def _labelled(plan: Plan, known: Known, rows: Rows, allowed: Mapping) -> tuple[dict[str, jax.Array],
-                                                                               Expected]:
-    """Prior means, and an E-step there on the labelled rows of every restart."""
-    point = prior_point(plan, known)
-    return point, jax.vmap(
+@functools.partial(jit, static_argnames=("plan", "prior"))
+def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key,
+              noise: Noise | None) -> tuple[dict, Expected, dict]:
+    """Prior means, and an E-step there on the labelled rows of every restart; and other points, one
+    for every draw of the prior that `noise` is for: the prior means, near enough, and draws of the
+    prior where it can be drawn. States that cannot stand for one another have their meaning from
+    there."""
+    point, others = prior_point(plan, known), {}
+    expected = jax.vmap(
         lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows)
     )(rows, allowed)
+    if noise is not None:
+        count = len(noise.normal)
+        try:
+            draws = jax.vmap(lambda noise: prior_draw(plan, known, noise))(noise)
+            near = _near_prior(plan, prior, 1, known, key)
+            others = {name: draws[name].astype(near[name].dtype).at[0].set(near[name][0])
+                      for name in plan.free}
+        except UNDRAWABLE:
+            others = _near_prior(plan, prior, count, known, key)
+    return point, expected, others
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
@@ -154,12 +175,12 @@ def starts(
         return Start({name: fixed[name] for name in plan.free}, None, {})
     data, weights = single_steps(data, plan, weights, seed)
     if plan.complete and not (plan.globals and plan.free):
-        point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
+        point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart
     if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents):
-        point = _near_prior(plan, prior, restarts, known, jax.random.key(seed))
+        point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
@@ -167,37 +188,19 @@ def starts(
     if (whole or plan.rowwise) and not allowed or plan.latents:
         point = first_step(plan, prior, known, rows, allowed | outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {}, allowed)
-    point, expected = _labelled(plan, known, rows, allowed | outside)
+    drawn = int(labels.drawn.sum())
+    noise = noise_of(plan, drawn, seed) if drawn else None
+    point, expected, others = _labelled(plan, prior, known, rows, allowed | outside,
+                                        random_key(seed), noise)
     point = {name: stack(point[name], restarts) for name in plan.free}
     point |= _moving(plan, point, seed)
-    if not labels.drawn.any():
+    if not drawn:
         return Start(point, expected, fixed, allowed)
-    for name, value in _from_prior(plan, prior, known, int(labels.drawn.sum()), seed).items():
+    for name, value in others.items():
         point[name] = np.array(point[name])
         point[name][labels.drawn] = (np.asarray(fixed[name])[labels.drawn] if name in fixed
                                      else np.asarray(value))
     return Start(point, expected, fixed, allowed, labels.drawn)
-
-
-def _from_prior(plan: Plan, prior: bool, known: Known, count: int, seed: int) -> dict[str,
-                                                                                      np.ndarray]:
-    """The prior means, near enough, and draws of the prior where it can be drawn: states that
-    cannot stand for one another have their meaning from there."""
-    key = jax.random.key(seed)
-    try:
-        return jax.device_get(_drawn(plan, prior, count, known, key))
-    except UNDRAWABLE:
-        return jax.device_get(_near_prior(plan, prior, count, known, key))
-
-
-@functools.partial(jit, static_argnames=("plan", "prior", "count"))
-def _drawn(plan: Plan, prior: bool, count: int, known: Known, key):
-    near = _near_prior(plan, prior, 1, known, key)
-    if count == 1:
-        return near
-    draws = jax.vmap(lambda key: prior_draw(plan, known, key))(jax.random.split(key, count - 1))
-    return {name: jnp.concatenate([near[name], draws[name].astype(near[name].dtype)])
-            for name in plan.free}
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
@@ -286,7 +289,7 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
         rows = rows._replace(
             steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner))
         )
-    return jax.tree.map(jnp.asarray, rows)
+    return placed_all(rows)
 
 
 def _filled(rows: Rows) -> Rows:

@@ -7,6 +7,7 @@ from probml.families import domains, log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import log_rate
 from probml.numerics.logs import log_of
 
 
@@ -36,4 +37,4 @@ class Exponential(Likelihood):
         return log_linear.masked(jnp.log(a / b) - (a + 1) * jnp.log1p(x / b), seen)
 
 
-ENTRIES = (Entry((dist.Exponential,), Exponential(), GammaPrior()),)
+ENTRIES = (Entry((dist.Exponential,), Exponential(), GammaPrior(), location_scale=log_rate),)

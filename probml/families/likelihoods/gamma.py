@@ -8,6 +8,7 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import log_rate
 from probml.numerics.logs import log_of
 
 
@@ -42,4 +43,4 @@ class Gamma(Likelihood):
         return log_linear.masked(log, seen)
 
 
-ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration")),)
+ENTRIES = (Entry((dist.Gamma,), Gamma(), GammaPrior("concentration"), location_scale=log_rate),)

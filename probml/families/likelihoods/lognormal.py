@@ -6,6 +6,7 @@ import numpyro.distributions as dist
 from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.likelihoods.normal import Normal
+from probml.families.location_scale import plain
 
 
 class LogNormal(Normal):
@@ -29,4 +30,4 @@ class LogNormal(Normal):
         return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)
 
 
-ENTRIES = (Entry((dist.LogNormal,), LogNormal()),)
+ENTRIES = (Entry((dist.LogNormal,), LogNormal(), location_scale=plain),)

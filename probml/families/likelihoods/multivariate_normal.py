@@ -13,6 +13,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import vector
 
 
 def statistics(x):
@@ -182,5 +183,6 @@ class LowRank(Likelihood):
     fill = MultivariateNormal.fill
 
 
-ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1)),
+ENTRIES = (Entry((dist.MultivariateNormal,), MultivariateNormal(), GaussianPrior(1),
+                 location_scale=vector, coupled=True),
            Entry((dist.LowRankMultivariateNormal,), LowRank()))

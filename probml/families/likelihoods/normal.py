@@ -8,6 +8,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import plain
 
 
 class Normal(Likelihood):
@@ -24,7 +25,7 @@ class Normal(Likelihood):
 
     normal = True
     scatter = ("scale",)
-    mean_of = ("loc",)  # what the mean depends on, linearly
+    mean_of: tuple[str, ...] | None = ("loc",)  # what the mean depends on, linearly
 
     def smallest(self, arguments):
         """The scale of each cell."""
@@ -72,4 +73,4 @@ class Normal(Likelihood):
         )
 
 
-ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0)),)
+ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0), location_scale=plain),)

@@ -8,6 +8,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
+from probml.families.location_scale import plain
 
 
 class StudentT(Likelihood):
@@ -45,4 +46,4 @@ class StudentT(Likelihood):
         ) ** 2
 
 
-ENTRIES = (Entry((dist.StudentT,), StudentT()),)
+ENTRIES = (Entry((dist.StudentT,), StudentT(), location_scale=plain),)

@@ -1,0 +1,185 @@
+"""Two readings of a function that names no rows: one density of everything, or a plate of its own
+as the rows.
+
+A reading stands in the place of the decorated function (`Bound.generative`), so that whatever reads
+models reads it like any other: no engine and no question knows of it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import lax
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import CondIndepStackFrame, Messenger
+
+from probml.errors import ModelError
+from probml.functions.column import Column
+from probml.functions.loops import summed_out
+from probml.functions.survey import full_plate
+from probml.language.language import ROWS
+
+
+class Reading:
+    """What the readings share: the names and the identity of the function that is read.
+
+    Args:
+        generative: the decorated function.
+        arguments: those that stay arguments, name of the input → name in the function.
+    """
+
+    whole = found = False
+
+    def __init__(self, generative: Any, arguments: Mapping[str, str]):
+        self.generative, self.inputs = generative, dict(arguments)
+        self.function = generative.function
+        self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
+        self.__module__, self.__doc__ = generative.__module__, generative.__doc__
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(self.inputs)
+
+    @property
+    def parts(self) -> tuple:
+        """The arguments that make it again."""
+        return self.generative, self.inputs
+
+    @property
+    def key(self) -> tuple:
+        return (type(self),
+                *(tuple(part.items()) if isinstance(part, dict) else part
+                  for part in self.parts[1:]))
+
+    def __reduce__(self):
+        return type(self), self.parts
+
+
+class Whole(Reading):
+    """One density of everything: all that is seen is one row, the product of its densities a log
+    weight of that row; what is unseen lies outside rows, as it does in the function.
+
+    Args:
+        given: inputs that are values of sites, name of the input → site.
+    """
+
+    whole = True
+
+    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str]):
+        super().__init__(generative, {**arguments, **given})
+        self.own, self.given = dict(arguments), dict(given)
+
+    @property
+    def parts(self) -> tuple:
+        return self.generative, self.own, self.given
+
+    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+            rows: int | None = None) -> Any:
+        values = {name: value[0] for name, value in inputs.items()}
+        arguments = {own: values[name] for name, own in self.own.items()}
+        with _Weighs({site: values[name] for name, site in self.given.items()}):
+            return self.generative.run({**settings, **arguments}, {})
+
+
+class _Weighs(Messenger):
+    """Turns what is observed into log weights of the one row."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        super().__init__()
+        self.given = given
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            full_plate(msg)
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
+            summed_out(msg)
+        frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame
+                  for frame in msg.get("cond_indep_stack") or ()]
+        if msg["type"] in ("sample", "deterministic"):
+            msg["cond_indep_stack"] = frames
+        if msg["type"] != "sample" or not (msg["is_observed"] or msg["name"] in self.given):
+            return
+        fn = msg["fn"]
+        value = self.given.get(msg["name"], msg["value"])
+        log = fn.log_factor if isinstance(fn, dist.Unit) else fn.log_prob(value)
+        total = jnp.sum(log if msg["scale"] is None else msg["scale"] * log)
+        msg |= {"fn": dist.Unit(total[None]), "value": None, "is_observed": True, "scale": None,
+                "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)]}
+
+
+class Rowed(Reading):
+    """A plate of the function's own, or a common axis of what it observes, as the rows.
+
+    Args:
+        plate: its name; None: the last batch axis of the sites `along`.
+        along: sites in no plate whose last batch axis runs along the rows.
+        shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
+            the function is given zeros in their place.
+        columns: arguments that are observed as they are, name → site.
+        every: arguments of which the function asks which values there are, as for the greatest,
+            name → the values in order, as they were when the function met its data.
+    """
+
+    found = True
+
+    def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
+                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
+                 every: Mapping[str, tuple]):
+        super().__init__(generative, arguments)
+        self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
+        self.columns, self.every = dict(columns), dict(every)
+
+    @property
+    def parts(self) -> tuple:
+        return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
+                self.every)
+
+    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+            rows: int | None = None) -> Any:
+        arguments = {own: inputs[name] for name, own in self.inputs.items()}
+        kinds = {"f": float, "b": bool}
+        arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
+                      for name, (shape, kind) in self.shown.items()}
+        arguments |= {name: Column(arguments[name], values)
+                      for name, values in self.every.items()}
+        with validation_enabled(False), _Rows(self.plate, self.along, rows):
+            return self.generative.run({**settings, **arguments}, {})
+
+
+class _Rows(Messenger):
+    """Makes one plate the rows, and forgets what is observed: data say it."""
+
+    def __init__(self, plate: str | None, along: tuple[str, ...], rows: int):
+        super().__init__()
+        self.plate, self.along, self.rows = plate, along, rows
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            full_plate(msg)
+        if msg["type"] not in ("sample", "deterministic"):
+            return
+        frames = list(msg["cond_indep_stack"])
+        if msg["name"] in self.along and msg["type"] == "sample":
+            frames.append(CondIndepStackFrame("rows", -1, self.rows))
+            shape = lax.broadcast_shapes(msg["fn"].batch_shape, (self.rows,))
+            if isinstance(msg["fn"], dist.Unit):
+                msg["fn"] = dist.Unit(jnp.broadcast_to(msg["fn"].log_factor, shape))
+            else:
+                msg["fn"] = msg["fn"].expand(shape)
+        inside = next((i for i, frame in enumerate(frames) if frame.name == self.plate), None)
+        if inside is not None:
+            frames[inside] = frames[inside]._replace(name="rows")
+            if frames[inside].size != self.rows:
+                raise ModelError(
+                    f"plate '{self.plate}' has {frames[inside].size} members whatever the data "
+                    f"are: write its size as the length of an argument, len(y)"
+                )
+        msg["cond_indep_stack"] = frames
+        row = next((frame for frame in frames if frame.name == "rows"), None)
+        if row is not None and msg["type"] == "sample":
+            msg[ROWS] = row.dim
+        if msg["type"] == "sample" and msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
+            msg |= {"is_observed": False, "value": None}
+

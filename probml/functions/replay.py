@@ -1,0 +1,107 @@
+"""A function without rows run forward: what it samples is drawn, parameters at their values."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import Messenger
+
+from probml.errors import ModelError
+from probml.functions.readings import Reading
+from probml.functions.survey import full_plate, survey, writes_rows
+from probml.language.language import Bound, RowsUnknown
+from probml.language.settings import thaw
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+
+def without_rows(model: Bound) -> bool:
+    """Whether a function that meets no data yet will be read by these."""
+    if isinstance(model.generative, Reading) or writes_rows(model.generative.function):
+        return False
+    try:
+        survey(model, {}, {})
+    except RowsUnknown:
+        return False
+    except Exception:  # it needs its data: whether it names rows is seen then
+        return True
+    return True
+
+
+class _Forget(Messenger):
+    """Draws what the function observes."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            full_plate(msg)
+        factor = type(msg.get("fn")).__name__ == "Unit"
+        if msg["type"] == "sample" and msg["is_observed"] and not factor:
+            msg |= {"is_observed": False, "value": None}
+
+
+def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
+             seed: int) -> dict[str, np.ndarray]:
+    """One run of a function: every site that is not among `values`, and what is computed.
+
+    Args:
+        values: site → its value.
+        arguments: those of the function that no setting binds, and others to be changed.
+
+    Raises:
+        ModelError: an argument is missing or unknown; the function fails, as where these arguments
+            ask for parameters of other shapes.
+    """
+    own = model.generative.arguments
+    settings = model.bound
+    missing = [name for name in own if name not in settings and name not in arguments]
+    unknown = [name for name in arguments if name not in own]
+    if missing or unknown:
+        what = f"needs '{missing[0]}'" if missing else f"has no argument '{unknown[0]}'"
+        raise ModelError(f"simulate: model '{model.name}' {what}; its arguments are {list(own)}")
+    held = {name: jax.numpy.asarray(value) for name, value in values.items()}
+
+    def run() -> dict:
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.seed(rng_seed=seed), handlers.substitute(data=held), _Forget()):
+            model.generative.run({**settings, **arguments}, {})
+        return {name: site["value"] for name, site in trace.items()
+                if site["type"] in ("sample", "deterministic") and name not in held
+                and type(site.get("fn")).__name__ != "Unit"}
+
+    try:
+        return {name: np.asarray(value) for name, value in run().items()}
+    except ModelError:
+        raise
+    except Exception as error:
+        shapes = {name: np.shape(value) for name, value in arguments.items()}
+        raise ModelError(
+            f"simulate: model '{model.name}' fails with the arguments {shapes} and the parameters "
+            f"that were fitted, { {name: np.shape(value) for name, value in held.items()} }: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
+          plug_in: bool) -> dict[str, np.ndarray]:
+    """What a function observes, once more, from what was fitted: at one draw of the parameters, at
+    the point where there is none or `plug_in`.
+
+    Args:
+        arguments: new values; of those that are left out the ones that were fitted, or defaults.
+    """
+    reading = fit.model.generative
+    values = dict(fit.point)
+    if not plug_in and not fit.certain:
+        values = {name: value[0] for name, value in fit.draws(1, seed).items()
+                  if name in fit.structure.sites}
+    held = {} if fit.data is None else {
+        own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
+    }
+    defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
+    own = {**defaults, **held, **fit.model.bound, **arguments}
+    origin = type(fit.model)(reading.generative, ())
+    return replayed(origin, values, own, seed)

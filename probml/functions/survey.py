@@ -1,0 +1,172 @@
+"""A function run once with its data: its sites, what it observes, in which plates.
+
+The run is abstract (nothing is compiled), but the arguments are the user's own arrays: `len(y)`,
+`int(np.max(groups))` and Python's `if` work, and an argument that is observed as it is comes out as
+the very array that went in.
+"""
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro.distributions.distribution import validation_enabled
+from numpyro.primitives import Messenger
+
+from probml.errors import DataError, ModelError
+from probml.language.language import Bound
+
+
+class Found(NamedTuple):
+    """One sample statement, as it was met.
+
+    Attributes:
+        plates: name → (axis, counted from the right of the batch axes; size), innermost first.
+        batch: the batch shape of the distribution, broadcast with what is observed.
+        shape: of the distribution, events included.
+        value: what is observed; a tracer where the function computes it by jax.numpy.
+    """
+
+    name: str
+    observed: bool
+    factor: bool
+    discrete: bool
+    plates: dict[str, tuple[int, int]]
+    batch: tuple[int, ...]
+    shape: tuple[int, ...]
+    value: Any
+    support: Any
+
+    @property
+    def known(self) -> bool:
+        """Whether what is observed are numbers already."""
+        return self.observed and not isinstance(self.value, jax.core.Tracer)
+
+
+class Survey(NamedTuple):
+    """What a run of the function has shown.
+
+    Attributes:
+        loops: numpyro's scan or cond was met.
+        computed: the names of the deterministics.
+        twice: sites whose values are given and observed inside the function.
+    """
+
+    sites: dict[str, Found]
+    loops: bool
+    computed: tuple[str, ...]
+    twice: tuple[str, ...]
+
+    @property
+    def seen(self) -> tuple[Found, ...]:
+        """The sites that are observed, factors left out."""
+        return tuple(site for site in self.sites.values() if site.observed and not site.factor)
+
+
+def full_plate(msg: dict) -> None:
+    """A plate's message → the plate in full, its members' numbers concrete: what engines sum over
+    is the density of all data."""
+    size = msg["args"][0]
+    msg["args"] = (size, None)
+    with jax.ensure_compile_time_eval():
+        msg["value"] = jnp.arange(size)
+
+
+def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
+    """The batch shape over which NumPyro's log_prob of a value broadcasts."""
+    own = np.shape(value)
+    return np.broadcast_shapes(fn.batch_shape, own[: len(own) - fn.event_dim])
+
+
+class _Watch(Messenger):
+    """Gives what is unseen zeros, and `given` sites their values; keeps what it meets."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        super().__init__()
+        self.given, self.sites, self.loops, self.computed = given, {}, False, []
+        self.plates: dict[str, int] = {}
+        self.twice: list[str] = []
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            full_plate(msg)
+            self.plates[msg["name"]] = msg["args"][0]
+        if msg["type"] == "control_flow":
+            self.loops = True
+            msg["kwargs"]["rng_key"] = jax.random.key(0)
+        if msg["type"] == "deterministic":
+            self.computed.append(msg["name"])
+        if msg["type"] != "sample":
+            return
+        fn, name = msg["fn"], msg["name"]
+        factor, support = isinstance(fn, dist.Unit), getattr(fn, "support", None)
+        observed = bool(msg["is_observed"]) or name in self.given
+        discrete = not factor and support is not None and bool(support.is_discrete)
+        if name in self.given and msg["is_observed"]:
+            self.twice.append(name)
+        elif name in self.given:
+            msg["value"] = self.given[name]
+        elif msg["value"] is None:
+            msg["value"] = jnp.zeros(fn.batch_shape + fn.event_shape,
+                                     jnp.result_type(int if discrete else float))
+        value = None if factor or not observed else msg["value"]
+        batch = fn.batch_shape if value is None else observed_batch(fn, value)
+        frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
+        self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
+                                 () if factor else tuple(fn.shape()), value, support)
+
+
+def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+           values: Iterable[str] = ()) -> Survey:
+    """Run a model's function with these arguments beside its settings.
+
+    Args:
+        given: site → the value that is seen of it.
+        values: observed sites whose values are wanted as numbers: where the function computes one
+            of them it is run once more, computing.
+
+    Raises: what the function raises; RowsUnknown where it calls rows().
+    """
+    watch = _Watch(given)
+
+    def run() -> int:
+        with validation_enabled(False), watch:
+            model.generative.run({**model.bound, **arguments}, {})
+        return 0
+
+    try:
+        jax.eval_shape(run)
+    except (ModelError, DataError):
+        raise
+    except Exception as error:
+        shapes = ", ".join(f"'{name}' {np.shape(value)}" for name, value in
+                           {**arguments, **given}.items())
+        plates = ", ".join(f"'{name}' {size}" for name, size in watch.plates.items()) or "none yet"
+        frames = [f for f in traceback.extract_tb(error.__traceback__)
+                  if f.name == model.generative.__name__]
+        where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+        raise DataError(
+            f"model '{model.name}' failed{where}\n{type(error).__name__}: {error}\nIt was given "
+            f"{shapes}; the members of its plates so far: {plates}. An argument that is no data is "
+            f"bound, {model.name}(n=8)"
+        ) from error
+    if any(not watch.sites[name].known for name in values if name in watch.sites):
+        run()
+    return Survey(watch.sites, watch.loops, tuple(watch.computed), tuple(watch.twice))
+
+
+def writes_rows(function: Callable) -> bool:
+    """Whether the code of a function, or of one inside it, speaks of `rows`."""
+    stack = []
+    with contextlib.suppress(AttributeError):
+        stack.append(function.__code__)
+    while stack:
+        code = stack.pop()
+        if "rows" in code.co_names:
+            return True
+        stack += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
+    return False

@@ -1,0 +1,45 @@
+"""From the host to the device without a program: `jax.numpy.asarray` of an array compiles one for
+every shape, and `jax.random.key` one for every kind of seed."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+THREEFRY = "threefry2x32"
+
+
+def placed(value: Any, dtype: Any = None) -> jax.Array:
+    """An array on the device, in JAX's float or integer type: as jnp.asarray, compiling nothing.
+
+    Args:
+        value: anything that NumPy reads; what is on the device or traced stays there.
+        dtype: of the array; its own by default.
+    """
+    if isinstance(value, jax.Array):
+        return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
+    return jax.device_put(np.asarray(value, dtype))
+
+
+def placed_all(values: Any) -> Any:
+    """A tree of arrays, each as `placed`."""
+    return jax.tree.map(placed, values)
+
+
+def random_key(seed: int) -> jax.Array:
+    """jax.random.key(seed), the same bits: those of a 64-bit seed, high and low, in double
+    precision, the low ones alone in single."""
+    if jax.config.jax_default_prng_impl != THREEFRY or not -(2**63) <= int(seed) < 2**63:
+        return jax.random.key(seed)
+    bits = int(seed) & (2**64 - 1)
+    high = bits >> 32 if jax.config.jax_enable_x64 else 0
+    return jax.random.wrap_key_data(np.array([high, bits & (2**32 - 1)], np.uint32))
+
+
+def rows_of(array: jax.Array) -> np.ndarray | list[jax.Array]:
+    """An array on the host, or its random keys one by one: what is taken apart there."""
+    if not jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return np.asarray(array)
+    data, kind = np.asarray(jax.random.key_data(array)), jax.random.key_impl(array)
+    return [jax.random.wrap_key_data(each, impl=kind) for each in data]

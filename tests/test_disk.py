@@ -1,0 +1,90 @@
+"""Compiled programs on disk: read by another process, never where others may write, never broken."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from probml.numerics import disk
+
+PROGRAM = """
+import json, time
+import jax, jax.numpy as jnp
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+from probml.numerics.compiling import jit
+found = float(jit(lambda x: jnp.sin(x).sum() + 1.0)(jnp.arange(8.0)))
+own = [event for event in hits if event.endswith("cache_hits")]
+inside = len(own)
+jax.jit(lambda x: jnp.cos(x).sum() + 2.0)(jnp.arange(8.0))
+print(json.dumps([found, inside, len([e for e in hits if e.endswith("cache_hits")])]))
+"""
+
+
+def process(folder, **more):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION")}
+    environment |= {"PROBML_CACHE": str(folder), "JAX_PLATFORMS": "cpu",
+                    "JAX_ENABLE_COMPILATION_CACHE": "true", **more}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
+                          env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def files(folder):
+    return [f for f in folder.rglob("*") if f.is_file()]
+
+
+def test_a_second_process_reads_what_the_first_compiled(tmp_path):
+    first = process(tmp_path)
+    kept = files(tmp_path)
+    assert first[1] == 0 and len(kept) == 1  # the program that is not ours is not kept
+    second = process(tmp_path)
+    assert second[0] == first[0] and second[1:] == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_cache_of_the_users_is_respected(tmp_path):
+    own = tmp_path / "own"
+    process(tmp_path / "ours", JAX_COMPILATION_CACHE_DIR=str(own))
+    assert files(tmp_path / "ours") == []
+
+
+def test_a_folder_that_is_open_to_others_is_not_used(tmp_path):
+    path = tmp_path / "open"
+    path.mkdir(mode=0o777)
+    path.chmod(0o777)
+    with pytest.raises(PermissionError, match="open to others"):
+        disk.Folder(path)
+
+
+def test_a_folder_returns_what_was_put_and_nothing_broken(tmp_path):
+    folder = disk.Folder(tmp_path / "cache")
+    assert folder.get("a") is None
+    folder.put("a", b"program")
+    assert folder.get("a") == b"program"
+    (tmp_path / "cache" / "a").write_bytes(b"x" * 60)
+    assert folder.get("a") is None
+
+
+def test_the_files_used_longest_ago_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "MOST", 1000)
+    folder = disk.Folder(tmp_path / "cache")
+    for i, name in enumerate("abcd"):
+        folder.put(name, bytes(300))
+        os.utime(tmp_path / "cache" / name, (i, i))
+    disk.Folder(tmp_path / "cache").put("e", b"e")
+    assert sorted(f.name for f in (tmp_path / "cache").iterdir()) == ["c", "d", "e"]
+
+
+def test_the_environment_names_the_folder(monkeypatch, tmp_path):
+    for said in disk.OFF:
+        monkeypatch.setenv(disk.SWITCH, said)
+        assert disk.place() is None
+    monkeypatch.setenv(disk.SWITCH, str(tmp_path))
+    assert disk.place().parent == tmp_path
+    monkeypatch.setenv(disk.SWITCH, "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert disk.place().name.startswith("programs-")

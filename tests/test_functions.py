@@ -1,0 +1,404 @@
+"""Functions as they are written for NumPyro, obs= and plates of their own in them: their densities
+are NumPyro's, or what brute force sums."""
+
+import itertools
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers, plate, sample
+from numpyro.contrib.control_flow import scan
+from numpyro.infer.reparam import LocScaleReparam
+from numpyro.infer.util import log_density
+from scipy import stats
+from scipy.special import logsumexp
+
+import probml
+from probml.functions.meeting import meet
+
+RNG = np.random.default_rng(0)
+N = 12
+X, Y = RNG.normal(size=(N, 3)), RNG.normal(size=N)
+G, C, B = RNG.integers(4, size=N), RNG.poisson(3, size=N), RNG.integers(2, size=N)
+G[:4] = range(4)
+
+
+def schools(J, sigma, y=None):
+    mu, tau = sample("mu", dist.Normal(0, 5)), sample("tau", dist.HalfCauchy(5))
+    with plate("J", J):
+        theta = sample("theta", dist.Normal(mu, tau))
+        sample("obs", dist.Normal(theta, sigma), obs=y)
+
+
+def no_plate(y):
+    mu = sample("mu", dist.Normal(0, 1))
+    sample("obs", dist.Normal(mu, 1.0), obs=y)
+
+
+def regression(x, y=None):
+    beta = sample("beta", dist.Normal(jnp.zeros(x.shape[1]), 1))
+    s = sample("s", dist.HalfNormal(1))
+    mean = numpyro.deterministic("mean", x @ beta)
+    with plate("data", len(x)):
+        sample("y", dist.Normal(mean, s), obs=y)
+
+
+def gaussian_process(x, y):
+    v, noise = sample("v", dist.LogNormal(0.0, 1.0)), sample("noise", dist.LogNormal(0.0, 1.0))
+    k = v * jnp.exp(-0.5 * (x[:, None] - x[None]) ** 2) + (noise + 1e-6) * jnp.eye(x.shape[0])
+    sample("Y", dist.MultivariateNormal(jnp.zeros(x.shape[0]), covariance_matrix=k), obs=y)
+
+
+def admissions(dept, male, applications, admit=None):
+    mu = sample("mu", dist.Normal(0, jnp.array([4.0, 1.0])))
+    tril = jnp.diag(jnp.ones(2)) @ sample("L", dist.LKJCholesky(2, concentration=2))
+    z = sample("z", dist.Normal(jnp.zeros((len(np.unique(dept)), 2)), 1))
+    v = (tril @ z.T).T
+    logits = mu[0] + v[dept, 0] + (mu[1] + v[dept, 1]) * male
+    with plate("data", len(dept)):
+        sample("admit", dist.Binomial(applications, logits=logits), obs=admit)
+
+
+def local_level(y):
+    q, r = sample("q", dist.LogNormal(0, 1)), sample("r", dist.LogNormal(0, 1))
+
+    def step(level, v):
+        level = sample("level", dist.Normal(level, q))
+        sample("y", dist.Normal(level, r), obs=v)
+        return level, None
+
+    scan(step, 0.0, y)
+
+
+def masked(y):
+    m = sample("m", dist.Normal(0, 1))
+    with plate("d", len(y)), handlers.mask(mask=y > 0):
+        sample("o", dist.Normal(m, 1.0), obs=y)
+
+
+def scaled(y):
+    m = sample("m", dist.Normal(0, 1))
+    with handlers.scale(scale=2.0):
+        sample("o", dist.Normal(m, 1.0), obs=y)
+
+
+def softly_bound(y, g):
+    m = sample("m", dist.Normal(0, 1).expand([4]))
+    numpyro.factor("soft", -0.5 * jnp.sum(m) ** 2)
+    sample("y", dist.Normal(m[g], 1.0), obs=y)
+
+
+def twice_observed(y):
+    m = sample("m", dist.Normal(0, 1))
+    sample("earlier", dist.Normal(m, 1.0), obs=0.3)
+    with plate("n", len(y)):
+        sample("y", dist.Normal(m, 1.0), obs=y)
+
+
+def branching(y):
+    m = sample("m", dist.Normal(0, 1))
+    if y.mean() > 100:
+        m = m + 1
+    sample("y", dist.Normal(m, 1.0), obs=y)
+
+
+def transformed(y):
+    m = sample("m", dist.Normal(0, 1))
+    with plate("n", len(y)):
+        sample("exp_y", dist.Normal(m, 1.0), obs=jnp.exp(y))
+
+
+def counting_rows(y):
+    m = sample("m", dist.Normal(0, 1 / np.sqrt(len(y))))
+    with plate("n", len(y)):
+        sample("y", dist.Normal(m, 1.0), obs=y)
+
+
+def standardised(x, y):
+    z = (x - x.mean()) / x.std()
+    m = sample("m", dist.Normal(0, 1))
+    with plate("n", len(y)):
+        sample("y", dist.Normal(m * z, 1.0), obs=y)
+
+
+def looped(y):
+    a, x = sample("a", dist.Normal(0, 1)), 0.0
+    for t in range(len(y)):
+        x = sample(f"x{t}", dist.Normal(a * x, 1.0))
+        sample(f"y{t}", dist.Normal(x, 1.0), obs=y[t])
+
+
+def volatility(returns):
+    step = sample("step", dist.Exponential(50.0))
+    s = sample("s", dist.GaussianRandomWalk(scale=step, num_steps=len(returns)))
+    sample("r", dist.StudentT(5.0, 0.0, jnp.exp(s)), obs=returns)
+
+
+CASES = [
+    (schools, {"J": N, "sigma": np.ones(N), "y": Y}, "'theta'"),
+    (no_plate, {"y": Y}, None),
+    (regression, {"x": X, "y": Y}, None),
+    (gaussian_process, {"x": X[:, 0], "y": Y}, "common plate"),
+    (admissions, {"dept": G, "male": B, "applications": C + 5, "admit": C}, "plate 'data'"),
+    (local_level, {"y": Y}, "scan"),
+    (masked, {"y": Y}, None),
+    (scaled, {"y": Y}, "scale"),
+    (softly_bound, {"y": Y, "g": G}, "factor"),
+    (twice_observed, {"y": Y}, "common plate"),
+    (branching, {"y": Y}, "branching"),
+    (transformed, {"y": Y}, None),
+    (counting_rows, {"y": Y}, "how many rows"),
+    (standardised, {"x": X[:, 0], "y": Y}, "other rows"),
+    (looped, {"y": Y[:4]}, "common plate"),
+    (volatility, {"returns": Y}, "'s'"),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "why"), CASES, ids=[c[0].__name__ for c in CASES])
+def test_the_density_is_numpyros_and_it_is_said_why_there_are_no_rows(function, arguments, why):
+    trace = handlers.trace(handlers.seed(function, 1)).get_trace(**arguments)
+    params = {name: jnp.asarray(site["value"]) for name, site in trace.items()
+              if site["type"] == "sample" and not site["is_observed"]}
+    data = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    settings = {name: value for name, value in arguments.items() if name not in data}
+    model = probml.model(function)(**settings)
+    want = float(log_density(function, (), arguments, params)[0])
+    np.testing.assert_allclose(model.log_density(data, params), want, rtol=1e-9, atol=1e-9)
+    read, _, said = meet(model, data)
+    assert read.whole == (why is not None)
+    assert why is None or why in said, said
+    assert why is not None or "rows" in said
+
+
+# Rows that are found
+
+
+def mixture(k, data=None, n=None):
+    n = len(data) if n is None else n
+    w = sample("w", dist.Dirichlet(jnp.ones(k)))
+    with plate("components", k):
+        m = sample("m", dist.Normal(0, 10))
+    with plate("data", n):
+        z = sample("z", dist.Categorical(w))
+        sample("obs", dist.Normal(m[z], 1.0), obs=data)
+
+
+@probml.model
+def mixture_of_rows(k):
+    w = sample("w", dist.Dirichlet(jnp.ones(k)))
+    with plate("components", k):
+        m = sample("m", dist.Normal(0, 10))
+    with probml.rows():
+        z = sample("z", dist.Categorical(w))
+        sample("obs", dist.Normal(m[z], 1.0))
+
+
+def test_rows_that_are_found_give_bit_for_bit_what_rows_gives():
+    x = np.concatenate([RNG.normal(-3, 1, 10), RNG.normal(3, 1, 14)])
+    found = probml.model(mixture)(k=2).fit({"data": x}, probml.EM(restarts=2))
+    want = mixture_of_rows(k=2).fit({"obs": x}, probml.EM(restarts=2))
+    for name, value in want.params.items():
+        np.testing.assert_array_equal(found.params[name], value)
+    np.testing.assert_array_equal(found.predict_proba({"data": x}, "z"),
+                                  want.predict_proba({"obs": x}, "z"))
+    np.testing.assert_array_equal(found.log_prob({"obs": x[:3]}), want.log_prob({"obs": x[:3]}))
+    holes = np.where(np.arange(24) < 2, np.nan, x)
+    np.testing.assert_array_equal(found.log_prob({"data": holes}), want.log_prob({"obs": holes}))
+
+
+def test_a_least_and_a_greatest_value_of_a_column_are_facts_of_the_data():
+    def raters(positions, votes):
+        raters, classes = int(np.max(positions)) + 1, int(np.max(votes)) + 1
+        items, per = votes.shape
+        with plate("rater", raters, dim=-2), plate("class", classes):
+            beta = sample("beta", dist.Dirichlet(jnp.ones(classes)))
+        pi = sample("pi", dist.Dirichlet(jnp.ones(classes)))
+        with plate("item", items, dim=-2):
+            c = sample("c", dist.Categorical(pi))
+            with plate("position", per):
+                sample("y", dist.Categorical(beta[positions, c]), obs=votes)
+
+    positions, votes = np.array([0, 0, 1]), RNG.integers(2, size=(7, 3))
+    votes[0, 0] = 1
+    p = {"beta": RNG.dirichlet(np.ones(2), (2, 2)), "pi": np.array([0.2, 0.8])}
+    want = 0.0
+    for row in votes:
+        each = [p["pi"][c] * np.prod([p["beta"][r, c, v] for r, v in zip(positions, row,
+                                                                         strict=True)])
+                for c in range(2)]
+        want += np.log(sum(each))
+    model = probml.model(raters)()
+    np.testing.assert_allclose(model.log_density({"positions": positions, "votes": votes}, p), want,
+                               atol=1e-9)
+
+
+def test_what_is_computed_in_rows_is_among_the_draws_and_new_rows_are_simulated():
+    fit = probml.model(regression)().fit({"x": X, "y": Y}, probml.Laplace())
+    draws = fit.draws(5)
+    np.testing.assert_allclose(draws["mean"], draws["beta"] @ X.T, atol=1e-6)
+    assert fit.simulate(x=np.zeros((7, 3)))["y"].shape == (7,)
+    assert fit.predict({"x": X}, "y").shape == (N,)
+
+
+# Scans
+
+
+def test_a_scan_over_states_is_the_sum_over_all_paths():
+    def hidden_markov(y, k):
+        with plate("state", k):
+            row = sample("row", dist.Dirichlet(jnp.ones(k)))
+            m = sample("m", dist.Normal(0, 5))
+
+        def step(z, y_t):
+            z = sample("z", dist.Categorical(row[z]))
+            sample("y", dist.Normal(m[z], 1.0), obs=y_t)
+            return z, None
+
+        scan(step, 0, y)
+
+    y = RNG.normal(size=5)
+    p = {"row": np.array([[0.8, 0.2], [0.3, 0.7]]), "m": np.array([-1.0, 1.0])}
+    logs = []
+    for path in itertools.product((0, 1), repeat=5):
+        before = (0, *path[:-1])
+        logs.append(np.log(p["row"][before, path]).sum()
+                    + stats.norm(p["m"][list(path)], 1).logpdf(y).sum())
+    want = logsumexp(logs) + stats.norm(0, 5).logpdf(p["m"]).sum()
+    model = probml.model(hidden_markov)(k=2)
+    np.testing.assert_allclose(model.log_density({"y": y}, p), want, atol=1e-9)
+
+
+def test_a_scan_whose_steps_look_further_back_is_refused_by_name():
+    def second_order(y):
+        m = sample("m", dist.Normal(0, 5))
+
+        def step(carry, y_t):
+            one, two = carry
+            z = sample("z", dist.Bernoulli(0.2 + 0.3 * one + 0.2 * two))
+            sample("y", dist.Normal(m * z, 1.0), obs=y_t)
+            return (z, one), None
+
+        scan(step, (0, 0), y)
+
+    refuses(lambda: probml.model(second_order)().log_density({"y": Y}, {"m": 0.0}), "'z'",
+            "first order")
+
+
+def test_what_a_scan_over_states_returns_is_no_number():
+    def looks_back(y):
+        m = sample("m", dist.Normal(0, 5))
+
+        def step(z, y_t):
+            z = sample("z", dist.Bernoulli(0.2 + 0.3 * z))
+            sample("y", dist.Normal(m * z, 1.0), obs=y_t)
+            return z, z
+
+        _, zs = scan(step, 0, y)
+        sample("total", dist.Normal(jnp.sum(zs), 1.0), obs=1.0)
+
+    refuses(lambda: probml.model(looks_back)().log_density({"y": Y}, {"m": 0.0}), "'z'", "scan")
+
+
+# Handlers, names, pickles
+
+
+def test_what_a_reparametrisation_makes_deterministic_is_among_the_draws():
+    def effects(group, groups, y=None, **settings):
+        tau = sample("tau", dist.HalfNormal(settings.get("scale", 2.0)))
+        with plate("group", groups):
+            a = sample("a", dist.Normal(0.0, tau))
+        with plate("data", len(group)):
+            sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    centred = handlers.reparam(effects, config={"a": LocScaleReparam(0.0)})
+    model = probml.model(centred)(groups=4, scale=3.0)
+    fit = model.fit({"group": G, "y": Y}, probml.Laplace())
+    draws = fit.draws(6)
+    np.testing.assert_allclose(draws["a"], draws["tau"][:, None] * draws["a_decentered"], rtol=1e-5)
+
+
+def test_a_value_may_be_given_by_the_name_of_its_site():
+    model, params = probml.model(schools)(J=3), {"mu": 1.0, "tau": 2.0, "theta": np.arange(3.0)}
+    sigma, y = np.ones(3), np.array([1.0, 2.0, 0.5])
+    want = model.log_density({"sigma": sigma, "y": y}, params)
+    np.testing.assert_allclose(model.log_density({"sigma": sigma, "obs": y}, params), want)
+
+
+def test_a_plate_with_a_subsample_is_the_whole_plate():
+    def logistic(x, y):
+        w = sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+        with plate("data", len(x), subsample_size=4) as index:
+            sample("y", dist.Bernoulli(logits=x[index] @ w), obs=y[index])
+
+    w = np.array([1.0, -1.0, 0.5])
+    logits = X @ w
+    want = (B * logits - np.log1p(np.exp(logits))).sum() + stats.norm().logpdf(w).sum()
+    got = probml.model(logistic)().log_density({"x": X, "y": B}, {"w": w})
+    np.testing.assert_allclose(got, want, atol=1e-9)
+
+
+def test_a_model_that_was_read_is_pickled_and_equal():
+    for data in ({"sigma": np.ones(3), "y": Y[:3]},):
+        read = meet(probml.model(schools)(J=3), data).model
+        assert pickle.loads(pickle.dumps(read)) == read
+    read = meet(probml.model(mixture)(k=2), {"data": Y}).model
+    assert pickle.loads(pickle.dumps(read)) == read
+    assert read == meet(probml.model(mixture)(k=2), {"data": Y[:5]}).model
+
+
+def test_a_density_of_other_numbers_of_the_same_shape_is_not_compiled_again():
+    model = probml.model(schools)(J=3)
+    params = {"mu": 1.0, "tau": 2.0, "theta": np.arange(3.0)}
+    one = meet(model, {"sigma": np.ones(3), "y": Y[:3]}).model
+    assert one == meet(model, {"sigma": np.full(3, 2.0), "y": Y[3:6]}).model
+    jax.clear_caches()
+    model.log_density({"sigma": np.ones(3), "y": Y[:3]}, params)
+
+
+def test_a_density_is_simulated_once_more():
+    fit = probml.model(schools)(J=3).at({"mu": 1.0, "tau": 2.0, "theta": np.arange(3.0)})
+    drawn = probml.model(schools)(J=3).simulate(sigma=np.ones(3))
+    assert set(drawn) == {"mu", "tau", "theta", "obs"} and drawn["obs"].shape == (3,)
+    assert fit.point["theta"].shape == (3,)
+
+
+# Refusals
+
+
+def refuses(call, *words):
+    with pytest.raises((probml.ModelError, probml.DataError)) as error:
+        call()
+    for word in words:
+        assert word in str(error.value), str(error.value)
+
+
+SIGMA = np.ones(3)
+
+
+@pytest.mark.parametrize(("data", "words"), [
+    ({"sigma": SIGMA, "y": SIGMA, "obs": SIGMA}, ("'obs'", "twice", "'y'")),
+    ({"sigma": SIGMA}, ("unseen", "'y'")),
+    ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
+    ({"y": SIGMA}, ("'sigma'", "missing")),
+    ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
+    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])}, ("'y'", "complete")),
+    ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
+])
+def test_data_that_do_not_fit_are_refused_by_name(data, words):
+    refuses(lambda: probml.model(schools)(J=3).log_density(
+        data, {"mu": 1.0, "tau": 2.0, "theta": np.arange(3.0)}
+    ), *words)
+
+
+def test_questions_about_rows_say_what_to_write():
+    model = probml.model(scaled)()
+    fit = model.fit({"y": Y}, probml.Laplace())
+    for ask in (lambda: fit.merge(fit), lambda: fit.log_prob({"y": Y}),
+                lambda: model.fit({"y": Y}, weights=np.ones(N)), lambda: fit.simulate(rows=3)):
+        refuses(ask, "rows()")
+    assert fit.simulate(y=Y)["o"].shape == ()
+    np.testing.assert_allclose(fit.params["m"], 2 * Y.sum() / (1 + 2 * N), rtol=1e-4)

@@ -1,0 +1,183 @@
+"""What is done without a program: keys and arrays on the device, draws for starts, sums of small
+networks; and how many programs a first fit and its questions take."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import oracles
+from compilations import compiled, counted
+from probml.elimination import elimination, host
+from probml.elimination.orders import min_fill
+from probml.engines.start.draws import WAYS, Noise, Source, draw
+from probml.models import (
+    GaussianMixture,
+    HiddenMarkov,
+    LogisticRegression,
+    NaiveBayes,
+    bayesian_network,
+)
+from probml.numerics.compiling import unchecked
+from probml.numerics.transfer import placed, random_key, rows_of
+
+
+@pytest.mark.parametrize("seed", [0, 1, -3, 2**31 + 7, 2**33 + 5, np.int64(7)])
+@pytest.mark.parametrize("double", [True, False])
+def test_a_key_made_on_the_host_is_jaxs(seed, double):
+    with jax.enable_x64(double):
+        ours, theirs = (jax.random.key_data(make(seed)) for make in (random_key, jax.random.key))
+    assert np.array_equal(ours, theirs)
+
+
+def test_an_array_is_placed_without_a_program():
+    with counted() as found:
+        array = placed(np.arange(7.0).reshape(1, 7, 1))
+        single = placed(2.0)
+        keys = rows_of(jax.random.wrap_key_data(np.arange(6, dtype=np.uint32).reshape(3, 2)))
+    assert found == [] and array.shape == (1, 7, 1) and not single.weak_type and len(keys) == 3
+
+
+def test_what_is_traced_stays_traced():
+    assert jax.make_jaxpr(lambda x: placed(x) + 1)(1.0).eqns[0].primitive.name == "add"
+
+
+def test_numpyros_checks_are_off_inside_and_on_again_outside():
+    before = dist.Distribution._validate_args
+    with unchecked(), unchecked():
+        dist.Normal(0.0, -1.0)
+    assert dist.Distribution._validate_args is before
+    with pytest.raises(ValueError):
+        dist.Normal(0.0, -1.0, validate_args=True)
+
+
+PRIORS = {
+    "Gamma": dist.Gamma(1.5, 2.0),
+    "Gamma below 1": dist.Gamma(0.5, 1.0),
+    "Chi2": dist.Chi2(5.0),
+    "InverseGamma": dist.InverseGamma(6.0, 2.0),
+    "Beta": dist.Beta(2.0, 5.0),
+    "Dirichlet": dist.Dirichlet(jnp.array([1.0, 2.0, 6.0])),
+    "Wishart": dist.Wishart(6.0, rate_matrix=jnp.array([[2.0, 0.5], [0.5, 1.0]])),
+    "InverseWishart": dist.InverseWishart(9.0, scale_matrix=jnp.array([[2.0, 0.5], [0.5, 1.0]])),
+    "Normal": dist.Normal(1.0, 2.0),
+    "HalfNormal": dist.HalfNormal(2.0),
+    "LogNormal": dist.LogNormal(0.5, 0.4),
+    "StudentT": dist.StudentT(8.0, 1.0, 2.0),
+    "MultivariateNormal": dist.MultivariateNormal(jnp.array([1.0, -1.0]), jnp.array([[2.0, 0.5],
+                                                                                    [0.5, 1.0]])),
+    "Exponential": dist.Exponential(2.0),
+    "Uniform": dist.Uniform(-1.0, 3.0),
+}
+DRAWS = 20_000
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_a_start_is_drawn_from_its_prior(name):
+    """Mean and spread within a twentieth of the spread: a start needs no more."""
+    prior = PRIORS[name]
+    assert type(prior) in WAYS
+    noise = Noise.of([prior.batch_shape + prior.event_shape], DRAWS, 0)
+    drawn = np.asarray(jax.vmap(lambda noise: draw(prior, Source(noise), ()))(noise))
+    spread = np.sqrt(np.asarray(prior.variance))
+    np.testing.assert_allclose((drawn.mean(0) - prior.mean) / spread, 0.0, atol=0.05)
+    np.testing.assert_allclose(drawn.std(0) / spread, 1.0, atol=0.12)
+    assert np.asarray(prior.support(drawn)).all() or name in ("Wishart", "InverseWishart",
+                                                             "Dirichlet")
+
+
+def graph(seed: int):
+    random = np.random.default_rng(seed)
+    names = "abcdef"
+    states = {name: int(random.integers(2, 4)) for name in names}
+    factors = []
+    for i, name in enumerate(names):
+        scope = (*random.permutation(list(names[:i]))[: random.integers(0, 3)], name)
+        log = np.log(random.random((int(random.choice([1, 5])), *(states[n] for n in scope))))
+        factors.append((np.where(random.random(log.shape) < 0.15, -np.inf, log), scope))
+    return states, factors
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("keep", [(), ("b",), ("e", "a")])
+def test_sums_on_the_host_are_those_of_enumeration(seed, keep):
+    states, factors = graph(seed)
+    joint = oracles.enumerate_factors(factors, states)
+    order = min_fill([scope for _, scope in factors], states, list(states))
+    found = host.remainder([host.Table(*f) for f in factors], order, keep, states)
+    axes = [1 + list(states).index(n) for n in keep]
+    other = tuple(i for i in range(1, joint.ndim) if i not in axes)
+    expected = np.exp(joint).sum(other).transpose(0, *np.argsort(np.argsort(axes)) + 1)
+    np.testing.assert_allclose(np.broadcast_to(np.exp(found), expected.shape), expected, atol=1e-12)
+    log, q = host.posterior(found)
+    jax_log = elimination.evidence([elimination.Factor(jnp.asarray(a), s) for a, s in factors],
+                                   order)
+    np.testing.assert_allclose(np.broadcast_to(log, jax_log.shape), jax_log, rtol=1e-12)
+    assert np.isfinite(q).all()
+
+
+# How many programs
+
+
+IRIS = np.random.default_rng(0).normal(size=(60, 2)) + 5.0 * np.arange(60)[:, None] // 30
+
+
+def test_a_first_mixture_is_two_programs_and_its_questions_two():
+    X = IRIS[:47, :2]
+    with compiled() as fitting:
+        fit = GaussianMixture(2).fit(X)
+    with compiled() as asking:
+        fit.predict(X), fit.predict_proba(X), fit.score_samples(X)
+    assert len(fitting) <= 2 and len(asking) <= 2
+
+
+def test_any_few_rows_with_any_holes_are_one_program():
+    y = np.repeat(["a", "b"], 30)
+    fit = NaiveBayes().fit(IRIS, y)
+    fit.predict_proba(IRIS[:1])
+    holes = IRIS[:12].copy()
+    holes[np.arange(12), np.arange(12) % 2] = np.nan
+    holes[:3] = IRIS[:3]
+    with compiled() as found:
+        several = [fit.predict_proba(IRIS[:n]) for n in (2, 3, 17, 50)]
+        single = np.concatenate([fit.predict_proba(holes[i : i + 1]) for i in range(12)])
+    assert found == []
+    np.testing.assert_allclose(several[-1][:17], several[-2], rtol=1e-12)
+    np.testing.assert_allclose(single, fit.predict_proba(holes), rtol=1e-12)
+
+
+def test_a_logistic_regression_is_four_programs():
+    with compiled() as found:
+        LogisticRegression().fit(IRIS, np.repeat(["a", "b"], 30))
+    assert len(found) <= 4
+
+
+def test_shorter_sequences_compile_nothing():
+    counts = np.random.default_rng(0).poisson(np.repeat([2, 9, 2], 20))
+    face = HiddenMarkov(2, emission="poisson").fit(counts)
+    whole = face.predict(counts)
+    with compiled() as found:
+        parts = [face.predict(counts[:n]) for n in (57, 41, 33)]
+    assert found == [] and all(len(part) == n for part, n in zip(parts, (57, 41, 33), strict=True))
+    assert (parts[0][:50] == whole[:50]).mean() > 0.9
+
+
+def test_a_query_with_other_evidence_compiles_nothing():
+    names, random = "abcde", np.random.default_rng(0)
+    tables = {"a": random.dirichlet(np.ones(2)), **{n: random.dirichlet(np.ones(2), 2)
+                                                    for n in names[1:]}}
+    network = bayesian_network(nx.DiGraph(list(itertools.pairwise(names))),
+                               states=dict.fromkeys(names, 2))
+    fit = network.at({f"{name}.table": table for name, table in tables.items()})
+    with compiled() as first:
+        fit.predict_proba({"a": [0]}, "e")
+    with compiled() as later:
+        below, above = fit.predict_proba({"b": [1]}, "d"), fit.predict_proba({"c": [0]}, "a")
+    assert len(first) <= 1 and later == []
+    np.testing.assert_allclose(below, (tables["c"] @ tables["d"])[1:], rtol=1e-12)
+    joint = tables["a"] * (tables["b"] @ tables["c"])[:, 0]
+    np.testing.assert_allclose(above[0], joint / joint.sum(), rtol=1e-12)
