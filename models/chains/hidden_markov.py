@@ -96,7 +96,8 @@ def hidden_markov(
             deviation is held. It is worth a step or two, so that a guess far too low does no harm.
             "each": a site `prior_scale` (d,).
         shape: pseudo-events of the Gamma prior of a Poisson rate.
-        rate: pseudo-steps in which they came; the small default says next to nothing.
+        rate: pseudo-steps in which they came; the small default says next to nothing. "each": a
+            site `prior_rate` (d,).
 
     Raises:
         ModelError: an unknown emission or initial, or several columns of symbols.
@@ -111,6 +112,8 @@ def hidden_markov(
     if emission == "normal" or emission in _COVARIANCES:
         centre, scale = (from_data("prior_centre", centre, d, constraints.real),
                          from_data("prior_scale", scale, d))
+    if emission == "poisson":
+        rate = from_data("prior_rate", rate, d)
     first, transition = _chain(k, initial, concentration, sticky)
     state = plate("state", k)
     if emission == "normal":
@@ -127,7 +130,7 @@ def hidden_markov(
         priors = {
             "categorical": ("probs", lambda: dist.Dirichlet(jnp.full(symbols, alpha))),
             "bernoulli": ("probs", lambda: dist.Beta(alpha, alpha).expand([d]).to_event(1)),
-            "poisson": ("rate", lambda: dist.Gamma(shape, rate).expand([d]).to_event(1)),
+            "poisson": ("rate", lambda: dist.Gamma(jnp.full(d, shape), rate).to_event(1)),
         }
         name, prior = priors[emission]
         with state:

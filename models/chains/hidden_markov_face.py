@@ -28,7 +28,7 @@ from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
-from probml.models.frames.units import moments
+from probml.models.frames.units import moments, rates
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -70,7 +70,9 @@ class HiddenMarkov(OfSequences):
         centre: prior centre of the means, in the data's units; None is the mean of each column.
         scale: prior standard deviation of a state's, in the data's units; None is each column's
             within k-means clusters of the steps, as many as states.
-        concentration, sticky, alpha, mean_scale, shape, rate: the prior, see hidden_markov.
+        rate: pseudo-steps of the Gamma prior of Poisson rates; None puts its mode at the mean count
+            of each column.
+        concentration, sticky, alpha, mean_scale, shape: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -101,7 +103,7 @@ class HiddenMarkov(OfSequences):
     mean_scale: float = parameter(1000.0, number(0.0, above=True))
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     shape: float = parameter(2.0, number(0.0, above=True))
-    rate: float = parameter(0.01, number(0.0, above=True))
+    rate: float | None = parameter(None, optional(number(0.0, above=True)))
     engine: Any = parameter(None, ENGINE)
 
     # Fitting
@@ -166,15 +168,18 @@ class HiddenMarkov(OfSequences):
             mean_scale=self.mean_scale,
             scale="each" if self.scale is None else self.scale,
             shape=self.shape,
-            rate=self.rate,
+            rate="each" if self.rate is None else self.rate,
         )
 
     def _hyper(self, steps, weights):
         """The prior's centre and scale in units of the columns, as data."""
-        if self.emission in ("categorical", "bernoulli", "poisson"):
+        if self.emission in ("categorical", "bernoulli"):
             return {}
         weights = (None if weights is None
                    else np.repeat(np.asarray(weights, float), steps.lengths))
+        if self.emission == "poisson":
+            counts = moments(steps.values, weights).centre
+            return {} if self.rate is not None else {"prior_rate": rates(counts, self.shape)}
         found = moments(steps.values, weights, clusters(steps.values, self.n_states, weights),
                         self.n_states)
         measured = {"prior_centre": (self.centre, found.centre),

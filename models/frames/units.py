@@ -14,7 +14,7 @@ from probml.models.frames.clusters import clusters
 
 SHARE = 0.1  # the default of `scale` where nothing parts the rows of a column, in spreads of it
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
-TIME = 0.01  # the default of `rate`, in mean waiting times of a column, or rows of counts
+TIME = 0.01  # the default of `rate` under a shape of 1, in mean waiting times, or rows of counts
 
 
 class Moments(NamedTuple):
@@ -90,6 +90,20 @@ def moments(X, weights=None, codes=None, groups: int = 0) -> Moments:
     return Moments(*found)
 
 
+def rates(mean: np.ndarray, shape: float, waits: bool = False) -> np.ndarray:
+    """The default `rate` of Gamma(shape, rate) priors of rates, from columns' mean counts or mean
+    waiting times, (d,).
+
+    A prior with a mode, shape > 1, has it at the rate of all rows, (shape − 1) / rate = 1/wait or
+    count: a component without rows then lies among the data, and is not rewarded for lying beyond
+    them. Under a shape of 1 the prior falls from 0, and says next to nothing.
+    """
+    mean = np.where(mean > 0, mean, 1.0)
+    if shape <= 1:
+        return TIME * (mean if waits else np.ones_like(mean))
+    return (shape - 1) * (mean if waits else 1 / mean)
+
+
 class InUnits:
     """A face whose prior is in units of its columns where the settings `centre`, `scale` and
     `rate`, those it has, are None.
@@ -149,10 +163,8 @@ class InUnits:
             prefix, prior = self._named[site], self._prior()
             if prefix.startswith(RATES):
                 if prior.get("rate") == "each":
-                    mean = value.centre
-                    out[f"{prefix}_rate"] = TIME * np.where(
-                        (mean > 0) & prefix.startswith("exponential"), mean, 1.0
-                    )
+                    waits = prefix.startswith("exponential")
+                    out[f"{prefix}_rate"] = rates(value.centre, self.shape, waits)
                 continue
             if isinstance(prior["centre"], str):
                 out[f"{prefix}_centre"] = value.centre

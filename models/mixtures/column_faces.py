@@ -87,8 +87,8 @@ class MixedMixture(_Columns):
         unknown: "refuse", or "prior": a category unseen in training gets the prior's mass alpha.
         tol, max_iter, n_init, random_state, prior, accelerate, engine, concentration, centre,
             mean_scale, scale: as in GaussianMixture.
-        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default a
-            hundredth of a row of counts, or of a column's mean waiting time.
+        shape, rate: Gamma prior of Poisson and exponential rates, see naive_bayes; by default
+            with its mode at the rate of all rows of the column.
 
     Attributes:
         weights_ (k,), tables_, columns_, converged_, n_iter_, lower_bound_, n_parameters_, fit_.
