@@ -212,6 +212,15 @@ def test_softmax_experts_learn_what_one_cannot():
 
 
 @SLOW
+def test_experts_of_classes_do_not_learn_noise_by_heart():
+    random = np.random.default_rng(8)
+    x, y = random.normal(size=(300, 2)), random.integers(0, 2, 300)
+    face = MixtureOfExpertsClassifier(2, n_init=1).fit(x[:40], y[:40])
+    assert face.log_prob(x[40:], y[40:]).mean() > np.log(0.5) - 0.1
+    assert face.gate_scale == face.weight_scale == 1.0
+
+
+@SLOW
 def test_one_softmax_expert_is_logistic_regression():
     x = np.random.default_rng(5).normal(size=(300, 2))
     y = (x @ [1.0, -1.0] + np.random.default_rng(6).logistic(size=300) > 0).astype(int)

@@ -17,7 +17,7 @@ from probml.dataset import read
 from probml.engines.engine import Status
 from probml.engines.start import labelling, race
 from probml.interface.sizes import grid
-from probml.models import LatentClass, gaussian_mixture, hidden_markov
+from probml.models import LatentClass, gaussian_mixture, hidden_markov, mixture_of_experts
 
 R = np.random.default_rng(1)
 GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide ones
@@ -68,6 +68,14 @@ def test_one_start_is_made_where_there_is_nothing_to_tell_apart_and_fewer_of_man
     assert probml.EM().starts(*held(gaussian_mixture(1, 5), {"x": holes}), {}) == 1
     many = held(model, {"x": np.resize(GLANDS, (300_000, 5))})
     assert 1 <= probml.EM().starts(*many, {}) < 10
+
+
+def test_ten_starts_are_made_where_an_m_step_takes_a_large_hessian_of_the_rows():
+    for columns, count in ((1, race.MANY), (10, race.LEAST)):
+        x = np.random.default_rng(0).normal(size=(300, columns))
+        y = (x[:, 0] > 0).astype(int)
+        data, plan = held(mixture_of_experts(k=2, classes=2), {"x": x, "y": y})
+        assert probml.EM().starts(data, plan, {}) == count
 
 
 def test_starts_do_not_depend_on_units_and_are_of_several_kinds():
