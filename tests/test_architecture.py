@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
     "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
-    "dataset", "functions", "device", "factors", "evidence",
+    "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
     "estimators",
 )  # fmt: skip
@@ -29,10 +29,6 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}
 KNOWING = {"jaxpr", "numerics"}
 LONGEST = 400
-# Still to be divided; nothing may be added here.
-TALL = {
-    "probml.queries.queries",
-}
 
 
 def modules() -> dict[str, Path]:
@@ -116,7 +112,7 @@ def test_a_file_keeps_to_the_manners_of_the_house(name):
         if any(module == inner or module.startswith(inner + ".") for inner in INTERNALS):
             assert room(name) in KNOWING, (f"{path.name} reads {module}: only {KNOWING} know JAX's "
                                            f"internals")
-    assert name in TALL or len(path.read_text().splitlines()) <= LONGEST
+    assert len(path.read_text().splitlines()) <= LONGEST
     assert ast.get_docstring(ast.parse(path.read_text())), (
         f"{path.name} does not say what it is for"
     )

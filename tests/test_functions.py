@@ -18,7 +18,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import probml
-from probml.functions.meeting import meet
+from probml.interface.functions.meeting import meet
 
 RNG = np.random.default_rng(0)
 N = 12
@@ -242,6 +242,23 @@ def test_what_is_computed_in_rows_is_among_the_draws_and_new_rows_are_simulated(
     np.testing.assert_allclose(draws["mean"], draws["beta"] @ X.T, atol=1e-6)
     assert fit.simulate(x=np.zeros((7, 3)))["y"].shape == (7,)
     assert fit.predict({"x": X}, "y").shape == (N,)
+
+
+def test_a_site_without_obs_is_observed_by_its_name():
+    def own_plate(x):
+        b = sample("b", dist.Normal(0.0, 1.0))
+        with plate("data", len(x)):
+            sample("y", dist.Normal(b * x, 1.0))
+
+    def rows_forgotten(x):
+        b = sample("b", dist.Normal(0.0, 1.0))
+        sample("y", dist.Normal(b * x, 1.0))
+
+    x = X[:, 0]
+    want = stats.norm(0.5 * x, 1).logpdf(Y).sum() + stats.norm().logpdf(0.5)
+    for function in (own_plate, rows_forgotten):
+        got = probml.model(function)().log_density({"x": x, "y": Y}, {"b": 0.5})
+        np.testing.assert_allclose(got, want, atol=1e-9)
 
 
 # Scans

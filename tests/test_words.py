@@ -90,12 +90,6 @@ WORDS = {
     "data from around": (lambda: captured().fit({"y": Y}), "'X'", "(12,)", "input"),
     "an array of the inner plate": (lambda: inner_plate().fit({"y": np.ones((2, 3))}), "'trials'",
                                     "v[:, None]", "(3, 1)"),
-    "rows forgotten": (lambda: rows_forgotten().fit({"x": X, "y": Y}), "'y'", "with probml.rows():",
-                       "(12,)"),
-    "a plate of one's own": (lambda: own_plate().fit({"y": Y}), "'y'", "plate 'data'",
-                             "with probml.rows():"),
-    "a plate of the inputs": (lambda: own_plate_of_inputs().fit({"x": X, "y": Y}), "'y'",
-                              "plate 'data'", "with probml.rows():"),
     "probabilities of a real number": (
         lambda: model_of(lambda mu, x: dist.Normal(mu + x, 1.0)).at({"mu": 0.0}).predict_proba(
             {"x": X}

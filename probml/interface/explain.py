@@ -14,7 +14,7 @@ from probml.dataset import dataset, read
 from probml.engines.engine import Engine, Problem, checked
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
-from probml.functions.meeting import meet
+from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -129,7 +129,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
     for site in held.structure.sites.values():
         state = held.pattern.get(site.name)
         if site.factor:
-            role = ("loss, no likelihood: weighs a row by exp(factor)"
+            role = ("part of the density" if held.model.whole
+                    else "loss, no likelihood: weighs a row by exp(factor)"
                     if site.rows else "penalty, added to the log prior")
         elif site.name in held.table.values:
             role = "seen"

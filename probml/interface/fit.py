@@ -18,6 +18,7 @@ from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
+from probml.interface.functions.meeting import meet
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.numerics.compiling import jit
@@ -158,6 +159,7 @@ class Fit(Questions):
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
+        data = meet(self.model, data).data
         return type(self).of(self.model, fitting.updated(self, data, weights))
 
     def save(self, path: str | os.PathLike) -> None:

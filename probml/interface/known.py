@@ -12,9 +12,9 @@ import numpy as np
 from probml.dataset import dataset, read
 from probml.dataset.codes import REFUSE, bounds
 from probml.errors import ModelError
-from probml.functions.meeting import meet
-from probml.functions.replay import without_rows
 from probml.interface.fit import Fit, as_tree
+from probml.interface.functions.meeting import meet
+from probml.interface.functions.replay import without_rows
 from probml.language.language import Bound
 from probml.queries.simulation import input_rows
 from probml.structure.structure import Structure

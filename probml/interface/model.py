@@ -15,9 +15,9 @@ import numpy as np
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
-from probml.functions.meeting import meet
-from probml.functions.replay import replayed, without_rows
 from probml.interface.fit import Fit
+from probml.interface.functions.meeting import meet
+from probml.interface.functions.replay import replayed, without_rows
 from probml.interface.known import known
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -52,6 +52,7 @@ class Generative:
     """A decorated generative function, waiting for its settings."""
 
     whole = found = False
+    key = ()  # as it is written
 
     def __init__(self, function: Callable):
         kinds = inspect.signature(function).parameters
@@ -75,11 +76,6 @@ class Generative:
                          if kinds[name].default is not inspect.Parameter.empty}
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
-
-    @property
-    def key(self) -> tuple:
-        """How the function is read; what it does, its fingerprint says."""
-        return (type(self),)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -227,7 +223,8 @@ class Model(Bound):
         # a lazy door: few runs ask, and `import probml` is everybody's
         from probml.assessment import certificate
 
-        return certificate.check(self, data, engine, simulations, seed, rows=rows, steps=steps,
+        read, data, _ = meet(self, data)
+        return certificate.check(read, data, engine, simulations, seed, rows=rows, steps=steps,
                                  simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None, engines: Sequence[Engine] = ()):

@@ -12,12 +12,12 @@ from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
 from probml.errors import ModelError
-from probml.functions import replay
 from probml.interface.answers import Answers
+from probml.interface.functions import replay
 from probml.language.language import whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
-from probml.queries import asking, members, queries
+from probml.queries import asking, decoding, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
 
@@ -236,7 +236,7 @@ class Questions(Answers):
             and all(parent in variables for parent in self.structure.sites[name].parents
                     if parent in plan.variables)
         )
-        log, states = queries.decode(plan, variables, leaves, question.belief, question.known,
+        log, states = decoding.decode(plan, variables, leaves, question.belief, question.known,
                                      question.rows)
         asking.warn(self, back(log))
         out = {}

@@ -15,7 +15,7 @@ from probml.engines.engine import Engine, Status
 from probml.errors import ModelError, Refusal
 from probml.fits import fitting
 from probml.fits.merging import Kept
-from probml.functions.meeting import meet
+from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.precision import in_its_own
@@ -99,7 +99,8 @@ class Record:
             found.posterior,
             None,
             found.kept,
-            seen if outcome.belief is not None and isinstance(seen, dataset.Data) else None,
+            seen if isinstance(seen, dataset.Data) and (
+                outcome.belief is not None or model.whole or model.generative.found) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
             found.double,
             outcome.bound,

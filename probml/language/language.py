@@ -112,10 +112,9 @@ class Bound:
 
     Two are equal when what their functions do (fingerprint.py) and their settings are equal, so
     that building a model twice, or running its cell again, re-traces and re-compiles nothing.
-    `generative` is what the decorator made of the function: it has `function`, names, `key` (how
-    the function is read), the names of its `arguments`, and `run`, which calls the function;
-    `whole` says that all of it is one density, of one row, `found` that its rows are a plate of its
-    own.
+    `generative` is what the decorator made of the function: it has `function`, names, the names of
+    its `arguments`, `run`, which calls the function, and `key`, how it is read; `whole` says that
+    all of it is one density, of one row, `found` that its rows are a plate of its own.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):

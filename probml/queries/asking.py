@@ -17,8 +17,8 @@ from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.queries import queries, small
-from probml.queries.queries import Belief
+from probml.queries import drawing, queries, small
+from probml.queries.parts import Belief
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -138,7 +138,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
     if plug_in or not fit.belief.varies:
         belief, log, states = question.belief, None, {}
         if plan.variables or plan.latents:
-            log, states = queries.draw(plan, belief, question.known, question.rows, key)
+            log, states = drawing.draw(plan, belief, question.known, question.rows, key)
         return (plan, question.back,
                 belief._replace(params={k: v[None] for k, v in belief.params.items()}), states, log)
     groups = min(n, GROUPS)
@@ -157,7 +157,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
         begins, most = np.concatenate([[0], np.cumsum(counts)[:-1]]), counts.max()
         index = places[np.minimum(begins[:, None] + np.arange(most),
                                   (begins + counts - 1)[:, None])]
-        found, drew = queries.draw_each(plan, belief, question.known, question.rows,
+        found, drew = drawing.draw_each(plan, belief, question.known, question.rows,
                                         jnp.asarray(index), key)
         real = np.arange(most) < counts[:, None]
         size = question.rows.weights.size

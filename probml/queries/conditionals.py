@@ -17,7 +17,8 @@ from probml.factors import integrated
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
-from probml.queries.queries import Belief, states_and_log
+from probml.queries.parts import Belief
+from probml.queries.queries import states_and_log
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit

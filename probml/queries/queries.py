@@ -8,88 +8,25 @@ their factor, so that every answer is about one row at a time, given what was fi
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
 from probml.evidence.passes import each
-from probml.factors import integrated, sequences
-from probml.factors.chains import chain_moves, in_pieces
-from probml.factors.factors import global_factors, level_factors, row_evidence
-from probml.factors.naturals import log_masses, naturals, over_states
-from probml.factors.rowwise import row_environment
-from probml.factors.sequences import Moves
+from probml.factors import sequences
+from probml.factors.factors import level_factors, row_evidence
+from probml.factors.naturals import naturals
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
+from probml.queries.moments import average, conditional
+from probml.queries.parts import Belief, Parts, level, parts_of
 
 # what an answer about a step looks at: all, the steps up to it, those before
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
-
-
-class Belief(NamedTuple):
-    """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives,
-    and global states."""
-
-    params: dict[str, jax.Array]
-    # log posterior over the global discrete sites; of draws, theirs too may lead with an axis of
-    # draws
-    table: jax.Array | None
-    # pooled continuous site → arguments of its predictive (posterior.Marginals)
-    predictive: dict[str, Any]
-
-
-class _Parts(NamedTuple):
-    """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of
-    the chains."""
-
-    rows: list[Factor]
-    steps: list[Factor]
-    moves: list[Moves]
-
-    def whole(self, plan: Plan, rows: Rows, pairs: Any = None) -> list[Factor]:
-        """One graph; what is hidden along time is summed out."""
-        if not (self.steps or self.moves):
-            return self.rows
-        return [*self.rows, sequences.factor(plan, self.steps, self.moves, rows.steps,
-                                             len(rows.weights), pairs=pairs)]
-
-
-def parts_of(plan: Plan, belief: Belief, known: Known, rows: Rows) -> _Parts:
-    """The factor graph of a chunk of rows."""
-    natural = naturals(plan, belief.params, known)
-    args = (plan, belief.params, known, natural, rows)
-    factors = level_factors(*args, False, predictive=belief.predictive)
-    if belief.table is not None:
-        factors.append(Factor(belief.table[None], plan.globals))
-    else:
-        outer = global_factors(plan, belief.params, known)
-        if plan.mixed:  # log p(states | params), not log p(states, params)
-            outer.append(Factor(-elimination.evidence(outer, plan.globals), ()))
-        factors += outer
-
-    def inside(rows, taps=None):
-        return level_factors(plan, belief.params, known, natural, rows, True,
-                             predictive=belief.predictive)
-
-    steps = inside(rows) if plan.step_order else []
-    # nothing to eliminate: whatever else is asked of a step is added to its product
-    if plan.steps and not plan.step_order:
-        steps = [in_pieces(plan, lambda rows, _: sequences.within(plan, inside(rows)), rows)]
-    return _Parts(factors, steps, chain_moves(*args))
-
-
-def _level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
-    """The rows that answers about a site have, and their number: those of the data, or their
-    steps."""
-    if plan.structure.named[name].time is None:
-        return rows, len(rows.weights)
-    steps = rows.steps
-    return steps.rows, len(rows.weights) * steps.blocks * steps.length
 
 
 def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows,
@@ -112,7 +49,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     blank = {scope: jnp.zeros((size, *(plan.variables[v].states for v in scope)))
              for scope in wanted - taps.keys()}
     taps = sorted((taps | blank).items(), key=lambda item: item[0])
-    count = _level(plan, rows, plan.structure.chains[0])[1] if inside else 0
+    count = level(plan, rows, plan.structure.chains[0])[1] if inside else 0
     inner = {scope: jnp.zeros((count, *(plan.variables[v].states for v in scope)))
              for scope in inside}
     states = math.prod(plan.variables[n].states for n in plan.chains)
@@ -135,7 +72,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     q = {site: found[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
-        at, count = _level(plan, rows, site[0] if isinstance(site, tuple) else site)
+        at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
         if view == PREDICTED:
             at = _hidden(at, site)
         if question == "joint":
@@ -148,7 +85,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
                 site
             ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = _average(q[site],
+            answer = average(q[site],
                               conditional(plan, belief.params, known, at, site, "mean", count))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
@@ -176,7 +113,7 @@ def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
     return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
 
 
-def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: _Parts, scopes: list,
+def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: Parts, scopes: list,
             view: str) -> dict:
     """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
     and what is seen of the row itself."""
@@ -233,12 +170,6 @@ def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
     return (site,) if site in plan.variables else plan.scope(site)
 
 
-def _average(q: jax.Array, values: jax.Array) -> jax.Array:
-    """Σ over states of q × conditional values: (b, *states) and (b, *states, ...) → (b, ...)."""
-    states = tuple(range(1, q.ndim))
-    return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
-
-
 def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array,
                  size: int) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
@@ -249,62 +180,11 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
             return q.reshape(len(q), *site.cells, site.finite)
         hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
-    p = _average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
+    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
     return p
-
-
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
-                size: int) -> jax.Array:
-    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
-    states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
-    value."""
-    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
-                                                      if p in plan.variables)
-    if plan.groups(name):
-        return integrated.averaged(plan, params, known, rows, name,
-                                   lambda env: _mean(plan, name, env, what, ()))
-    fixed, parts = {**params, **known.given}, ()
-    if name in rows.seen and site.traits.fill is not None:
-        x = rows.values[name]
-        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
-                 rows.seen[name])
-
-    def one(varying, parts):
-        def at(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            return _mean(plan, name, env, what, parts)
-
-        return over_states(plan, at, parents)
-
-    return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
-
-
-def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
-    """The mean of a site of a row given all that it looks at, or the probabilities of its states;
-    of a deterministic, or a latent, its value. (*cells[, states]).
-
-    Args:
-        parts: of a vector seen in part, its cells and which are seen.
-    """
-    site = plan.structure.named[name]
-    if name in plan.hidden:
-        return site.collect(env[name], 1)[0]
-    if name in plan.structure.deterministics:
-        return site.collect(plan.structure.computed(name, env),
-                            1)[0].astype(jnp.result_type(float))
-    if what == "probabilities":
-        if site.family is None or site.states is None:
-            return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-        return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
-                                                                                  site.states)
-    distribution = plan.structure.distribution(name, env)
-    mean = distribution.mean
-    if parts:
-        mean = site.family.fill(distribution, mean, *map(site.place, parts))
-    return site.layout(mean, len(site.event)).reshape(site.cells)
 
 
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
@@ -366,126 +246,3 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
         }, chunks)
 
     return jax.lax.map(one, draws)
-
-
-@functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
-def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
-           known: Known, chunks: Rows):
-    """The jointly most probable states of the variables `sites`, all others summed out: the log of
-    that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
-
-    Args:
-        leaves: sites that are no variables, each cell of them maximised given its parents, which
-            are among `sites`: (chunks, b, *cells).
-    """
-
-    def chunk(rows):
-        size, steps = len(rows.weights), rows.steps
-        first = tuple(v for v in plan.order if v not in sites)
-        rest = tuple(v for v in plan.order if v in sites)
-        parts, peaks = parts_of(plan, belief, known, rows), {}
-        for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
-            at, count = _level(plan, rows, name)
-            p = conditional(plan, belief.params, known, at, name, "probabilities", count)
-            scope = tuple(parent for parent in plan.structure.sites[name].parents
-                          if parent in plan.variables)
-            peaks[name] = p, scope
-            best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
-            if name in at.seen:
-                unseen = ~at.seen[name].reshape(count, *(1,) * len(scope), -1)
-                best = jnp.where(unseen, best, 0.0)
-            (parts.rows if at is rows else parts.steps).append(Factor(best.sum(-1), scope))
-        within = [v for v in plan.step_order if v in sites]
-        path = plan.chains if any(v in sites for v in plan.chains) else ()
-        if path:
-            inside = elimination.remainder(parts.steps,
-                                           [v for v in plan.step_order if v not in sites])
-            chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel, steps.wide)
-            factors = [*parts.rows, sequences.of_rows(plan, value)]
-        else:
-            factors = parts.whole(plan, rows)
-        best, states = elimination.maximise(elimination.remainder(factors, first), rest)
-        states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
-        if path:
-            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
-                                          states, steps)
-            if within:
-                every |= elimination.maximise([*inside, *hot],
-                                              (*within, *plan.along, *plan.chains))[1]
-        else:
-            every = {}
-        out = {name: states[name] for name in sites if name in states}
-        out |= {name: steps.folded(every[name]) for name in sites if name in every
-                and name not in states}
-        for name, (p, scope) in peaks.items():
-            at = states if plan.structure.sites[name].time is None else every
-            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(
-                v in at for v in scope
-            ) else p
-            chosen = chosen.argmax(-1)
-            out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
-        return jnp.broadcast_to(best, (size,)), out
-
-    return each(chunk, chunks)
-
-
-@functools.partial(jit, static_argnames=("plan",))
-def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax.Array, key):
-    """As `draw`, row groups each with parameters of their own.
-
-    Args:
-        belief: its parameters lead with the axis of the groups (and its table, if it is one of
-            draws).
-        index: (groups, rows a group) numbers of rows, chunks behind one another.
-
-    Returns:
-        log p(row), (groups, rows a group), and name → joint states of the same shape.
-    """
-    flat, each_table = (merged(chunks),
-                        belief.table is not None and belief.table.ndim > len(plan.globals))
-
-    def group(parts):
-        params, table, index, key = parts
-        own = belief._replace(params=params, table=table if each_table else belief.table)
-        rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
-        return jax.tree.map(lambda leaf: leaf[0], _drawn(plan, own, known, rows, key))
-
-    tables = belief.table if each_table else jnp.zeros(len(index))
-    return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
-
-
-@functools.partial(jit, static_argnames=("plan",))
-def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
-    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
-    joint states."""
-    return _drawn(plan, belief, known, chunks, key)
-
-
-def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
-    def chunk(rows, key):
-        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
-        if plan.chains:
-            chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
-            key, other, last = jax.random.split(key, 3)
-            value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
-            factors = [*parts.rows, sequences.of_rows(plan, value)]
-        else:
-            factors = parts.whole(plan, rows)
-        whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
-                 for f in factors[:1]] + factors[1:]
-        log, states = elimination.draw(whole, plan.order, key)
-        for i, group in enumerate(plan.latents):
-            states |= integrated.draw(plan, belief.params, known, rows, group, states,
-                                      jax.random.fold_in(key, i))
-        if plan.chains:
-            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
-                                          states, steps)
-            if plan.step_order:
-                every |= elimination.draw([*hot, *parts.steps],
-                                          (*plan.step_order, *plan.along, *plan.chains), last)[1]
-            states |= {name: steps.folded(state) for name, state in every.items()
-                       if name not in states}
-        return jnp.broadcast_to(log, (size,)), states
-
-    return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))

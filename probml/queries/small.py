@@ -15,7 +15,7 @@ from probml.device.rows import Known, Rows
 from probml.elimination import host
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
-from probml.queries.queries import Belief, parts_of
+from probml.queries.parts import Belief, parts_of
 
 Asked = Sequence[tuple[str, str | tuple[str, ...]]]
 ENTRIES = 2**21  # of all tables, up to which the sums take less than a program takes to compile

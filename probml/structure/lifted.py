@@ -9,7 +9,8 @@ constant: closed forms that hold for any value of the constant are found.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -34,14 +35,16 @@ class _Lifted:
     def __init__(self, generative, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
         names = dict(shapes)
 
-        def function(**arguments):
+        def run(settings: Mapping, inputs: Mapping, rows: int | None = None) -> Any:
             values = {name: sample(site_of(name), dist.ImproperUniform(constraints.real, (), shape))
                       for name, shape in shapes}
-            return generative.function(**arguments, **values)
+            return generative.run({**settings, **values}, inputs, rows)
 
-        self.function: Callable = function
-        kept = [p for name, p in generative.signature.parameters.items() if name not in names]
-        self.signature = generative.signature.replace(parameters=kept)
+        self.run: Callable = run
+        self.function = generative.function
+        self.key = ("lifted", shapes, *generative.key)
+        self.whole, self.found = generative.whole, generative.found
+        self.arguments = tuple(name for name in generative.arguments if name not in names)
         self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
         self.__module__ = generative.__module__
 

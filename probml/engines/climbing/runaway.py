@@ -31,20 +31,20 @@ def runaway(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray, moved
     if not all(np.isfinite(array).all() for array in (first, last, moved)):
         return ()
     unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
-    value, axes = np.linalg.eigh(first * unit[:, None] * unit)
+    begun = first * unit[:, None] * unit
+    value, axes = np.linalg.eigh(begun)
     told = value > BLIND * max(value.max(), 0.0)
     if not told.any():
         return ()
     base = axes[:, told] / np.sqrt(value[told])
     left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    if left[0] > (VANISHED if first.dtype == np.float64 else 1e-4):
-        return ()
-    axis = base @ where[:, 0]
-    along = axis @ (moved / unit) / (axis @ axis)
+    gone = (base @ where)[:, left <= (VANISHED if first.dtype == np.float64 else 1e-4)]
+    along = gone.T @ begun @ (moved / unit)  # coordinates of the way there, whose curvature was 1
+    way = gone @ along
     # less than a standard deviation at the start: it did not move, and would not as far again
-    if abs(along) < 1 or not fall(unit * axis * along) <= ENDLESS:
+    if np.linalg.norm(along) < 1 or not fall(unit * way) <= ENDLESS:
         return ()
-    owners, loads = density.owners(plan, known), np.abs(axis)
+    owners, loads = density.owners(plan, known), np.abs(way)
     named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
                                if loads[i] > 0.1 * loads.max()))
     names = ", ".join(repr(name) for name in named)

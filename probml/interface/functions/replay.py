@@ -10,8 +10,8 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.functions.readings import Reading
-from probml.functions.survey import full_plate, survey, writes_rows
+from probml.interface.functions.readings import Reading
+from probml.interface.functions.survey import full_plate, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
 

@@ -15,9 +15,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
-from probml.functions.column import Column
-from probml.functions.loops import summed_out
-from probml.functions.survey import full_plate
+from probml.interface.functions.column import Column
+from probml.interface.functions.loops import summed_out
+from probml.interface.functions.survey import full_plate
 from probml.language.language import ROWS
 
 
@@ -48,6 +48,7 @@ class Reading:
 
     @property
     def key(self) -> tuple:
+        """What tells two readings of one function apart."""
         return (type(self),
                 *(tuple(part.items()) if isinstance(part, dict) else part
                   for part in self.parts[1:]))

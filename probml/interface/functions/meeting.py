@@ -13,8 +13,8 @@ import numpy as np
 
 from probml.dataset import arrays, codes
 from probml.errors import DataError, ModelError
-from probml.functions.readings import Reading, Rowed, Whole
-from probml.functions.survey import Survey, survey, writes_rows
+from probml.interface.functions.readings import Reading, Rowed, Whole
+from probml.interface.functions.survey import Survey, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import freeze, thaw
 from probml.structure.structure import Structure

@@ -1,0 +1,77 @@
+"""The jointly most probable states of each row (max-product; along time Viterbi 1967)."""
+
+import functools
+
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.elimination import chain_paths, elimination
+from probml.elimination.factor import Factor
+from probml.evidence.passes import each
+from probml.factors import sequences
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.queries.moments import conditional
+from probml.queries.parts import Belief, level, parts_of
+
+
+@functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
+def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
+           known: Known, chunks: Rows):
+    """The jointly most probable states of the variables `sites`, all others summed out: the log of
+    that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
+
+    Args:
+        leaves: sites that are no variables, each cell of them maximised given its parents, which
+            are among `sites`: (chunks, b, *cells).
+    """
+
+    def chunk(rows):
+        size, steps = len(rows.weights), rows.steps
+        first = tuple(v for v in plan.order if v not in sites)
+        rest = tuple(v for v in plan.order if v in sites)
+        parts, peaks = parts_of(plan, belief, known, rows), {}
+        for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
+            at, count = level(plan, rows, name)
+            p = conditional(plan, belief.params, known, at, name, "probabilities", count)
+            scope = tuple(parent for parent in plan.structure.sites[name].parents
+                          if parent in plan.variables)
+            peaks[name] = p, scope
+            best = jnp.log(p.max(-1)).reshape(*p.shape[: 1 + len(scope)], -1)
+            if name in at.seen:
+                unseen = ~at.seen[name].reshape(count, *(1,) * len(scope), -1)
+                best = jnp.where(unseen, best, 0.0)
+            (parts.rows if at is rows else parts.steps).append(Factor(best.sum(-1), scope))
+        within = [v for v in plan.step_order if v in sites]
+        path = plan.chains if any(v in sites for v in plan.chains) else ()
+        if path:
+            inside = elimination.remainder(parts.steps,
+                                           [v for v in plan.step_order if v not in sites])
+            chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
+            value, paths = chain_paths.maximise(chain, steps.blocks, steps.parallel, steps.wide)
+            factors = [*parts.rows, sequences.of_rows(plan, value)]
+        else:
+            factors = parts.whole(plan, rows)
+        best, states = elimination.maximise(elimination.remainder(factors, first), rest)
+        states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
+        if path:
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
+                                          states, steps)
+            if within:
+                every |= elimination.maximise([*inside, *hot],
+                                              (*within, *plan.along, *plan.chains))[1]
+        else:
+            every = {}
+        out = {name: states[name] for name in sites if name in states}
+        out |= {name: steps.folded(every[name]) for name in sites if name in every
+                and name not in states}
+        for name, (p, scope) in peaks.items():
+            at = states if plan.structure.sites[name].time is None else every
+            chosen = p[(jnp.arange(len(p)), *(at[parent] for parent in scope))] if all(
+                v in at for v in scope
+            ) else p
+            chosen = chosen.argmax(-1)
+            out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
+        return jnp.broadcast_to(best, (size,)), out
+
+    return each(chunk, chunks)

@@ -1,0 +1,76 @@
+"""Joint draws of all that is unseen in each row: forwards filtered, backwards sampled."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows, merged, picked
+from probml.elimination import chain_paths, elimination
+from probml.elimination.factor import Factor
+from probml.evidence.passes import each
+from probml.factors import integrated, sequences
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.queries.parts import Belief, parts_of
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax.Array, key):
+    """As `draw`, row groups each with parameters of their own.
+
+    Args:
+        belief: its parameters lead with the axis of the groups (and its table, if it is one of
+            draws).
+        index: (groups, rows a group) numbers of rows, chunks behind one another.
+
+    Returns:
+        log p(row), (groups, rows a group), and name → joint states of the same shape.
+    """
+    flat, each_table = (merged(chunks),
+                        belief.table is not None and belief.table.ndim > len(plan.globals))
+
+    def group(parts):
+        params, table, index, key = parts
+        own = belief._replace(params=params, table=table if each_table else belief.table)
+        rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+        return jax.tree.map(lambda leaf: leaf[0], _drawn(plan, own, known, rows, key))
+
+    tables = belief.table if each_table else jnp.zeros(len(index))
+    return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
+    joint states."""
+    return _drawn(plan, belief, known, chunks, key)
+
+
+def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+    def chunk(rows, key):
+        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
+        if plan.chains:
+            chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
+            key, other, last = jax.random.split(key, 3)
+            value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
+            factors = [*parts.rows, sequences.of_rows(plan, value)]
+        else:
+            factors = parts.whole(plan, rows)
+        whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
+                 for f in factors[:1]] + factors[1:]
+        log, states = elimination.draw(whole, plan.order, key)
+        for i, group in enumerate(plan.latents):
+            states |= integrated.draw(plan, belief.params, known, rows, group, states,
+                                      jax.random.fold_in(key, i))
+        if plan.chains:
+            every, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps),
+                                          states, steps)
+            if plan.step_order:
+                every |= elimination.draw([*hot, *parts.steps],
+                                          (*plan.step_order, *plan.along, *plan.chains), last)[1]
+            states |= {name: steps.folded(state) for name, state in every.items()
+                       if name not in states}
+        return jnp.broadcast_to(log, (size,)), states
+
+    return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))

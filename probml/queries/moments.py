@@ -1,0 +1,69 @@
+"""Means and probabilities of a site given the states that it depends on, and their averages."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.factors import integrated
+from probml.factors.naturals import log_masses, over_states
+from probml.factors.rowwise import row_environment
+from probml.plan.plan import Plan
+
+
+def average(q: jax.Array, values: jax.Array) -> jax.Array:
+    """Σ over states of q × conditional values: (b, *states) and (b, *states, ...) → (b, ...)."""
+    states = tuple(range(1, q.ndim))
+    return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
+
+
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
+                size: int) -> jax.Array:
+    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
+    states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
+    value."""
+    site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
+                                                      if p in plan.variables)
+    if plan.groups(name):
+        return integrated.averaged(plan, params, known, rows, name,
+                                   lambda env: _mean(plan, name, env, what, ()))
+    fixed, parts = {**params, **known.given}, ()
+    if name in rows.seen and site.traits.fill is not None:
+        x = rows.values[name]
+        parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
+                 rows.seen[name])
+
+    def one(varying, parts):
+        def at(*states):
+            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
+            return _mean(plan, name, env, what, parts)
+
+        return over_states(plan, at, parents)
+
+    return jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), parts)
+
+
+def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
+    """The mean of a site of a row given all that it looks at, or the probabilities of its states;
+    of a deterministic, or a latent, its value. (*cells[, states]).
+
+    Args:
+        parts: of a vector seen in part, its cells and which are seen.
+    """
+    site = plan.structure.named[name]
+    if name in plan.hidden:
+        return site.collect(env[name], 1)[0]
+    if name in plan.structure.deterministics:
+        return site.collect(plan.structure.computed(name, env),
+                            1)[0].astype(jnp.result_type(float))
+    if what == "probabilities":
+        if site.family is None or site.states is None:
+            return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
+        return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
+                                                                                  site.states)
+    distribution = plan.structure.distribution(name, env)
+    mean = distribution.mean
+    if parts:
+        mean = site.family.fill(distribution, mean, *map(site.place, parts))
+    return site.layout(mean, len(site.event)).reshape(site.cells)
