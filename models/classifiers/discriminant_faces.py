@@ -145,6 +145,10 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     random_state: Any = parameter(None, SEED)
     engine: Any = parameter(None, ENGINE)
 
+    @property
+    def _components(self):
+        return self.n_components
+
     def _model(self, k):
         given = {name: getattr(self, name)
                  for name in ("concentration", "mean_scale")} | self._prior()

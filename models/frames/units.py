@@ -127,10 +127,8 @@ class InUnits:
         return found if hasattr(self, "_moments") else {name: value for name, value in found.items()
                                                         if not isinstance(value, str)}
 
-    @property
-    def _components(self) -> int:
-        """Normals that nobody sees, of the rows or of every class; the most, of several sizes."""
-        return int(np.max(getattr(self, "n_components", 1)))
+    # normals that nobody sees, of the rows or of every class; the most, of several sizes
+    _components = 1
 
     def _measure(self, data, weights, codes=None) -> dict[str, Moments]:
         """Site → moments in the classes, where there are any, and clusters in each."""

@@ -45,6 +45,10 @@ class _Columns(InUnits, Mixture):
     def _data(self, X):
         return self.columns_.data(X)
 
+    @property
+    def _components(self):
+        return int(np.max(self.n_components))
+
     def _model(self, k):
         given = {name: getattr(self, name) for name in ("concentration", "alpha", "mean_scale",
                                                         "shape") if hasattr(self, name)}

@@ -98,6 +98,10 @@ class GaussianMixture(InUnits, Mixture):
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     engine: Any = parameter(None, ENGINE)
 
+    @property
+    def _components(self):
+        return int(np.max(self.n_components))
+
     def _model(self, k):
         return gaussian_mixture(
             k=k,
