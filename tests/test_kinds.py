@@ -235,3 +235,18 @@ def test_scikit_learns_words_for_covariances_are_taken_everywhere():
         assert HiddenMarkov(2, emission="diag").fit(x).covars_.shape == (2, 2)
     with pytest.raises(probml.ModelError, match="covariance='round'.*'own'.*'full'"):
         GaussianDiscriminant("round").fit(x, y)
+
+
+def test_numbers_that_stand_as_objects_are_numbers():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 60)
+    x = rng.normal(2.0 * labels, 1)
+    holed = np.where(np.arange(60) < 3, np.nan, x)
+    objects = [None if i < 3 else value for i, value in enumerate(x.tolist())]
+    one = NaiveBayes().fit(pd.DataFrame({"x": holed}), labels)
+    other = NaiveBayes().fit(pd.DataFrame({"x": pd.Series(objects, dtype=object)}), labels)
+    assert "normal" in str(other.columns_)
+    np.testing.assert_array_equal(one.predict_proba(pd.DataFrame({"x": x})),
+                                  other.predict_proba(pd.DataFrame({"x": x})))
+    text = NaiveBayes().fit(pd.DataFrame({"x": pd.Series(["1", "2"] * 30)}), labels)
+    assert "categorical" in str(text.columns_)

@@ -5,13 +5,15 @@ structure.
 |---|---|
 | text, booleans, categories | categorical |
 | 0 and 1; at most `FEW` distinct whole numbers, each seen `OFTEN` times | categorical |
-| other numbers | a number |
+| other numbers, also in a column of objects | a number |
 | dates and times | refused |
 """
 
 import datetime
+import numbers
 
 import numpy as np
+import pandas as pd
 
 from probml import DataError
 
@@ -88,8 +90,22 @@ def usual(column, name: str) -> str:
         DataError: dates.
     """
     refuse_dates(column, name)
-    if getattr(column.dtype, "kind", "O") not in "iuf":
-        return "categorical"
-    values = column.to_numpy(dtype=float,
-                             na_value=np.nan) if hasattr(column, "to_numpy") else column
-    return "categorical" if discrete(values) else "normal"
+    values = _numbers(column)
+    return "categorical" if values is None or discrete(values) else "normal"
+
+
+def _numbers(column) -> np.ndarray | None:
+    """A column of numbers as floats, NaN unseen; None where it holds anything else. Numbers that
+    stand there as objects (`[None, 1.2]`, a row of a transposed table) are numbers none the less:
+    as categories every one of them would be a state of its own."""
+    if getattr(column.dtype, "kind", "O") in "iuf":
+        return column.to_numpy(dtype=float, na_value=np.nan) if hasattr(
+            column, "to_numpy"
+        ) else column
+    if str(column.dtype) != "object":
+        return None
+    cells = [np.nan if cell is None or cell is pd.NA else cell for cell in column]
+    if not all(isinstance(cell, numbers.Real) and not isinstance(cell, bool | np.bool_)
+               for cell in cells) or all(cell != cell for cell in cells):
+        return None
+    return np.array(cells, float)
