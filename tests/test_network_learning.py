@@ -386,14 +386,22 @@ def test_a_continuous_node_is_predicted_by_its_mean_whatever_is_unseen_above():
                                rtol=1e-9)
 
 
-def test_a_continuous_node_unseen_above_what_is_seen_is_refused_naming_both_and_one_below_is_no_matter():
+def test_a_continuous_node_unseen_above_what_is_seen_is_integrated_out_and_one_below_is_no_matter():
     fit, log_joint = clg()
     data, _ = mixed(rows=5, seed=3)
-    with pytest.raises(probml.Refusal, match=words("'x'", "'y'", "unseen")):
-        fit.predict_proba({"y": data["y"], "w": data["w"]}, "a")
-    some = {**data, "x": np.where(np.arange(5) == 2, np.nan, data["x"])}
-    with pytest.raises(probml.Refusal, match=words("'x'", "'y'", "row 2")):
-        fit.predict_proba(some, "a")
+    grid = np.linspace(-20.0, 20.0, 4001)
+
+    def over_x(w, y):
+        logs = np.stack([log_joint(x, w, y) for x in grid])
+        return oracles.log_sum(logs, (0,)) + np.log(grid[1] - grid[0])
+
+    logs = np.stack([over_x(*row) for row in zip(data["w"], data["y"], strict=True)])
+    q = np.exp(logs - oracles.log_sum(logs, (1, 2))[:, None, None])
+    seen = {"y": data["y"], "w": data["w"]}
+    np.testing.assert_allclose(fit.log_prob(seen), oracles.log_sum(logs, (1, 2)), atol=1e-8)
+    np.testing.assert_allclose(fit.predict_proba(seen, "a"), q.sum(2), atol=1e-8)
+    some = {**seen, "x": np.where(np.arange(5) == 2, np.nan, data["x"])}
+    np.testing.assert_allclose(fit.predict_proba(some, "b")[2], q[2].sum(0), atol=1e-8)
     rows = {"x": data["x"], "w": data["w"]}  # y and v are unseen, and nothing seen depends on them
     logs = np.stack([log_joint(*row, None) for row in zip(*rows.values(), strict=True)])
     np.testing.assert_allclose(fit.log_prob(rows), oracles.log_sum(logs, (1, 2)), atol=1e-9)

@@ -9,6 +9,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
+from scipy.stats import norm
 
 import cases
 import probml
@@ -280,11 +281,14 @@ def factor():
         sample("y", dist.Normal(-f, 1.0))
 
 
-def test_an_unseen_continuous_site_that_feeds_another_is_refused():
-    with pytest.raises(probml.Refusal, match="'f'.*'x'"):
-        factor().fit({"x": [0.0, 1.0]}, probml.EM())
-    with pytest.raises(probml.Refusal, match="'f'.*row 1"):
-        factor().fit({"x": [0.0, 1.0], "f": [0.0, nan]}, probml.EM())
+def test_an_unseen_continuous_site_that_feeds_another_is_integrated_out():
+    x = np.array([0.0, 1.0])
+    fit = factor().fit({"x": x}, probml.EM())
+    np.testing.assert_allclose(fit.log_prob({"x": x}), norm.logpdf(x, 0.0, np.sqrt(5.0)),
+                               atol=1e-12)
+    holes = fit.log_prob({"x": x, "f": [0.0, nan]})
+    np.testing.assert_allclose(holes, [norm.logpdf(0.0) + norm.logpdf(0.0),
+                                       norm.logpdf(1.0, 0.0, np.sqrt(5.0))], atol=1e-12)
 
 
 def test_an_unseen_continuous_site_that_feeds_nothing_seen_is_fine():
