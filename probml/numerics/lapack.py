@@ -5,7 +5,7 @@ threads, and waits for them on one of these threads: two such calls at once on t
 ever. Inside `guarded`, and only on machines with few cores, such batches are therefore lowered as a
 loop over matrices. That needs JAX's table of lowerings, which is not public: this is the one file
 that knows it. Where the table is not found nothing is changed, and a warning says what may follow;
-tests/test_lapack.py fails then.
+tests/numerics/test_lapack.py fails then.
 """
 
 import contextlib

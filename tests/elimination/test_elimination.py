@@ -22,7 +22,7 @@ from probml.elimination.elimination import (
 from probml.elimination.factor import Factor
 from probml.elimination.orders import min_fill, widest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import oracles
 
 jax.config.update("jax_enable_x64", True)

@@ -235,7 +235,7 @@ SLOW = ("nile HMM 2", "polca_carcinoma k=3", "speed HMM 3", "moe_npreg",
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 def test_the_first_answer_reaches_the_best_known_likelihood(name, shared_data, monkeypatch):
     """The yardstick of benchmarks/default_cases.py on a few references, from a few seeds."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     cases = importlib.import_module("default_cases")
     monkeypatch.setattr(cases, "DATA", shared_data)
     rows, best, ours = next((

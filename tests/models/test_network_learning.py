@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from scipy.special import gammaln
 from scipy.stats import norm, poisson
+from test_networks import Net, words
 
 import oracles
 import probml
 from probml.models import bayesian_network
-from test_networks import Net, words
 
 ML = probml.EM(prior=False, max_iterations=5000, tolerance=1e-13)
 SMALL = {"a": 2, "b": 3, "c": 2}

@@ -139,7 +139,7 @@ def answers():
 def single():
     code = "import json, test_compilation; print('ANSWER' + json.dumps(test_compilation.answers()))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         cwd=Path(__file__).parent)
+                         cwd=Path(__file__).parents[1])
     return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(
         CASES, out.stderr[-3000:]
     )
