@@ -6,11 +6,20 @@ from probml.errors import Refusal
 from probml.jaxpr.levels import Level
 from probml.latents.conjugate import Conjugate
 from probml.latents.gaussian import PLAIN, Gaussian
-from probml.latents.latent import Group
+from probml.latents.latent import Group, Latent
 from probml.latents.quadrature import Quadrature
 from probml.structure.structure import Structure
 
-KINDS = (Gaussian(), Conjugate(), Quadrature())
+# the first that claims a group has it; the last takes any single number
+KINDS: list[Latent] = [Gaussian(), Conjugate(), Quadrature()]
+
+
+def register(kind: Latent) -> None:
+    """Add a kind of latents from outside: asked before Quadrature, for models traced after it.
+    A kind that is equal to one already there takes its place."""
+    if kind in KINDS:
+        KINDS.remove(kind)
+    KINDS.insert(len(KINDS) - 1, kind)
 
 
 def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],

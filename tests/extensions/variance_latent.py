@@ -1,0 +1,69 @@
+"""An extension in one file: a variance of a row with an inverse-gamma prior under normal sites is
+integrated out in closed form, to Student's t.
+
+v ~ InverseGamma(a, b), x_i | v ~ N(m_i, v): v | x ~ InverseGamma(a + n/2, b + Σ (x_i − m_i)²/2), and
+log p(x) = log p(v) + log p(x | v) − log p(v | x) at any v.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.latents.grouping import register
+from probml.latents.latent import Group, Seen
+from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_seen
+from probml.structure.structure import Structure
+
+
+class Variance(Quadrature):
+    """See the top of this file; an M-step averages over the nodes of the quadrature."""
+
+    @property
+    def words(self) -> str:
+        return "integrated out, a variance in closed form"
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        if structure.sites[group.name].kind != "InverseGamma":
+            return f"'{group.name}' is no InverseGamma"
+        for name in (name for name in group.sites if name != group.name):
+            site, looked = structure.sites[name], structure.row_uses(name)
+            root = looked.get("scale", {}).get(group.name)
+            if site.kind != "Normal" or root is None or root.coordinate != (("power", 0.5),) or any(
+                group.name in uses for argument, uses in looked.items() if argument != "scale"
+            ):
+                return f"'{name}' ({site.kind}) is no Normal of scale sqrt('{group.name}')"
+        return super().claims(structure, group)
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        joint, own = joint_density(structure, group, env, seen)
+        found = _posterior(structure, group, env, seen)
+        at = jax.lax.stop_gradient(found.rate / found.concentration)
+        return where_seen(own, lambda v: joint(v, 0.0), joint(at, 0.0) - found.log_prob(at))
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+        nodes = super().conditional(structure, group, env, seen)
+        mean = _posterior(structure, group, env, seen).mean
+        own = seen.get(group.name, (None, None))
+        return nodes._replace(mean=where_seen(own, lambda v: v, mean)[None])
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        drawn = _posterior(structure, group, env, seen).sample(key)
+        return where_seen(seen.get(group.name, (None, None)), lambda v: v, drawn)[None]
+
+
+def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> dist.Distribution:
+    prior = structure.distribution(group.name, env)
+    a, b = jnp.reshape(prior.concentration, ()), jnp.reshape(prior.rate, ())
+    unit = {**env, group.name: structure.sites[group.name].place(jnp.ones(()))}
+    for name in (name for name in group.sites if name in seen and name != group.name):
+        x, mask = seen[name]
+        live = jnp.ones(x.shape) if mask is None else mask.astype(x.dtype)
+        apart = x - jnp.broadcast_to(structure.distribution(name, unit).loc, x.shape)
+        a, b = a + 0.5 * live.sum(), b + 0.5 * (live * apart**2).sum()
+    return dist.InverseGamma(a, b)
+
+
+register(Variance())
