@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 LONG = 4.0  # seconds of two busy cores
+ALWAYS = "test_readme"  # what a newcomer types is run by every `make test`
 LIST = Path(__file__).with_suffix(".txt")
 
 
@@ -24,7 +25,8 @@ def rewrite(times: Path) -> None:
     for line in times.read_text().splitlines():
         duration, name = line.split("\t")
         seconds[name] += float(duration)
-    found = sorted((name, time) for name, time in seconds.items() if time > LONG)
+    found = sorted((name, time) for name, time in seconds.items()
+                   if time > LONG and ALWAYS not in name)
     LIST.write_text("".join(f"{time:.0f}\t{name}\n" for name, time in found))
 
 

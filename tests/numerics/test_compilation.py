@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -138,8 +139,10 @@ def answers():
 @functools.lru_cache
 def single():
     code = "import json, test_compilation; print('ANSWER' + json.dumps(test_compilation.answers()))"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         cwd=Path(__file__).parents[1])
+    here = Path(__file__).parent
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here,
+                         env=os.environ | {"PYTHONPATH": os.pathsep.join(
+                             [str(here.parent), os.environ.get("PYTHONPATH", "")])})
     return json.loads(out.stdout.split("ANSWER")[1]) if out.returncode == 0 else dict.fromkeys(
         CASES, out.stderr[-3000:]
     )
