@@ -1,6 +1,7 @@
 """Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks,
 reliability, choosing k."""
 
+from probml.models.pictures.canvas import COLOURS as COLOURS
 from probml.models.pictures.densities import density as density
 from probml.models.pictures.densities import ellipses as ellipses
 from probml.models.pictures.densities import profile as profile

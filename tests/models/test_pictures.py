@@ -299,3 +299,9 @@ def test_bad_input_is_refused_by_name(mixture, table, case):
         call(mixture, table)
     for word in words:
         assert word in str(error.value), str(error.value)
+
+
+def test_the_colours_of_the_pictures_are_public_and_apart():
+    from probml.models.pictures import COLOURS
+
+    assert len(set(COLOURS)) == len(COLOURS) >= 7
