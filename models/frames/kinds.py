@@ -10,7 +10,6 @@ structure.
 """
 
 import datetime
-import numbers
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ FEW = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average
 # in a column of objects
 DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+NUMBERS = ("integer", "floating", "mixed-integer-float")  # of objects, as pandas names them
 GLANCE = 1000  # rows that are looked at first: most columns of numbers end there
 
 
@@ -104,8 +104,7 @@ def _numbers(column) -> np.ndarray | None:
         ) else column
     if str(column.dtype) != "object":
         return None
-    cells = [np.nan if cell is None or cell is pd.NA else cell for cell in column]
-    if not all(isinstance(cell, numbers.Real) and not isinstance(cell, bool | np.bool_)
-               for cell in cells) or all(cell != cell for cell in cells):
+    if pd.api.types.infer_dtype(column, skipna=True) not in NUMBERS:
         return None
-    return np.array(cells, float)
+    values = pd.Series(column).to_numpy(float, na_value=np.nan)
+    return None if np.isnan(values).all() else values

@@ -40,8 +40,8 @@ def installed() -> bool:
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
             f"probml does not know this JAX's table of lowerings ({error}): models with many large "
-            f"matrices may block on machines with few cores; use JAX {jax.__version__}'s "
-            f"predecessor, or batches below {WORK:,} multiplications",
+            f"matrices may block on machines with few cores; install an older JAX than "
+            f"{jax.__version__}, or keep batches below {WORK:,} multiplications",
             stacklevel=2,
         )
         return False
