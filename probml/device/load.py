@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.device.lanes import Lanes, fitting_rows
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Resident
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
@@ -43,7 +43,7 @@ def load(
     least: int = 1,
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
-) -> tuple[Rows, Known]:
+) -> tuple[Resident, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -126,8 +126,9 @@ def load(
         steps = lanes.load(columns, centre, spreads)
     known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
                   spreads)
-    return Rows(values, seen, codes, unseen, likelihood, inputs,
-                placed(weight.reshape(chunks, size), dtype), steps), known
+    held = Chunk(values, seen, codes, unseen, likelihood, inputs,
+                 placed(weight.reshape(chunks, size), dtype), steps)
+    return Resident(held), known
 
 
 def room(steps: int | None) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows, total_weight
+from probml.device.rows import Known, Rows
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
@@ -134,7 +134,7 @@ class EM(Engine):
             return other._replace(iterations=outcome.iterations + other.iterations)
 
         outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * total_weight(rows) + 1e-6)
+                             self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -185,7 +185,7 @@ class EM(Engine):
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = runs(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                total_weight(some))
+                                some.weight)
         steps, words, chosen, lost = data.steps is not None, [], [], []
         shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
@@ -219,7 +219,7 @@ class EM(Engine):
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
                race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * total_weight(rows)
+        close = 1e-3 + 10 * self.tolerance * rows.weight
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
