@@ -85,12 +85,22 @@ class Rows(ABC):
 
     A kind of rows says how a pass goes (`fold`, `first`) and how large it is; sums, answers and
     samples follow from that. Steps and questions are pure JAX, of one chunk.
+
+    Attributes:
+        held: whether all rows are there, so that something may be kept of each of them.
     """
+
+    held: bool = True
 
     @property
     @abstractmethod
     def chunks(self) -> int:
         """How many chunks a pass meets."""
+
+    @property
+    def several(self) -> bool:
+        """Whether a pass meets more than one, as far as a program may know."""
+        return self.chunks > 1
 
     @property
     @abstractmethod
@@ -125,7 +135,7 @@ class Rows(ABC):
             along: as for `fold`.
         """
         first = (self.first, *jax.tree.map(lambda leaf: leaf[0], along))
-        if self.chunks == 1:
+        if not self.several:
             total, said = function(*first)
             return total, jax.tree.map(lambda leaf: leaf[None], said)
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
@@ -158,64 +168,67 @@ class Rows(ABC):
 
         Cost: a pass, in which every chunk is looked through.
         """
-        index = jnp.atleast_2d(index)
+        index = jnp.atleast_2d(jnp.asarray(index))
 
-        def step(found, chunk, number):
+        def step(carry, chunk):
+            found, number = carry
             own = index // self.size == number
             here = jax.vmap(lambda at: picked(chunk, at))(index % self.size)
-            return jax.tree.map(lambda new, old: jnp.where(
+            found = jax.tree.map(lambda new, old: jnp.where(
                 own.reshape(own.shape + (1,) * (new.ndim - 2)), new, old
-            ), here, found), ()
+            ), here, found)
+            return (found, number + 1), ()
 
-        blank = jax.vmap(lambda at: picked(self.first, at))(jnp.zeros_like(index))
-        return Resident(self.fold(step, blank, jnp.arange(self.chunks))[0])
+        blank = jax.tree.map(lambda leaf: jnp.zeros((*index.shape, *leaf.shape[1:]), leaf.dtype),
+                             self.first)
+        return Resident(self.fold(step, (blank, jnp.zeros((), index.dtype)))[0][0])
 
 
 @dataclass(frozen=True)
 class Resident(Rows):
     """Rows that are held on the device: every leaf leads with chunks and rows."""
 
-    held: Chunk
+    stacked: Chunk
 
     @property
     def weights(self) -> jax.Array:
         """(chunks, size), 0 for padding."""
-        return self.held.weights
+        return self.stacked.weights
 
     @property
     def chunks(self) -> int:
-        return self.held.weights.shape[0]
+        return self.stacked.weights.shape[0]
 
     @property
     def size(self) -> int:
-        return self.held.weights.shape[1]
+        return self.stacked.weights.shape[1]
 
     @property
     def weight(self) -> float:
-        return float(np.asarray(self.held.weights).sum())
+        return float(np.asarray(self.stacked.weights).sum())
 
     @property
     def first(self) -> Chunk:
-        return jax.tree.map(lambda leaf: leaf[0], self.held)
+        return jax.tree.map(lambda leaf: leaf[0], self.stacked)
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
-        if self.chunks == 1:
+        if not self.several:
             carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
-        return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.held, *along))
+        return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
 
     def whole(self, most: int) -> Chunk | None:
-        return merged(self.held) if self.held.weights.size <= most else None
+        return merged(self.stacked) if self.stacked.weights.size <= most else None
 
     def taken(self, index: jax.Array) -> "Resident":
         """As Rows.taken; a gather."""
-        flat = merged(self.held)
+        flat = merged(self.stacked)
         if index.ndim == 1:
             return Resident(jax.tree.map(lambda leaf: leaf[None], picked(flat, index)))
         return Resident(jax.vmap(lambda at: picked(flat, at))(index))
 
 
-jax.tree_util.register_dataclass(Resident, data_fields=["held"], meta_fields=[])
+jax.tree_util.register_dataclass(Resident, data_fields=["stacked"], meta_fields=[])
 
 
 class Summary(NamedTuple):

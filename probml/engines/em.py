@@ -155,7 +155,7 @@ class EM(Engine):
         made = Effort(self.restarts or 1)
         if self.restarts is None and data is not None and tells_apart(plan, start):
             states = sum(plan.variables[name].states for name in hidden(plan))
-            rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
+            rows, entries = data.size * max(data.steps or 1, 1), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
             # of fewer starts than LEAST the rule has made sure already that they are all it can buy
             work = entries + HESSIANS * directions(plan, self.prior) ** 2
@@ -187,7 +187,7 @@ class EM(Engine):
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
         steps, words, chosen, lost = data.steps is not None, [], [], []
-        shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
+        shown = [d.size * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
             if not len(best):

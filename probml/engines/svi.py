@@ -80,6 +80,10 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
+        if problem.in_parts and self.batch_rows is not None:
+            raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
+                          f"of which a batch would be another pass. Leave batch_rows out, or give "
+                          f"the rows in memory")
         check_distinct(problem.data, plan)
         if self.batch_rows is not None and plan.touching:
             raise Refusal(

@@ -1,7 +1,9 @@
 """Passes over rows: chunks are added, and the gradient of their evidence with respect to the
 naturals is the expected statistics."""
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +30,20 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
 
 
+@functools.partial(jax.tree_util.register_dataclass,
+                   data_fields=["params", "natural", "known", "share"], meta_fields=["hard"])
+@dataclass(frozen=True)
+class Anchor:
+    """Where an E-step was made, and the posterior there of the states that rows touch: all that its
+    responsibilities can be made of again."""
+
+    params: Any
+    natural: Any
+    known: Known
+    share: jax.Array
+    hard: bool
+
+
 class Expected(NamedTuple):
     """An E-step: what the M-step needs of the rows, and the log evidence."""
 
@@ -42,6 +58,8 @@ class Expected(NamedTuple):
     # groups of latents whose statistics pool: where these were taken about, and they themselves
     middle: dict[str, Any]
     pooled: dict[str, Any]
+    # in the place of taps, where rows have no room for them: a pass makes them again
+    anchor: Anchor | None = None
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
@@ -61,6 +79,35 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
+    function = _responsible(plan, params, known, natural, hard, middle)
+    again = not rows.held and bool(plan.rowwise or plan.latents)
+
+    def summed(chunk: Chunk):
+        value, back = function(chunk)
+        return value, lambda share: back(share)[:1]
+
+    def whole(logs, total):
+        return total_evidence(
+            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
+        )
+
+    def rest(total):
+        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+        return (value, posteriors, share), share
+
+    (value, posteriors, share), statistics, taps = returned(summed if again else function, rows,
+                                                            rest, linear=not plan.touching)
+    pooled = {}
+    if plan.latents:
+        statistics, pooled = statistics
+    anchor = Anchor(dict(params), natural, known, share, hard) if again else None
+    return Expected(statistics, {} if again else taps[0], posteriors, value,
+                    _size(statistics, natural), middle, pooled, anchor)
+
+
+def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
+                 middle: Mapping) -> Callable:
+    """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
         shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
@@ -86,21 +133,17 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
         return value, apart
 
-    def whole(logs, total):
-        return total_evidence(
-            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
-        )
+    return chunk
 
-    def rest(total):
-        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
-        return (value, posteriors), share
 
-    (value, posteriors), statistics, (taps,) = returned(chunk, rows, rest,
-                                                        linear=not plan.touching)
-    pooled = {}
-    if plan.latents:
-        statistics, pooled = statistics
-    return Expected(statistics, taps, posteriors, value, _size(statistics, natural), middle, pooled)
+def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> Any:
+    """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
+    anchor = expected.anchor
+    if anchor is None:
+        return rows.total(function, expected.taps)
+    again = _responsible(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
+                         expected.middle)
+    return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
 def _size(statistics: Any, natural: Any) -> jax.Array:
@@ -126,8 +169,8 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
         )(blank)
         return found, rows.weights.sum()
 
-    (base, statistics), weights = rows.accumulate(chunk)
-    return Summary(statistics, base, weights.sum())
+    (base, statistics), weight = rows.total(chunk)
+    return Summary(statistics, base, weight)
 
 
 def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
@@ -226,7 +269,7 @@ def returned(function: Callable, rows: Rows, outer: Callable,
     Returns: what `outer` found; the first of the gradients, summed over chunks; the others,
         stacked.
     """
-    if rows.chunks == 1:
+    if not rows.several:
         value, back = function(rows.first)
         found, share = outer(value)
         summed, *own = back(share)

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
 from probml.evidence.density import bijection
-from probml.evidence.passes import Expected
+from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import row_surrogate, surrogate
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
@@ -43,8 +43,7 @@ class Objective:
         )
 
     def _over(self, function: Callable) -> Any:
-        """Σ over chunks of function(chunk, the responsibilities of its row-wise sites)."""
-        return self.rows.total(function, self.expected.taps)
+        return over_responsible(self.plan, self.expected, self.rows, function)
 
     def _pooled(self, unpack, c, priors=None):
         params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors

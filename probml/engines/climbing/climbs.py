@@ -60,9 +60,12 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE, {}
-    near = (_taken(rows, np.linspace(0, n - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
-            if many else rows)
-    scale, tolerance = (n / SAMPLE, ROUGH) if many else (1.0, engine.tolerance)
+    near, scale, tolerance = rows, 1.0, engine.tolerance
+    if many:
+        # rows that are read in parts have padding between them
+        places = n if rows.held else int(rows.chunks) * rows.size
+        near = _taken(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
+        scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
         u, value, count, trail, flat, ends["last"], first = _stiff(

@@ -135,7 +135,7 @@ def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @jit
 def _divided(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
     """Some rows in chunks of their own; padding has weight 0."""
-    parts = rows.taken(index).held
+    parts = rows.taken(index).stacked
     return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))
 
 

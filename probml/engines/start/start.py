@@ -275,7 +275,7 @@ def stack(value, restarts: int) -> np.ndarray:
 def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
     restarts, size = labels.rows.shape
     rows, _ = load(data, plan, None, labels.rows.reshape(-1))
-    flat = merged(jax.tree.map(np.asarray, rows.held))
+    flat = merged(jax.tree.map(np.asarray, rows.stacked))
     each = [picked(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
     held = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
     weights = labels.weights[:, None].astype(held.weights.dtype)
