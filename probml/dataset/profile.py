@@ -5,42 +5,17 @@ labels, where columns lie, and some rows themselves. Profiles of parts add up to
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
 from probml.errors import DataError
 
 KEPT = 10_000  # rows that stand for all: engines look there for a start
 STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
-
-
-class Moments(NamedTuple):
-    """Of a column's cells, over the rows in which each is seen: how many, their mean, and the sum
-    of squares about it. They add up without loss of digits (Chan, Golub & LeVeque 1983)."""
-
-    count: np.ndarray
-    mean: np.ndarray
-    square: np.ndarray
-
-    @classmethod
-    def of(cls, column: tables.Column) -> "Moments":
-        """Of numbers, (n, *cells)."""
-        seen = np.ones(column.values.shape, bool) if column.seen is None else column.seen
-        count = seen.sum(0).astype(float)
-        some = np.maximum(count, 1.0)
-        mean = np.where(seen, column.values, 0.0).sum(0) / some
-        return cls(count, mean, (np.where(seen, column.values - mean, 0.0) ** 2).sum(0))
-
-    def merged(self, other: "Moments") -> "Moments":
-        """Of both parts together."""
-        count = self.count + other.count
-        share = other.count / np.maximum(count, 1.0)
-        away = other.mean - self.mean
-        return Moments(count, self.mean + share * away,
-                       self.square + other.square + self.count * share * away**2)
 
 
 @dataclass(frozen=True, eq=False)

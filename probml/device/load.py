@@ -13,12 +13,12 @@ import numpy as np
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows
 from probml.device.rows import Chunk, Known, Resident
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
-from probml.structure.site import Site
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
 ALIGNED = 64  # bytes
@@ -67,25 +67,15 @@ def load(
                            copies) if data.steps else plan.chunk_rows(copies)
     chunks = max(1, round(total / fitting))
     size = -(-total // chunks)
-    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred
-              if sites[name].time is None}
-
+    moments = {name: Moments.of(column, weights) for name, column in _used(data, plan).items()
+               if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
+    centre, spreads = located(plan, moments,
+                              table.rows if weights is None else weights.sum())
     weight = np.zeros(chunks * size)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
 
     kinds = Kinds(dtype, jnp.result_type(int))
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1)
-    share, spreads = weight[:rows] / weight.sum(), {}
-    for name, column in _used(data, plan).items():
-        site = sites[name]
-        if name in centre:
-            own = held.values[name].reshape(chunks * size, *site.cells)[:rows]
-            spread = np.sqrt(np.einsum("i,i...,i...->...", share, own, own))
-            spreads[name] = placed(spread.reshape(centre[name].shape), dtype)
-        elif site.time is None and scattered(plan, name):
-            spreads[name] = placed(
-                _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
-            )
     given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
              for name, value in table.values.items()}
     # on a CPU the device keeps these arrays, which nobody else has
@@ -104,6 +94,26 @@ class Kinds(NamedTuple):
 
     real: Any
     whole: Any
+
+
+def located(plan: Plan, moments: Mapping[str, Moments],
+            total: float) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+    """What columns are centred on, and the spreads against which scales are judged: site →
+    (lattice cells, event).
+
+    Args:
+        moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
+    """
+    sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
+    for name, (weight, mean, square) in moments.items():
+        site = sites[name]
+        shape = (math.prod(site.lattice), *site.event)
+        if name in plan.centred:
+            centre[name], weight = mean.reshape(shape), total
+        if name in plan.centred or scattered(plan, name):
+            found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
+            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+    return centre, spread
 
 
 def scattered(plan: Plan, name: str) -> bool:
@@ -175,18 +185,6 @@ def room(steps: int | None) -> int:
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
 
 
-def _spread(column, weight: np.ndarray, index: np.ndarray | None) -> np.ndarray:
-    """Weighted standard deviations of a column's cells over the rows in which they are seen."""
-    values, seen = (leaf if leaf is None or index is None else leaf[index]
-                    for leaf in (column.values, column.seen))
-    share = weight.reshape(-1, *(1,) * (values.ndim - 1)) * (
-        np.ones(values.shape) if seen is None else seen
-    )
-    total = np.maximum(share.sum(0), np.finfo(float).tiny)
-    mean = (share * values).sum(0) / total
-    return np.sqrt((share * (values - mean) ** 2).sum(0) / total)
-
-
 def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An array at an address from which a CPU device needs no copy of its own."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -224,12 +222,3 @@ def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:
     out = np.empty_like(flat)
     out[order] = flat
     return out
-
-
-def _centre(column: tables.Column, site: Site, weights: np.ndarray | None) -> np.ndarray:
-    """The (weighted) mean of a column; unseen cells hold the mean of the seen ones."""
-    if weights is None:
-        mean = column.values.mean(0, dtype=np.float64)
-    else:
-        mean = np.tensordot(weights / weights.sum(), column.values, 1)
-    return mean.reshape(math.prod(site.lattice), *site.event)

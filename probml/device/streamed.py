@@ -1,7 +1,6 @@
 """Rows that no memory holds: each pass reads them anew, chunk by chunk, while the chunk before is
 worked on."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.parts import Reader
-from probml.device.load import Kinds, packed, scattered
+from probml.device.load import Kinds, located, packed
 from probml.device.rows import Chunk, Known, Rows
 from probml.errors import Refusal
 from probml.numerics import feeding
@@ -89,15 +88,8 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
     most = min(plan.chunk_rows(copies), max(profile.sizes))
     size = -(-max(profile.sizes) // -(-max(profile.sizes) // most))
-    kinds, centre, spread = Kinds(dtype, jnp.result_type(int)), {}, {}
-    for name, moments in profile.moments.items():
-        site, weight = sites[name], moments.count
-        shape = (math.prod(site.lattice), *site.event)
-        if name in plan.centred:
-            centre[name], weight = moments.mean.reshape(shape), float(profile.rows)
-        if name in plan.centred or scattered(plan, name):
-            found = np.sqrt(moments.square / np.maximum(weight, 1.0))
-            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+    kinds = Kinds(dtype, jnp.result_type(int))
+    centre, spread = located(plan, profile.moments, profile.rows)
     reader = Reader(data, size, {name: found.mean for name, found in profile.moments.items()})
 
     def chunk(piece: Data) -> Chunk:
