@@ -1,6 +1,7 @@
 """Functions as they are written for NumPyro, obs= and plates of their own in them: their densities
 are NumPyro's, or what brute force sums."""
 
+import functools
 import itertools
 import pickle
 
@@ -416,3 +417,35 @@ def test_questions_about_rows_say_what_to_write():
         refuses(ask, "rows()")
     assert fit.simulate(y=Y)["o"].shape == ()
     np.testing.assert_allclose(fit.params["m"], 2 * Y.sum() / (1 + 2 * N), rtol=1e-4)
+
+
+# What the tables of others' models found
+
+
+def test_a_function_goes_on_with_what_was_observed():
+    """A loop over time that hands on the value of its own site."""
+    def walk(y):
+        a, before = sample("a", dist.Normal(0, 1)), y[0]
+        for t in range(1, len(y)):
+            before = sample(f"y{t}", dist.Normal(a * before, 1.0), obs=y[t])
+
+    y = Y[:5]
+    want = stats.norm(0.5 * y[:-1], 1).logpdf(y[1:]).sum() + stats.norm().logpdf(0.5)
+    np.testing.assert_allclose(probml.model(walk)().log_density({"y": y}, {"a": 0.5}), want,
+                               atol=1e-9)
+
+
+def test_a_handler_that_decorates_and_a_partial_function_are_models():
+    @handlers.reparam(config={"a": LocScaleReparam(0.0)})
+    def decorated(group, y, scale=1.0):
+        with plate("group", 4):
+            a = sample("a", dist.Normal(0.0, scale))
+        with plate("n", len(y)):
+            sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    a = np.arange(4.0)
+    want = stats.norm(2 * a[G], 1).logpdf(Y).sum() + stats.norm().logpdf(a).sum()
+    data = {"group": G, "y": Y}
+    for model in (probml.model(decorated)(scale=2.0),
+                  probml.model(functools.partial(decorated, scale=2.0))()):
+        np.testing.assert_allclose(model.log_density(data, {"a_decentered": a}), want, atol=1e-9)

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset import arrays, codes
+from probml.dataset import arrays as tables
+from probml.dataset import codes
 from probml.errors import DataError, ModelError
+from probml.interface.functions.held import held
 from probml.interface.functions.readings import Reading, Rowed, Whole
 from probml.interface.functions.survey import Survey, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
@@ -81,11 +83,11 @@ def _value(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "OUST":
         try:
-            return np.unique(array, return_inverse=True)[1].reshape(array.shape)
+            return held(np.unique(array, return_inverse=True)[1].reshape(array.shape))
         except TypeError:
             return value
     # an array of its own: what is observed is told from what else holds the same numbers
-    return array.view() if array.ndim else array.item()
+    return held(array) if array.ndim else array.item()
 
 
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -163,7 +165,7 @@ def _bound(model: Bound, reading: Reading, values: Mapping[str, Any],
 
 
 def _traced(model: Bound, data: Mapping[str, Any]) -> Structure:
-    raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
+    raws = {name: tables.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return codes.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                            for name, raw in raws.items()})
 
@@ -230,9 +232,9 @@ def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
 
 def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
            along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple]) -> Met:
-    held = {name: value for name, value in arguments.items() if name not in long}
+    rest = {name: value for name, value in arguments.items() if name not in long}
     names = {_named(own, shown): own for own in long}
-    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, every), held, long)
+    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, every), rest, long)
     structure = _traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
@@ -248,7 +250,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
     reading = Rowed(model.generative, names, plate, along, idle, observed, every)
-    read = _bound(model, reading, held, long)
+    read = _bound(model, reading, rest, long)
     return Met(read, _translated(read, items),
                f"the rows are {_words(plate, along)}, as if rows() had been written")
 
@@ -317,8 +319,8 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
            why: str) -> Met:
     names = {_named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
-    held = {name: arguments[name] for name in baked}
-    read = _bound(model, Whole(model.generative, names, seen), held, arguments)
+    fixed = {name: arguments[name] for name in baked}
+    read = _bound(model, Whole(model.generative, names, seen), fixed, arguments)
     data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
     structure = _traced(read, data)
@@ -326,8 +328,9 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
         return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], why)
-    fixed = [name for name in baked if np.ndim(arguments[name])]
-    bound = f"; {', '.join(map(repr, fixed))} are baked into it" if fixed else ""
+    arrays = [name for name in baked if np.ndim(arguments[name])]
+    verb = "is" if len(arrays) == 1 else "are"
+    bound = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
     return Met(read, data, f"one density of everything, no rows: {why}{bound}. For rows write "
                            f"`with probml.rows():` in the place of their plate")
 

@@ -16,9 +16,12 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.column import Column
+from probml.interface.functions.held import held
 from probml.interface.functions.loops import summed_out
-from probml.interface.functions.survey import full_plate
+from probml.interface.functions.survey import prepared
 from probml.language.language import ROWS
+
+OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
 
 class Reading:
@@ -79,20 +82,21 @@ class Whole(Reading):
             rows: int | None = None) -> Any:
         values = {name: value[0] for name, value in inputs.items()}
         arguments = {own: values[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
         with _Weighs({site: values[name] for name, site in self.given.items()}):
             return self.generative.run({**settings, **arguments}, {})
 
 
 class _Weighs(Messenger):
-    """Turns what is observed into log weights of the one row."""
+    """Turns what is observed into log weights of the one row; the function goes on with what was
+    observed."""
 
     def __init__(self, given: Mapping[str, Any]):
         super().__init__()
         self.given = given
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "plate":
-            full_plate(msg)
+        prepared(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
             summed_out(msg)
@@ -107,7 +111,11 @@ class _Weighs(Messenger):
         log = fn.log_factor if isinstance(fn, dist.Unit) else fn.log_prob(value)
         total = jnp.sum(log if msg["scale"] is None else msg["scale"] * log)
         msg |= {"fn": dist.Unit(total[None]), "value": None, "is_observed": True, "scale": None,
-                "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)]}
+                "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)], OBSERVED: value}
+
+    def postprocess_message(self, msg: dict) -> None:
+        if OBSERVED in msg:
+            msg["value"] = msg[OBSERVED]
 
 
 class Rowed(Reading):
@@ -157,8 +165,7 @@ class _Rows(Messenger):
         self.plate, self.along, self.rows = plate, along, rows
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "plate":
-            full_plate(msg)
+        prepared(msg)
         if msg["type"] not in ("sample", "deterministic"):
             return
         frames = list(msg["cond_indep_stack"])

@@ -18,7 +18,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
-from probml.language.language import Bound
+from probml.language.language import Bound, inner
 
 
 class Found(NamedTuple):
@@ -67,13 +67,17 @@ class Survey(NamedTuple):
         return tuple(site for site in self.sites.values() if site.observed and not site.factor)
 
 
-def full_plate(msg: dict) -> None:
-    """A plate's message → the plate in full, its members' numbers concrete: what engines sum over
-    is the density of all data."""
-    size = msg["args"][0]
-    msg["args"] = (size, None)
-    with jax.ensure_compile_time_eval():
-        msg["value"] = jnp.arange(size)
+def prepared(msg: dict) -> None:
+    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
+    engines sum over is the density of all data; a factor under a mask as a factor."""
+    if msg["type"] == "plate":
+        size = msg["args"][0]
+        msg["args"] = (size, None)
+        with jax.ensure_compile_time_eval():
+            msg["value"] = jnp.arange(size)
+    fn = msg.get("fn")
+    if isinstance(fn, dist.MaskedDistribution) and isinstance(fn.base_dist, dist.Unit):
+        msg["fn"] = dist.Unit(jnp.where(fn._mask, fn.base_dist.log_factor, 0.0))
 
 
 def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
@@ -92,8 +96,8 @@ class _Watch(Messenger):
         self.twice: list[str] = []
 
     def process_message(self, msg: dict) -> None:
+        prepared(msg)
         if msg["type"] == "plate":
-            full_plate(msg)
             self.plates[msg["name"]] = msg["args"][0]
         if msg["type"] == "control_flow":
             self.loops = True
@@ -163,7 +167,7 @@ def writes_rows(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, speaks of `rows`."""
     stack = []
     with contextlib.suppress(AttributeError):
-        stack.append(function.__code__)
+        stack.append(inner(function).__code__)
     while stack:
         code = stack.pop()
         if "rows" in code.co_names:
