@@ -1,5 +1,5 @@
-"""Sums over discrete variables of many cells, cell by cell: plates within plates, and cells that are
-read through an index (tensor variable elimination, Obermeyer et al. 2019).
+"""Sums over discrete variables of many cells, cell by cell: plates within plates, and cells that
+are read through an index (tensor variable elimination, Obermeyer et al. 2019).
 
 A part is a table over the states of some variables, for many elements at once, with the cell of
 each variable that an element looks at. A variable is summed out where every one of its cells meets
@@ -77,9 +77,10 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
     left = [piece for part in parts for piece in parted(part)]
     total, names = jnp.zeros(()), list(sizes)
     while names:
-        ways = {name: _met(left, name, sizes) for name in names}
+        found = {name: _met(left, name, sizes) for name in names}
+        ways = {name: met for name, met in found.items() if met is not None}
         costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
-                 for name, met in ways.items() if met is not None}
+                 for name, met in ways.items()}
         if not costs or min(costs.values()) > most:
             raise Tangled(names)
         name = min(costs, key=costs.__getitem__)
@@ -110,7 +111,7 @@ def _met(parts: Sequence[Part], name: str,
 
 def _message(near: Sequence[Part], name: str, others: tuple[str, ...],
              sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
-    """log Σ over the states of a variable, for each of its cells: (*states of the others, cells)."""
+    """log Σ over a variable's states, for each of its cells: (*states of the others, cells)."""
     count, total = sizes[name][0], jnp.zeros(())
     for part in near:
         own = part.cells[name]

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from probml.jaxpr.primitives import Kind, known, name_of
+from probml.jaxpr.primitives import Kind, entry_of, known, name_of
 from probml.jaxpr.walk import interpret
 from probml.jaxpr.whole_numbers import MOVED, folded
 
@@ -142,12 +142,10 @@ def _of_leading_axes(eqn: Any, entry: Any, marked: Sequence, end: _End,
 
 def _run(eqn: Any, marked: Sequence, end: _End, numbers: Sequence) -> list[np.ndarray]:
     """A primitive that only moves elements, run on the bounds themselves."""
-    operands = []
-    for atom, marks, number in zip(eqn.invars, marked, numbers, strict=True):
-        joins = known(eqn).kind is Kind.JOIN or atom is eqn.invars[0]
-        value = (np.full(atom.aval.shape, end.blank) if marks is None else marks) if joins else (
-            np.asarray(number))
-        operands.append(np.asarray(value, np.int32))
+    operands, every = [], entry_of(eqn).kind is Kind.JOIN
+    for i, (atom, marks, number) in enumerate(zip(eqn.invars, marked, numbers, strict=True)):
+        blank = np.full(atom.aval.shape, end.blank) if marks is None else marks
+        operands.append(np.asarray(blank if every or i == 0 else number, np.int32))
     with jax.ensure_compile_time_eval():
         out = eqn.primitive.bind(*operands, **eqn.params)
     out = out if eqn.primitive.multiple_results else [out]

@@ -87,7 +87,8 @@ def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
     params = {name: np.asarray(site["value"]) for name, site in unseen.items()
               if name not in states}
     if not states:
-        return Asked(params, float(log_density(function, (), arguments, params)[0]), 1)
+        at = jax.tree.map(jnp.asarray, params)
+        return Asked(params, float(log_density(function, (), arguments, at)[0]), 1)
     shapes = {name: np.shape(unseen[name]["value"]) for name in states}
     cells = [states[name] for name in states for _ in range(math.prod(shapes[name]))]
     assert math.prod(map(len, cells)) <= MOST, case.name

@@ -5,6 +5,7 @@ A reading stands in the place of the decorated function (`Bound.generative`), so
 models reads it like any other: no engine and no question knows of it.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from probml.errors import ModelError
 from probml.interface.functions.column import Column
 from probml.interface.functions.held import held
 from probml.interface.functions.loops import summed_out
+from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.survey import prepared
 from probml.language.language import ROWS
 
@@ -66,25 +68,29 @@ class Whole(Reading):
 
     Args:
         given: inputs that are values of sites, name of the input → site.
+        summed: discrete sites that are summed out cell by cell (plates.py).
     """
 
     whole = True
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str]):
+    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
+                 summed: tuple[str, ...] = ()):
         super().__init__(generative, {**arguments, **given})
-        self.own, self.given = dict(arguments), dict(given)
+        self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given
+        return self.generative, self.own, self.given, self.summed
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
         values = {name: value[0] for name, value in inputs.items()}
         arguments = {own: values[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}
-        with _Weighs({site: values[name] for name, site in self.given.items()}):
-            return self.generative.run({**settings, **arguments}, {})
+        seen = {site: values[name] for name, site in self.given.items()}
+        call = functools.partial(self.generative.run, {**settings, **arguments}, {})
+        with _Weighs(seen):
+            return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
 
 class _Weighs(Messenger):
