@@ -88,7 +88,7 @@ class Questions(Answers):
             ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint
                 states of all chains.
         """
-        found = self.structure.chains
+        found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
             raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
@@ -265,8 +265,8 @@ class Questions(Answers):
 
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
-        batch shape (n,). Normal for a scalar, MultivariateNormal of all its cells behind one
-        another for more; a mixture of these (MixtureSameFamily) where something discrete is unseen
+        batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
+        MultivariateNormal of all its cells behind one another for more; a mixture of these (MixtureSameFamily) where something discrete is unseen
         beside it, or the engine has draws of the parameters.
 
         Raises:

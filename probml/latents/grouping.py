@@ -7,11 +7,12 @@ from probml.jaxpr.levels import Level
 from probml.latents.conjugate import Conjugate
 from probml.latents.gaussian import PLAIN, Gaussian
 from probml.latents.latent import Group, Latent
+from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.structure.structure import Structure
 
 # the first that claims a group has it; the last takes any single number
-KINDS: list[Latent] = [Gaussian(), Conjugate(), Quadrature()]
+KINDS: list[Latent] = [Gaussian(), LinearChain(), Conjugate(), Quadrature()]
 
 
 def register(kind: Latent) -> None:

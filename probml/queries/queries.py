@@ -22,7 +22,7 @@ from probml.factors.naturals import naturals
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
-from probml.queries.moments import average, conditional
+from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, level, parts_of
 
 # what an answer about a step looks at: all, the steps up to it, those before
@@ -78,15 +78,17 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         if question == "joint":
             answer = q[site]
         elif question == "probability":
-            answer = _probability(plan, belief, known, at, site, q[site], count)
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = _probability(plan, belief, known, at, site, q[site], count, along)
         elif question == "mean" and site in plan.variables:  # a count that others depend on
             found = plan.structure.sites[site]
             answer = jnp.tensordot(q[
                 site
             ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = average(q[site],
-                              conditional(plan, belief.params, known, at, site, "mean", count))
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = average(q[site], conditional(plan, belief.params, known, at, site, "mean",
+                                                  count, along))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
         if timed[site]:
@@ -171,7 +173,7 @@ def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array,
-                 size: int) -> jax.Array:
+                 size: int, along: Mapping[str, jax.Array]) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
@@ -180,7 +182,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
             return q.reshape(len(q), *site.cells, site.finite)
         hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
-    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
+    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size,
+                               along))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
