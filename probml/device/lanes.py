@@ -120,9 +120,9 @@ class Lanes:
                 array = self._centred(name, column, centre, spreads)
             values[name] = self.ship(array, time,
                                      jnp.result_type(int) if sites[name].discrete else dtype)
-            if time is not None and column.seen is not None:
+            if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
-                if name in plan.torn:
+                if name in plan.torn and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
         for name in used:
             array = data.table.inputs[name]

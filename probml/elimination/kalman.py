@@ -28,6 +28,7 @@ import numpy as np
 from jax import lax
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
+FLAT = 1e-4  # relative distance at which what has no variance is seen elsewhere: impossible
 UNROLLED = 4  # numbers of a step that are seen one after the other without a loop
 
 
@@ -107,8 +108,10 @@ def _see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax
     reach = applied(covariance, slope)
     total = (slope * reach).sum(-2) + variance
     live = seen & (total > 0)
-    precision = jnp.where(live, 1.0 / jnp.where(live, total, 1.0), 0.0)
-    gain = reach * precision
+    total = jnp.where(live, total, 1.0)
+    precision = jnp.where(live, 1.0 / total, 0.0)
+    # of a number seen without noise exactly 1 at its own place, so that its variance is 0 behind it
+    gain = jnp.where(live, reach / total, 0.0)
     left = covariance - _outer(gain, reach)
     left = left - _outer(applied(left, slope), gain) + variance * _outer(gain, gain)
     return _symmetric(left), gain, precision
@@ -117,7 +120,8 @@ def _see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax
 def _looped(step, carry, xs, reverse: bool = False):
     """A scan over the numbers of a step."""
     count = len(jax.tree.leaves(xs)[0])
-    return lax.scan(step, carry, xs, reverse=reverse, unroll=count if count <= UNROLLED else 1)
+    return lax.scan(step, carry, xs, reverse=reverse,
+                    unroll=max(count, 1) if count <= UNROLLED else 1)
 
 
 def _over_time(system: System, names: tuple[str, ...], shift: int = 0):
@@ -145,9 +149,11 @@ def filtered(system: System) -> Filtered:
         mean, covariance = carry
         value, slope, variance, seen = now
         covariance, gain, precision = _see(covariance, slope, variance, seen)
-        gap = jnp.where(precision > 0, value - (slope * mean).sum(-2), 0.0)
+        gap = value - (slope * mean).sum(-2)
+        wrong = seen & (precision == 0) & (jnp.abs(gap) > FLAT * (1 + jnp.abs(value)))
+        gap = jnp.where(precision > 0, gap, 0.0)
         log = jnp.where(precision > 0, -0.5 * (gap**2 * precision + LOG_TWO_PI - jnp.log(
-            jnp.where(precision > 0, precision, 1.0))), 0.0)
+            jnp.where(precision > 0, precision, 1.0))), jnp.where(wrong, -jnp.inf, 0.0))
         return (mean + gain * gap, covariance), (gap * precision, precision, gain, log)
 
     def step(before, now):

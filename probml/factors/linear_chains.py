@@ -174,15 +174,15 @@ def _system(plan: Plan, env: Mapping, known: Known, rows: Rows,
     sight = _led(lambda at: linear_chain.sight(structure, group, at), env,
                  _varying(plan, known, steps, linear_chain.below(group)))
     value, seen = _seen(plan, steps, steps.length * size, group, sight)
-    which, given, shown = _given(plan, steps, steps.length * size, group)
+    which, given, shown = _given(plan, steps, size, group)
     slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
                                                                    *which.shape))], 1)
     variance = jnp.pad(sight.variance, ((0, 0), (0, len(which))))
     log = jnp.pad(sight.log, ((0, 0), (0, len(which))))
-    value, seen = jnp.concatenate([value, given], 1), jnp.concatenate([seen, shown], 1)
     alive = steps.rows.weights
-    if alive is not None:
-        seen, alive = seen & alive[:, None], alive.reshape(steps.length, -1)
+    seen = seen if alive is None else seen & alive[:, None]
+    value, seen = jnp.concatenate([value, given], 1), jnp.concatenate([seen, shown], 1)
+    alive = None if alive is None else alive.reshape(steps.length, -1)
     volume = jnp.where(seen, log, 0.0).reshape(steps.length, size, -1).sum((0, 2))
     return kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
@@ -215,21 +215,24 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
     return jnp.concatenate(values, 1), jnp.concatenate(masks, 1)
 
 
-def _given(plan: Plan, steps: Steps, count: int,
+def _given(plan: Plan, steps: Steps, size: int,
            group: Group) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The numbers of a state that are seen themselves: which, (m, D), their values and where they
-    are seen, (N, m)."""
+    are seen, (N, m): at steps that count, those of the row itself at its first step."""
+    count, sites, alive = steps.length * size, plan.structure.sites, steps.rows.weights
+    alive, first = jnp.ones(count, bool) if alive is None else alive, jnp.arange(count) < size
     width = linear_chain.sizes(plan.structure, group)
     eye, start, at = jnp.eye(sum(width.values())), 0, []
     values, masks = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)]
-    for name, size in width.items():
+    for name, numbers in width.items():
         if name in steps.rows.values:
             x, mask = steps.rows.values[name], steps.rows.seen.get(name)
-            values.append(cells(plan.structure.sites[name], x).reshape(count, -1))
-            masks.append(jnp.ones((count, size), bool) if mask is None else cells(
-                plan.structure.sites[name], mask).reshape(count, -1))
-            at += range(start, start + size)
-        start += size
+            values.append(cells(sites[name], x).reshape(count, -1))
+            shown = (first if sites[name].time is None else alive)[:, None]
+            masks.append(jnp.broadcast_to(shown, (count, numbers)) if mask is None
+                         else shown & cells(sites[name], mask).reshape(count, -1))
+            at += range(start, start + numbers)
+        start += numbers
     return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), jnp.concatenate(masks, 1))
 
 

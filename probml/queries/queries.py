@@ -68,8 +68,8 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     )
     if view != ALL and inside:
         inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
-    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)} | inner
-    q = {site: found[scope] for site, scope in scopes.items()}
+    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
+    q = {site: (inner if timed[site] else found)[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
         at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
