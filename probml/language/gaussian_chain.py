@@ -1,5 +1,6 @@
 """The distribution of a Gaussian chain's states: a linear dynamical system."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -182,8 +183,13 @@ def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
     return jnp.where(beside.any(-1), -jnp.inf, log)
 
 
-def semidefinite(what: str, matrix: Any) -> None:
-    """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue."""
+def semidefinite(what: str, matrix: Any,
+                 place: Callable[[tuple[int, ...]], str] | None = None) -> None:
+    """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue.
+
+    Args:
+        place: index of one of several → where it stands, in words.
+    """
     if isinstance(matrix, jax.core.Tracer):
         return
     try:
@@ -198,7 +204,7 @@ def semidefinite(what: str, matrix: Any) -> None:
     wrong = ~(sound & (least >= -ROUNDING * size))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        where = f" at {list(at)}" * bool(at)
+        where = place(at) if place is not None else f" at {list(at)}" * bool(at)
         why = ("has entries that are not finite" if not np.isfinite(matrix[at]).all()
                else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
                else "is not symmetric")

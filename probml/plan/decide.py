@@ -237,12 +237,12 @@ def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
 
 def _countable(structure: Structure, site: Site) -> bool:
     """Whether a chain that is seen whole is its pair counts: its tables are the same at every step,
-    and no other chain looks at it."""
+    and no other chain with states looks at it."""
     sites = structure.sites
     parents = [sites[p] for p in site.parents if sites[p].rows]
     plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
                 for p in parents)
-    return plain and not site.inputs and not any(sites[c].chain
+    return plain and not site.inputs and not any(c in structure.markov
                                                  for c in structure.children[site.name])
 
 

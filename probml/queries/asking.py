@@ -61,6 +61,8 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
             budget.
     """
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
+    if data.steps and len(data.structure.chains) > len(data.structure.markov):
+        data.structure.check_chains({**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))

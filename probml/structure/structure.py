@@ -146,9 +146,9 @@ class Structure:
 
     def check_chains(self, params: Mapping[str, Any], steps: int | None = None) -> None:
         """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
-        distributions, covariances with a negative eigenvalue), or so over so many steps, as far as
-        they depend on nothing else."""
-        for name in self.chains:
+        distributions, covariances with a negative eigenvalue), as far as they depend on nothing
+        else; with `steps` those of numbers that are so over so many steps."""
+        for name in (n for n in self.chains if steps is None or n not in self.markov):
             site, (program, takes) = self.sites[name], self.programs[name]
             needs = levels.dependencies(program)
             at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
