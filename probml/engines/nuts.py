@@ -157,7 +157,7 @@ class NUTS(Engine):
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
-            (*wrong, *notes), belief=draws
+            (*wrong, *notes), posterior=draws
         )
 
     def _sampled(
