@@ -1,4 +1,4 @@
-"""Gaussian chains with all that is linear beside them: integrated out along time by Kalman's filter.
+"""Gaussian chains with all that is linear beside them: integrated out along time (Kalman 1960).
 
 The numbers of a step, those of the chains, of normal sites along time and of the row itself, are
 one state s_t, parents first:

@@ -139,7 +139,7 @@ def test_a_forecast_of_the_level_is_flat_and_its_interval_widens(shared_data):
     np.testing.assert_allclose(ahead.value[0], [mean] * 3, atol=1e-8)
     scale = np.sqrt(variance + 1469.0 * np.arange(1, 4) + 15099.0)
     wide = 2 * stats.norm.ppf(0.95) * scale
-    np.testing.assert_allclose(ahead.upper[0] - ahead.lower[0], wide, rtol=0.1)
+    np.testing.assert_allclose(ahead.upper[0] - ahead.lower[0], wide, rtol=1e-9)
 
 
 def test_sequences_of_different_lengths_are_each_their_own():
