@@ -86,6 +86,11 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
+
+    @property
     def held(self) -> bool:
         return self.prior
 

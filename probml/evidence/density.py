@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import centring
+from probml.evidence import centring, effects
 from probml.evidence.passes import (
     accumulate,
     apart,
@@ -21,6 +21,7 @@ from probml.evidence.passes import (
     row_totals,
     together,
     total_evidence,
+    totals,
     weigh,
 )
 from probml.factors.factors import global_factors, row_evidence
@@ -152,7 +153,13 @@ def value_and_gradient(
         return (whole, outer), share
 
     (whole, outer), rowwise, _ = returned(chunk, chunks, outside, linear=not plan.touching)
-    return whole, jax.tree.map(jnp.add, outer, rowwise)
+    gradient = jax.tree.map(jnp.add, outer, rowwise)
+    if plan.groupings:
+        forward, after = effects.both_ways(plan, point, u, known, totals(chunks))
+        (more, outer), rowwise, _ = returned(forward, chunks, after)
+        whole += more
+        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
+    return whole, gradient
 
 
 def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows | Summary,

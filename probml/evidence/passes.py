@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
+from probml.evidence import effects
 from probml.evidence.surrogates import inner
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
+from probml.factors.effects import Eliminated
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
@@ -32,7 +34,8 @@ class Expected(NamedTuple):
     """An E-step: what the M-step needs of the rows, and the log evidence."""
 
     statistics: dict[str, Any]  # like naturals: Σ q T(x)
-    # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
+    # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief; effects of
+    # groups, under the name of the first: their moments, once a chunk
     taps: dict[str, Any]
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
@@ -100,6 +103,11 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     pooled = {}
     if plan.latents:
         statistics, pooled = statistics
+    if plan.groupings:
+        more, held = effects.expect(plan, params, known, totals(chunks))
+        value += more
+        taps = taps | {plan.effects[0]: jax.tree.map(lambda leaf: jnp.broadcast_to(
+            leaf, (chunks.weights.shape[0], *leaf.shape)), held)}
     return Expected(statistics, taps, posteriors, value, _size(statistics, natural), middle, pooled)
 
 
@@ -187,9 +195,23 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
 
 
 def log_evidence(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """log p(data | params), everything discrete and unseen summed out."""
-    return total_evidence(plan, global_factors(plan, params, known),
-                          row_totals(plan, params, known, chunks))
+    """log p(data | params), everything discrete and unseen summed out, effects of groups integrated
+    out."""
+    value = total_evidence(plan, global_factors(plan, params, known),
+                           row_totals(plan, params, known, chunks))
+    if plan.groupings:
+        value += effects.given_rows(plan, params, known, totals(chunks)).log
+    return value
+
+
+def totals(chunks: Rows) -> Callable:
+    """function → Σ over chunks of function(rows)."""
+    return lambda function: accumulate(lambda rows: (function(rows), ()), chunks)[0]
+
+
+def effects_given(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Eliminated:
+    """The effects of groups given all rows and params."""
+    return effects.given_rows(plan, params, known, totals(chunks))
 
 
 def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:

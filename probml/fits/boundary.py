@@ -15,6 +15,7 @@ from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.passes import log_evidence
 from probml.latents.quadrature import Quadrature
 from probml.numerics.compiling import jit
+from probml.plan import decide, hierarchy
 from probml.plan.plan import Plan
 
 FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
@@ -24,12 +25,16 @@ ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence
 
 
 def spreads(plan: Plan) -> tuple[str, ...]:
-    """The positive parameters that only say how wide latents lie."""
+    """The positive parameters that only say how wide latents, or effects of groups, lie."""
     sites, found = plan.structure.sites, []
     for name in (name for name in plan.hidden if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
             found += [p for p in uses if argument not in sites[name].locations and p in plan.free
                       and sites[p].domain.log_scale]
+    if plan.groupings:
+        whole = decide.make(plan.structure, plan.pattern, plan.given)
+        found += [p for tie in hierarchy.ties(whole) if tie.name in plan.effects
+                  for p in tie.others if p in plan.free and sites[p].domain.log_scale]
     return tuple(dict.fromkeys(found))
 
 

@@ -27,8 +27,9 @@ from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
-from probml.plan import decide
+from probml.plan import decide, effects
 from probml.plan.plan import Plan
+from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
@@ -86,7 +87,7 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    plan = held.plan()
+    plan = planned(held, engine)
     if engine is None:
         engine, _ = choose(Problem(held, plan, asked=False))
         ladder = LADDER[LADDER.index(engine) :]
@@ -121,7 +122,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    plan, engine = held.plan(), ladder[0]
+    plan, engine = planned(held, ladder[0]), ladder[0]
     problem = Problem(held, plan, None, None, weight, seed, start)
     rows, known = load.load(held, plan, weight, load.order(held, plan), engine.copies(problem),
                             params=start)
@@ -130,14 +131,32 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     for engine in ladder:
         try:
             outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-            if plan.latents:
+            if plan.latents or plan.groupings:
                 outcome = boundary.noted(plan, outcome, known, rows)
+            if plan.groupings and not outcome.found.varies:
+                outcome = _with_effects(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
     return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
+
+
+def planned(held: dataset.Data, engine: Engine | None = None) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact."""
+    plan = held.plan()
+    if engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, held.table.rows)
+    return held.plan(effects=names) if names else plan
+
+
+def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """A point with the effects of groups given it, at their means there."""
+    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    return outcome._replace(params={**outcome.params, **belief.moments.mean}, belief=belief)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:

@@ -56,8 +56,8 @@ class Gaussian:
                     if argument != "loc":
                         return f"'{latent}' enters the {argument} of '{name}'"
                     bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not _straight(structure, group.names,
-                                                                             name):
+                    if use.level > Level.AFFINE or bent or not straight(structure, group.names,
+                                                                            name):
                         return f"'{latent}' enters the location of '{name}' not affinely"
         return None
 
@@ -91,7 +91,7 @@ class Gaussian:
                     size = int(np.prod(site.cells, dtype=int))
                     value, mask = values[start : start + size], None
                     start, x = start + size, value.reshape(_layout(site))
-                own = _standard(site, structure.cells(name, at), x, mask)
+                own = standardised(site, structure.cells(name, at), x, mask)
                 out.append(own[0].reshape(-1))
                 log += own[1]
                 if name in group.names:
@@ -143,7 +143,7 @@ class Gaussian:
             loc, slope, arguments = locations(structure, name, env, flat, place)
             count = statistics[name].around[:, 0, 0]
             left = scatter(statistics[name], loc - middle[name], slope)
-            root = _root(site, arguments)
+            root = root_of(site, arguments)
             if site.event:
                 half = solve_triangular(root, left, lower=True)
                 square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
@@ -178,8 +178,8 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
             if name in group.names:
                 own = noise[start : start + sizes[name]].reshape(_layout(site))
                 start += sizes[name]
-            residual, more, value = _standard(site, structure.cells(name, at),
-                                              *seen.get(name, (None, None)), own)
+            residual, more, value = standardised(site, structure.cells(name, at),
+                                                 *seen.get(name, (None, None)), own)
             residuals.append(residual.reshape(-1))
             log += more
             if value is not None:
@@ -198,11 +198,13 @@ def _layout(site: Site) -> tuple[int, ...]:
     return (int(np.prod(site.lattice, dtype=int)), *site.event)
 
 
-def _standard(site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
-              noise: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def standardised(
+    site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
+    noise: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
     beside their squares; and its value, where unseen made of `noise`."""
-    loc, root = arguments["loc"], _root(site, arguments)
+    loc, root = arguments["loc"], root_of(site, arguments)
     if site.event:
         return _vectors(loc, root, x, seen, noise)
     value = None if noise is None else loc + root * noise
@@ -241,7 +243,7 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
     return residual, log, value
 
 
-def _root(site: Site, arguments: Mapping) -> jax.Array:
+def root_of(site: Site, arguments: Mapping) -> jax.Array:
     """A scale of each cell, or the Cholesky factor of each vector's covariance."""
     if not site.event:
         return arguments["scale"]
@@ -259,7 +261,7 @@ def _root(site: Site, arguments: Mapping) -> jax.Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def _straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
+def straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
     """Whether the location at two points of the latents, of both signs, and at their middle, lie on
     a line: a proof reads powers on the positive half line alone."""
     program, takes = structure.programs[name]
