@@ -17,6 +17,7 @@ from probml.errors import ModelError
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.effects import Effects
 from probml.posteriors.posterior import Point, Posterior
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def belief(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
         ModelError: the file lacks some, or they are of another model.
     """
     if meta.get("drawn") is not None:
-        return _drawn(meta["drawn"], part(arrays, "drawn/"), plan, path)
+        return _drawn(meta, part(arrays, "drawn/"), plan, path)
     if meta["closed"] is None:
         return Point(arrays.get("states"))
     template = Closed.template(plan, meta.get("roots") or ())
@@ -83,11 +84,14 @@ def belief(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
-def _drawn(kind: str, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+def _drawn(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+    kind = meta["drawn"]
     wanted = {name: plan.structure.sites[name].shape for name in plan.free}
     found: Posterior | None = None
     if kind == "Normal" and arrays.keys() == set(Normal._fields):
         found = Normal(**arrays)
+    if kind == "Effects":
+        found = Effects.loaded(plan, tuple(meta.get("effects", ())), arrays)
     if kind == "Draws":
         found = Draws(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
         if any(name not in found.values or found.values[name].shape[2:] != shape

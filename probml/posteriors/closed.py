@@ -23,6 +23,7 @@ class Closed(Conjugate):
     share."""
 
     varies = exact = True
+    partly = ()
     table = tables = chains = None
     stats = MappingProxyType({})
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
@@ -61,6 +62,10 @@ class Effects(NamedTuple):
     table = tables = chains = None
     stats = MappingProxyType({})
 
+    @property
+    def partly(self) -> tuple[str, ...]:
+        return self.names
+
     def _plan(self, plan: Plan) -> Plan:
         """The plan in which the effects are integrated out."""
         return decide.make(plan.structure, plan.pattern, plan.given, effects=self.names)
@@ -94,9 +99,26 @@ class Effects(NamedTuple):
         return Averaged({name: values[name] for name in params}, None, {}, True)
 
     def saved(self):
-        leaves = jax.tree.leaves((self.point, self.moments, self.at))
+        leaves = jax.tree.leaves(self[1:])
         arrays = {f"drawn/{i}": leaf for i, leaf in enumerate(leaves)}
         return {"drawn": "Effects", "effects": list(self.names)}, arrays
+
+    @classmethod
+    def loaded(cls, plan: Plan, names: tuple[str, ...], arrays: Mapping) -> "Effects | None":
+        """What was saved, every array in its place; None: they are not those of the model."""
+        sites = plan.structure.sites
+        two = Two(0.0, 0.0)
+        blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
+                    effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
+                    Given(Prior(two, 0.0, 0.0), Eliminated(0.0, two, 0.0, 0.0, 0.0)))
+        count = len(jax.tree.leaves(blank[1:]))
+        if not names or set(arrays) != set(map(str, range(count))) or not set(names) <= set(sites):
+            return None
+        found = cls(names, *jax.tree.unflatten(jax.tree.structure(blank[1:]),
+                                               [arrays[str(i)] for i in range(count)]))
+        shaped = {**found.point, **found.moments.mean}
+        good = all(np.shape(value) == sites[name].shape for name, value in shaped.items())
+        return found if good else None
 
 
 def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
