@@ -197,6 +197,9 @@ TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    for tie in hierarchy.ties(held.plan()) if plan is not None and plan.groupings else ():
+        if tie.name in plan.effects and name in tie.others:
+            return f", the spread of {tie.name}"
     for tie in found:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]
