@@ -96,7 +96,7 @@ def _inferred(
         ladder = (engine,)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
-             if name not in held.structure.derived}
+             if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     if ladder[0].held:
         stated.warn(held, plan)
