@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.factors import effects
 from probml.factors.effects import Eliminated, Information, Moments, Two
 from probml.factors.naturals import environment
@@ -21,7 +21,7 @@ from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 
 
-def _told(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: Two) -> Information:
+def _told(plan: Plan, params: Mapping, known: Known, rows: Chunk, noise: Two) -> Information:
     point = effects.point_at(plan, effects.prior(plan, params, known), noise)
     return effects.information(plan, params, known, rows, point)
 
@@ -77,7 +77,7 @@ def expect(plan: Plan, params: Mapping, known: Known,
     return found.log, effects.moments(plan, effects.prior(plan, params, known), found)
 
 
-def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Rows,
+def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                   held: Moments) -> jax.Array:
     """E[log p(the rows that look at effects | params)] over effects of these moments."""
     told = effects.information(plan, params, known, rows, held.mean)

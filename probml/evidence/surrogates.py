@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.evidence import effects
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
@@ -33,13 +33,12 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
         value += inner(posterior, factor.log)
     if plan.even:
         value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
-    if plan.groupings:  # the same beside every chunk
-        held = jax.tree.map(lambda leaf: leaf[0], expected.taps[plan.effects[0]])
-        value += effects.surrogate(plan, params, known, held)
+    if expected.effects is not None:
+        value += effects.surrogate(plan, params, known, expected.effects)
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
     `anchor`, if given; of groups of latents and effects of groups, the expectation over them

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import root_of, standardised
@@ -71,7 +71,7 @@ class Eliminated(NamedTuple):
     rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
 
 
-def information(plan: Plan, params: Mapping, known: Known, rows: Rows,
+def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
     """What a chunk of rows says of the effects about `point`, each weighted."""
     sites, fixed = plan.structure.sites, environment(plan, params, known)
@@ -104,7 +104,7 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Rows,
     return _added(plan, rows, total, slope, square)
 
 
-def _added(plan: Plan, rows: Rows, log: jax.Array, slope: jax.Array,
+def _added(plan: Plan, rows: Chunk, log: jax.Array, slope: jax.Array,
            square: jax.Array) -> Information:
     """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
     first, *others = plan.groupings
@@ -131,7 +131,7 @@ def _added(plan: Plan, rows: Rows, log: jax.Array, slope: jax.Array,
     )
 
 
-def _members(grouping: Grouping, rows: Rows) -> jax.Array:
+def _members(grouping: Grouping, rows: Chunk) -> jax.Array:
     """Which member each row reads, (b,)."""
     if grouping.index is None:
         return jnp.zeros(len(rows.weights), int)

@@ -42,12 +42,12 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome of a plan with latents, and what is to be said of it."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     notes = list(outcome.notes)
-    if outcome.posterior is None and outcome.belief is None:
+    if not outcome.posterior.varies:
         notes += _boundaries(plan, params, known, rows)
     if any(type(group.kind) is Quadrature for group in plan.latents):
         finer = _finer(plan)
         gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
-        if not abs(gap) <= ROUGH * float(rows.weights.sum()):
+        if not abs(gap) <= ROUGH * rows.weight:
             notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
                          f"{gap:.2g} nats")
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))

@@ -15,14 +15,15 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
-from probml.evidence.passes import effects_given
+from probml.errors import ModelError
+from probml.evidence.effects import given_rows
 from probml.factors import effects
 from probml.factors.effects import Eliminated, Prior, Two
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Averaged
+from probml.posteriors.posterior import Averaged, part, register
 
 
 class Given(NamedTuple):
@@ -33,7 +34,7 @@ class Given(NamedTuple):
 
 
 def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
-    return Given(effects.prior(plan, params, known), effects_given(plan, params, known, rows))
+    return Given(effects.prior(plan, params, known), given_rows(plan, params, known, rows.total))
 
 
 def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
@@ -45,6 +46,7 @@ def _moved(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
     return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
+@register
 class Effects(NamedTuple):
     """Parameters at one point, and the effects of groups given them and the rows.
 
@@ -100,25 +102,27 @@ class Effects(NamedTuple):
 
     def saved(self):
         leaves = jax.tree.leaves(self[1:])
-        arrays = {f"drawn/{i}": leaf for i, leaf in enumerate(leaves)}
-        return {"drawn": "Effects", "effects": list(self.names)}, arrays
+        arrays = {f"effects/{i}": leaf for i, leaf in enumerate(leaves)}
+        return {"posterior": "Effects", "effects": list(self.names)}, arrays
 
     @classmethod
-    def loaded(cls, plan: Plan, names: tuple[str, ...], arrays: Mapping) -> "Effects | None":
-        """What was saved, every array in its place; None: they are not those of the model."""
-        sites = plan.structure.sites
-        two = Two(0.0, 0.0)
+    def restored(cls, meta, arrays, plan):
+        arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
+        sites, two = plan.structure.sites, Two(0.0, 0.0)
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
                     Given(Prior(two, 0.0, 0.0), Eliminated(0.0, two, 0.0, 0.0, 0.0)))
         count = len(jax.tree.leaves(blank[1:]))
-        if not names or set(arrays) != set(map(str, range(count))) or not set(names) <= set(sites):
-            return None
+        if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
+            raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
+                             f"some of {list(plan.free)}, in {count}")
         found = cls(names, *jax.tree.unflatten(jax.tree.structure(blank[1:]),
                                                [arrays[str(i)] for i in range(count)]))
-        shaped = {**found.point, **found.moments.mean}
-        good = all(np.shape(value) == sites[name].shape for name, value in shaped.items())
-        return found if good else None
+        wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
+                      if np.shape(value) != sites[name].shape), None)
+        if wrong is not None:
+            raise ModelError(f"'{wrong}' has another shape than {sites[wrong].shape}")
+        return found
 
 
 def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:

@@ -135,7 +135,7 @@ def test_effects_given_rows_are_those_of_the_joint_normal(case):
 
     @jax.jit
     def found(at):
-        own, given = effects.prior(plan, at, known), passes.effects_given(plan, at, known, rows)
+        own, given = effects.prior(plan, at, known), over_rows.given_rows(plan, at, known, rows.total)
         drawn = jax.vmap(lambda key: effects.drawn(given, key))(
             jax.random.split(jax.random.key(0), 20_000))
         return effects.moments(plan, own, given), jax.vmap(lambda e: effects.point_at(
@@ -176,11 +176,11 @@ def test_the_surrogate_touches_the_evidence(case):
     """Q's gradient at the E-step's own parameters is the evidence's (Dempster, Laird & Rubin)."""
     _, plan, rows, known = case
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
-    one = jax.tree.map(lambda leaf: leaf[0], rows)
+    one = rows.first
 
     @jax.jit
     def gradients(at):
-        _, held = over_rows.expect(plan, at, known, passes.totals(rows))
+        _, held = over_rows.expect(plan, at, known, rows.total)
         q = jax.grad(lambda at: over_rows.row_surrogate(plan, at, known, one, held)
                      + over_rows.surrogate(plan, at, known, held))(at)
         return q, jax.grad(lambda at: passes.log_evidence(plan, at, known, rows))(at)
