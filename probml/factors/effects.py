@@ -31,6 +31,7 @@ from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import root_of, standardised
+from probml.numerics import small
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -54,11 +55,12 @@ class Information(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """u = loc + root · ε: `first` (members, cells, cells), `rest` (r, r)."""
+    """u = loc + root · ε, the root one block a member, (members, cells, cells); `rest`: of each of
+    the other groupings."""
 
     loc: Two
     first: jax.Array
-    rest: jax.Array
+    rest: tuple[jax.Array, ...]
 
 
 class Eliminated(NamedTuple):
@@ -174,12 +176,28 @@ def prior(plan: Plan, params: Mapping, known: Known) -> Prior:
     """Location and root of the effects' prior."""
     env = environment(plan, params, known)
     (loc, root), *others = (_of(plan, grouping, env) for grouping in plan.groupings)
-    rest = [jnp.zeros((0, 0), loc.dtype)]
-    for _, each in others:
-        wide = each[:, :, None] * jnp.eye(len(each), dtype=each.dtype)[:, None, :, None]
-        rest.append(wide.reshape(each.shape[0] * each.shape[1], -1))
     flat = [jnp.zeros(0, loc.dtype), *(each.reshape(-1) for each, _ in others)]
-    return Prior(Two(loc, jnp.concatenate(flat)), root, jax.scipy.linalg.block_diag(*rest))
+    return Prior(Two(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
+
+
+def _turned(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+    """array · R along its last axis, (..., r), R the root of the other groupings' prior; or its
+    transpose."""
+    parts, begin = [], 0
+    for root in found.rest:
+        size = root.shape[0] * root.shape[1]
+        part = array[..., begin : begin + size].reshape(*array.shape[:-1], *root.shape[:2])
+        root = jnp.swapaxes(root, 1, 2) if transposed else root
+        part = (part * root[:, 0, 0, None] if root.shape[1] == 1
+                else jnp.einsum("...mj,mji->...mi", part, root))
+        parts.append(part.reshape(*array.shape[:-1], size))
+        begin += size
+    return jnp.concatenate(parts, -1) if parts else array
+
+
+def _both_sides(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+    """RᵀAR of a symmetric A, or RARᵀ."""
+    return _turned(found, _turned(found, array, transposed).T, transposed)
 
 
 def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
@@ -214,7 +232,7 @@ def none(plan: Plan) -> Two:
 def point_at(plan: Plan, found: Prior, noise: Two) -> dict[str, jax.Array]:
     """The effects at ε."""
     return named(plan, Two(found.loc.first + _times(found.first, noise.first),
-                           found.loc.rest + found.rest @ noise.rest))
+                           found.loc.rest + _turned(found, noise.rest, True)))
 
 
 def named(plan: Plan, numbers: Two) -> dict[str, jax.Array]:
@@ -242,26 +260,26 @@ def eliminated(found: Prior, told: Information, noise: Two) -> Eliminated:
     """
     turned = jnp.swapaxes(found.first, -1, -2)
     eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
-    lower = jnp.linalg.cholesky(eye + turned @ told.block @ found.first)
+    lower = small.cholesky(eye + turned @ told.block @ found.first)
     first = _times(turned, told.slope.first) - noise.first
-    half = solve_triangular(lower, first[..., None], lower=True)
+    half = small.solve(lower, first[..., None])
     log = told.log - 0.5 * jnp.sum(noise.first**2) + 0.5 * jnp.sum(half**2)
     log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
-    if not found.rest.size:
-        move = solve_triangular(lower, half, lower=True, trans=1)[..., 0]
+    if not found.rest:
+        move = small.solve(lower, half, True)[..., 0]
         return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
-    cross = solve_triangular(lower, turned @ told.cross @ found.rest, lower=True)
-    whole = jnp.eye(len(found.rest), dtype=found.rest.dtype)
-    schur = whole + found.rest.T @ told.rest @ found.rest - jnp.einsum("gdr,gds->rs", cross, cross)
+    cross = small.solve(lower, turned @ _turned(found, told.cross))
+    whole = jnp.eye(len(told.rest), dtype=told.rest.dtype)
+    flat = cross.reshape(-1, len(whole))
+    schur = whole + _both_sides(found, told.rest) - flat.T @ flat
     root = jnp.linalg.cholesky(schur)
-    rest = found.rest.T @ told.slope.rest - noise.rest - jnp.einsum("gdr,gd->r", cross,
-                                                                    half[..., 0])
+    rest = _turned(found, told.slope.rest) - noise.rest - half.reshape(-1) @ flat
     left = solve_triangular(root, rest, lower=True)
     log += 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(noise.rest**2)
     log -= jnp.log(jnp.diagonal(root)).sum()
     move = solve_triangular(root, left, lower=True, trans=1)
-    gain = solve_triangular(lower, cross, lower=True, trans=1)
-    away = solve_triangular(lower, half, lower=True, trans=1)[..., 0] - gain @ move
+    gain = small.solve(lower, cross, True)
+    away = small.solve(lower, half, True)[..., 0] - gain @ move
     return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
 
 
@@ -270,7 +288,7 @@ def drawn(found: Eliminated, key: jax.Array) -> Two:
     first, second = jax.random.split(key)
     own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
         (first, second), found.centre, strict=True))
-    own = solve_triangular(found.lower, own[..., None], lower=True, trans=1)[..., 0]
+    own = small.solve(found.lower, own[..., None], True)[..., 0]
     if rest.size:
         rest = solve_triangular(found.rest, rest, lower=True, trans=1)
         own -= found.gain @ rest
@@ -288,13 +306,14 @@ class Moments(NamedTuple):
 
 def moments(plan: Plan, found: Prior, given: Eliminated) -> Moments:
     eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
-    block = cho_solve((given.lower, True), jnp.broadcast_to(eye, given.lower.shape))
+    eye = jnp.broadcast_to(eye, given.lower.shape)
+    block = small.solve(given.lower, small.solve(given.lower, eye), True)
     turned, rest, cross = jnp.swapaxes(found.first, -1, -2), given.rest, given.gain
-    if found.rest.size:
+    if found.rest:
         rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))
         block += given.gain @ rest @ jnp.swapaxes(given.gain, -1, -2)
-        cross = -found.first @ given.gain @ rest @ found.rest.T
-        rest = found.rest @ rest @ found.rest.T
+        cross = -found.first @ _turned(found, given.gain @ rest, True)
+        rest = _both_sides(found, rest, True)
     return Moments(point_at(plan, found, given.centre), found.first @ block @ turned, cross, rest)
 
 

@@ -138,7 +138,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
                 if plan.latents or plan.groupings:
                     outcome = boundary.noted(plan, outcome, known, rows)
-                if plan.groupings and not outcome.posterior.varies:
+                if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                 break
             except Refusal:
@@ -172,9 +172,15 @@ def planned(held: dataset.Data, engine: Engine | None = None) -> Plan:
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """A point with the effects of groups given it, at their means there."""
+    """A point with the effects of groups given it, at their means there; of draws these have been
+    drawn."""
+    if set(plan.effects) <= set(outcome.params):
+        return outcome
     belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
-    return outcome._replace(params={**outcome.params, **belief.moments.mean}, posterior=belief)
+    params = {**outcome.params, **belief.moments.mean}
+    if outcome.posterior.varies:
+        return outcome._replace(params=params)
+    return outcome._replace(params=params, posterior=belief)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:

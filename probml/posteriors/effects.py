@@ -103,15 +103,17 @@ class Effects(NamedTuple):
     def saved(self):
         leaves = jax.tree.leaves(self[1:])
         arrays = {f"effects/{i}": leaf for i, leaf in enumerate(leaves)}
-        return {"posterior": "Effects", "effects": list(self.names)}, arrays
+        return {"posterior": "Effects", "effects": list(self.names),
+                "others": len(self.at.prior.rest)}, arrays
 
     @classmethod
     def restored(cls, meta, arrays, plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, Two(0.0, 0.0)
+        prior = Prior(two, 0.0, (0.0,) * int(meta.get("others", 0)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Given(Prior(two, 0.0, 0.0), Eliminated(0.0, two, 0.0, 0.0, 0.0)))
+                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
             raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
