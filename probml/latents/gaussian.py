@@ -91,7 +91,7 @@ class Gaussian:
                     size = int(np.prod(site.cells, dtype=int))
                     value, mask = values[start : start + size], None
                     start, x = start + size, value.reshape(_layout(site))
-                own = _standard(site, structure.cells(name, at), x, mask)
+                own = standardised(site, structure.cells(name, at), x, mask)
                 out.append(own[0].reshape(-1))
                 log += own[1]
                 if name in group.names:
@@ -169,8 +169,8 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
             if name in group.names:
                 own = noise[start : start + sizes[name]].reshape(_layout(site))
                 start += sizes[name]
-            residual, more, value = _standard(site, structure.cells(name, at),
-                                              *seen.get(name, (None, None)), own)
+            residual, more, value = standardised(site, structure.cells(name, at),
+                                                 *seen.get(name, (None, None)), own)
             residuals.append(residual.reshape(-1))
             log += more
             if value is not None:
@@ -189,8 +189,10 @@ def _layout(site: Site) -> tuple[int, ...]:
     return (int(np.prod(site.lattice, dtype=int)), *site.event)
 
 
-def _standard(site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
-              noise: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def standardised(
+    site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
+    noise: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
     beside their squares; and its value, where unseen made of `noise`."""
     loc, root = arguments["loc"], root_of(site, arguments)

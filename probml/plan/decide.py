@@ -10,6 +10,7 @@ from probml.elimination import orders
 from probml.errors import Refusal
 from probml.latents import grouping
 from probml.latents.latent import Group
+from probml.plan.groupings import groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -23,6 +24,7 @@ def make(
     merge_globals: bool = False,
     joints: tuple[tuple[str, ...], ...] = (),
     holes: tuple[str, ...] = (),
+    effects: tuple[str, ...] = (),
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -31,18 +33,19 @@ def make(
             own.
         joints: targets that a query asks for together.
         holes: continuous sites seen in part whose unseen cells others look at.
+        effects: parameters that are integrated out, of those that can be (plan/effects.py).
 
     Raises:
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes))
+                 merge_globals, tuple(joints), tuple(holes), tuple(effects))
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple, holes: tuple) -> Plan:
+          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
@@ -96,11 +99,13 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
                              [name for name in beside if name not in inside])
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
+    integrated |= {child for name in effects for child in structure.children[name]}
+    parts = groupings(structure, effects)
     pooled, rowwise = [], []
     for name in (n for n in (*observed, *inside) if n not in integrated):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
-                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups)
+                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups, parts)
     _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
@@ -146,6 +151,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
+        sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
+            part.cells for part in parts)),
     )
     return Plan(
         structure,
@@ -164,6 +171,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         orders.work(scopes, sizes, order),
         width,
         groups,
+        parts,
     )
 
 
