@@ -16,6 +16,7 @@ import numpy as np
 from probml.jaxpr.switches import Switches, find
 from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
+from probml.numerics.identity import digest
 from probml.structure.structure import Structure
 
 BUDGET = 2**30  # bytes one row's largest table may take
@@ -61,6 +62,15 @@ class Plan:
     work: int  # entries of all tables a row
     width: int  # numbers a row touches
     latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of all fields, the same in every process.
+
+        Raises:
+            Nameless: see Structure.portable; a kind of latents is the user's own.
+        """
+        return digest(*(getattr(self, field.name) for field in dataclasses.fields(self)))
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
