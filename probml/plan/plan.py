@@ -16,6 +16,7 @@ import numpy as np
 from probml.jaxpr.switches import Switches, find
 from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
+from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
 from probml.structure.structure import Structure
 
@@ -64,6 +65,15 @@ class Plan:
     latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
     # numbers outside rows that are integrated out, the grouping of most numbers first
     groupings: tuple[Grouping, ...] = ()
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of all fields, the same in every process.
+
+        Raises:
+            Nameless: see Structure.portable; a kind of latents is the user's own.
+        """
+        return digest(*(getattr(self, field.name) for field in dataclasses.fields(self)))
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
