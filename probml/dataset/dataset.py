@@ -224,20 +224,22 @@ class Data(NamedTuple):
         ) <= HELD
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
-             joints: tuple = (), hidden: tuple[str, ...] = ()) -> Plan:
+             joints: tuple = (), hidden: tuple[str, ...] = (),
+             effects: tuple[str, ...] = ()) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
+            effects: parameters that are integrated out.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints)
+                           merge_globals, joints, effects=effects)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes))
+                               merge_globals, joints, tuple(holes), effects)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():

@@ -91,6 +91,10 @@ class EM(Engine):
     def held(self) -> bool:
         return self.prior
 
+    @property
+    def integrates(self) -> bool:
+        return True
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
@@ -110,7 +114,9 @@ class EM(Engine):
             return
         for stage in blocks(plan, self.prior):
             for block in stage:
-                if plan.complete and not (block.form and block.conjugate):
+                if (plan.complete or plan.groupings and not plan.variables) and not (
+                    block.form and block.conjugate
+                ):
                     raise Refusal(
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "

@@ -175,6 +175,11 @@ class Engine(ABC):
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
 
+    @property
+    def integrates(self) -> bool:
+        """Whether it takes plans in which effects of groups are integrated out."""
+        return False
+
     def refuse(self, problem: Problem) -> None:
         """Nothing, if the engine treats the problem; before anything is shipped or compiled.
 

@@ -93,6 +93,10 @@ class NUTS(Engine):
             raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of "
                              f"{list(METHODS)}")
 
+    @property
+    def integrates(self) -> bool:
+        return True
+
     @classmethod
     def unasked(cls) -> "NUTS":
         """Nobody asked for it by name: it takes the more careful steps."""
@@ -160,8 +164,8 @@ class NUTS(Engine):
         status = Status.DOUBTFUL if wrong else Status.SAMPLED
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
-            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
-            (*wrong, *notes), posterior=draws
+            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
+            status, self.draws, (*wrong, *notes), posterior=draws
         )
 
     def _sampled(

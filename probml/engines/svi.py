@@ -93,6 +93,11 @@ class SVI(Engine):
                 f"Leave batch_rows out"
             )
 
+    @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         params = begin.rough(problem)
@@ -129,7 +134,8 @@ class SVI(Engine):
                 *jax.device_get(_normal(plan, static, frame, state, known, rows))
             ), known, rows, seed)
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
+                            for n, v in found.draw(plan, known, KEPT, 0).items()
+                            if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, posterior=found)
 
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import centring
+from probml.evidence import centring, effects
 from probml.evidence.passes import (
     apart,
     returned,
@@ -151,7 +151,13 @@ def value_and_gradient(
         return (whole, outer), share
 
     (whole, outer), rowwise, _ = returned(chunk, rows, outside, linear=not plan.touching)
-    return whole, jax.tree.map(jnp.add, outer, rowwise)
+    gradient = jax.tree.map(jnp.add, outer, rowwise)
+    if plan.groupings:
+        forward, after = effects.both_ways(plan, point, u, known, rows.total)
+        (more, outer), rowwise, _ = returned(forward, rows, after)
+        whole += more
+        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
+    return whole, gradient
 
 
 def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows | Summary,

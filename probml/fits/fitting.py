@@ -29,8 +29,9 @@ from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
-from probml.plan import decide
+from probml.plan import decide, effects
 from probml.plan.plan import Plan
+from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
@@ -92,7 +93,7 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    plan = held.plan()
+    plan = planned(held, engine)
     if engine is None:
         engine, _ = choose(Problem(held, plan, asked=False))
         ladder = LADDER[LADDER.index(engine) :]
@@ -101,7 +102,7 @@ def _inferred(
         ladder = (engine,)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
-             if name not in held.structure.derived}
+             if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     if ladder[0].held:
         stated.warn(held, plan)
@@ -127,7 +128,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    plan, engine = held.plan(), ladder[0]
+    plan, engine = planned(held, ladder[0]), ladder[0]
     problem = Problem(held, plan, None, None, weight, seed, start)
     with _shipped(problem, engine.copies(problem)) as (rows, known):
         problem = reduced(engine, replace(problem, rows=rows, known=known))
@@ -135,8 +136,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
         for engine in ladder:
             try:
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-                if plan.latents:
+                if plan.latents or plan.groupings:
                     outcome = boundary.noted(plan, outcome, known, rows)
+                if plan.groupings:
+                    outcome = _with_effects(plan, outcome, known, rows)
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -156,6 +159,28 @@ def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
     feed, rows, known = streamed(held, plan, copies)
     with feed:
         yield rows, known
+
+
+def planned(held: dataset.Data, engine: Engine | None = None) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact."""
+    plan = held.plan()
+    if engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, held.table.rows)
+    return held.plan(effects=names) if names else plan
+
+
+def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """A point with the effects of groups given it, at their means there; of draws these have been
+    drawn."""
+    if set(plan.effects) <= set(outcome.params):
+        return outcome
+    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    params = {**outcome.params, **belief.moments.mean}
+    if outcome.posterior.varies:
+        return outcome._replace(params=params)
+    return outcome._replace(params=params, posterior=belief)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:

@@ -67,7 +67,7 @@ def whole_steps(steps: Any, where: str) -> int | None:
     raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
 
 
-def chain_steps(own: int | None) -> int:
+def chain_steps(own: int | None, kind: str) -> int:
     """The number of steps of a chain that states `own`: that, or what its surroundings tell.
 
     Raises:
@@ -77,8 +77,8 @@ def chain_steps(own: int | None) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., "
-                         "steps=...), or model.simulate(rows, steps=...)")
+        raise ModelError(f"the length of a {kind} is unknown: give {kind}(..., steps=...), or "
+                         f"model.simulate(rows, steps=...)")
     return int(own)
 
 

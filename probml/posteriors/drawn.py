@@ -30,7 +30,7 @@ class Draws(NamedTuple):
     # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
     stats: dict[str, Any]
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
 
     @property
     def chains(self) -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ class Normal(NamedTuple):
     scale: Any  # (d,)
     factor: Any  # (d, m)
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
     table = tables = chains = None
     stats = MappingProxyType({})
 
