@@ -100,6 +100,7 @@ class Outcome(NamedTuple):
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short: of digits, see factors.digits.short.
+        adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
 
@@ -113,6 +114,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
 

@@ -125,7 +125,8 @@ class Gaussian:
             else:
                 x = columns(site, x) - middle[name]
                 mask = None if mask is None else columns(site, mask)
-            out[name] = seconds(weight, mean, moments.root, x, mask, at, cells)
+            spread = jnp.swapaxes(moments.root, -1, -2) @ moments.root
+            out[name] = seconds(weight, mean, spread, x, mask, at, cells)
         return out
 
     def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
@@ -141,19 +142,9 @@ class Gaussian:
         for name in group.sites:
             site = structure.sites[name]
             loc, slope, arguments = locations(structure, name, env, flat, place)
-            count = statistics[name].around[:, 0, 0]
             left = scatter(statistics[name], loc - middle[name], slope)
-            root = root_of(site, arguments)
-            if site.event:
-                half = solve_triangular(root, left, lower=True)
-                square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
-                                   axis1=-2, axis2=-1)
-                log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
-            else:
-                square, log = left[..., 0, 0] / root**2, jnp.log(root)
-            log += 0.5 * LOG_TWO_PI * loc.shape[-1]
-            live = count > 0
-            total -= jnp.where(live, 0.5 * square + count * log, 0.0).sum()
+            total += log_total(site, root_of(site, arguments), left,
+                               statistics[name].around[:, 0, 0])
         return total
 
 
@@ -243,6 +234,24 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
     return residual, log, value
 
 
+def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array) -> jax.Array:
+    """Σ of E[log p] over rows and cells of a site.
+
+    Args:
+        root: as `root_of`. left: Σ E[(x − loc)(x − loc)ᵀ] of each cell, (cells, d, d). count: how
+            often each cell is seen, (cells,).
+    """
+    if site.event:
+        half = solve_triangular(root, left, lower=True)
+        square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
+                           axis1=-2, axis2=-1)
+        log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+    else:
+        square, log = left[..., 0, 0] / root**2, jnp.log(root)
+    log += 0.5 * LOG_TWO_PI * left.shape[-1]
+    return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
+
+
 def root_of(site: Site, arguments: Mapping) -> jax.Array:
     """A scale of each cell, or the Cholesky factor of each vector's covariance."""
     if not site.event:
@@ -261,7 +270,8 @@ def root_of(site: Site, arguments: Mapping) -> jax.Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
+def straight(structure: Structure, names: tuple[str, ...], name: str,
+             argument: str = "loc") -> bool:
     """Whether the location at two points of the latents, of both signs, and at their middle, lie on
     a line: a proof reads powers on the positive half line alone."""
     program, takes = structure.programs[name]
@@ -276,7 +286,7 @@ def straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
     def locations(env: Mapping, shifts: jax.Array):
         return jax.vmap(lambda shift: structure.arguments(
             name, {**env, **{key: env[key] + shift for key in mine}}
-        )["loc"])(shifts)
+        )[argument])(shifts)
 
     with jax.ensure_compile_time_eval():
         low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))

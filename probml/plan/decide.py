@@ -68,8 +68,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             looked = state == "torn" and any(p in latents for p in site.parents)
             # where nothing is seen, as in a fit that was put at a point, nothing is integrated
             if site.rows and pattern and (state is None and has_children or site.name in holes
-                                          or looked):
-                latents.append(site.name)
+                                          or looked) or site.chain and (pattern or targets):
+                latents.append(site.name)  # a chain also where it is seen: its steps are no rows
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
@@ -97,6 +97,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
                              [*inside, *(n for n in observed if sites[n].factor)],
                              [name for name in beside if name not in inside])
+    _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in effects for child in structure.children[name]}
     parts = groupings(structure, effects)
@@ -174,6 +175,25 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     )
 
 
+def _check_switching(structure: Structure, groups: tuple[Group, ...], variables: Mapping) -> None:
+    """Refuse numbers along time whose moves, or what is seen of them, depend on states that change
+    along time: their filter would have to keep a normal for each path of these."""
+    sites = structure.sites
+    for group in groups:
+        for name in (name for name in group.sites if any(sites[n].chain for n in group.names)):
+            for state in sites[name].parents:
+                if state in variables and sites[state].time is not None:
+                    chain = next(n for n in group.names if sites[n].chain)
+                    raise Refusal(
+                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) is to be "
+                        f"integrated out along time, but '{name}' depends on '{state}', whose "
+                        f"states are unseen and change along time: a switching linear system, of "
+                        f"which no exact filter is known that keeps few numbers. Give '{state}' "
+                        f"in the data; let it be one state a row, dist.Categorical in rows(), "
+                        f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
+                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
+
+
 def _breadth(plan: Plan, group: Group) -> int:
     """Numbers that a row's message touches: in each state what is seen, by what is unseen."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
@@ -225,12 +245,12 @@ def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
 
 def _countable(structure: Structure, site: Site) -> bool:
     """Whether a chain that is seen whole is its pair counts: its tables are the same at every step,
-    and no other chain looks at it."""
+    and no other chain with states looks at it."""
     sites = structure.sites
     parents = [sites[p] for p in site.parents if sites[p].rows]
     plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
                 for p in parents)
-    return plain and not site.inputs and not any(sites[c].chain
+    return plain and not site.inputs and not any(c in structure.markov
                                                  for c in structure.children[site.name])
 
 

@@ -157,6 +157,10 @@ class Plan:
         """The variables on which the message of a group depends."""
         return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
+    def timed(self, group: Group) -> bool:
+        """Whether a group's latents run along time, and are integrated out there."""
+        return any(self.structure.sites[name].time is not None for name in group.names)
+
     def discrete_parents(self, name: str) -> tuple[str, ...]:
         """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
         seen ones."""
@@ -183,7 +187,7 @@ class Plan:
     @functools.cached_property
     def counted(self) -> tuple[str, ...]:
         """The chains that are seen whole: their pairs are counted."""
-        return tuple(name for name in self.observed if self.structure.sites[name].chain)
+        return tuple(name for name in self.observed if name in self.structure.markov)
 
     @functools.cached_property
     def steps(self) -> frozenset[str]:
