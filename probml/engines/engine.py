@@ -100,6 +100,7 @@ class Outcome(NamedTuple):
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short: of digits, see factors.digits.short.
+        adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
 
@@ -113,6 +114,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
 
@@ -145,7 +147,12 @@ class Problem:
     @property
     def size(self) -> int | None:
         """Rows, where the data are there."""
-        return None if self.data is None else self.data.table.rows
+        return None if self.data is None else self.data.size
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether rows are read in parts: each pass over them reads their source again."""
+        return self.data is not None and self.data.survey is not None
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"

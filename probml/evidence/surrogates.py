@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
@@ -24,10 +24,19 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -> jax.Array:
+def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
+              origin: Any = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
-    without rows and without prior."""
-    value = inner(expected.statistics, naturals(plan, params, known))
+    without rows and without prior.
+
+    Args:
+        origin: naturals of another point, that are taken off term by term: what is the same at both
+            leaves nothing, and the digits are those of the gain, not of the sum.
+    """
+    natural = naturals(plan, params, known)
+    if origin is not None:
+        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural, origin)
+    value = inner(expected.statistics, natural)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.even:
@@ -35,7 +44,7 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
     `anchor`, if given; of groups of latents, the expectation over them too."""

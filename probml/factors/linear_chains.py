@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from probml.device.rows import Known, Rows, Steps
+from probml.device.rows import Chunk, Known, Steps
 from probml.elimination import kalman, kalman_paths
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, states_of
@@ -35,7 +35,7 @@ class Path(NamedTuple):
     across: jax.Array
 
 
-def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Factor:
+def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
     """log p(what is seen of a group | states), its numbers integrated out: (rows, *states)."""
     def at(env: dict) -> jax.Array:
         system, volume = _system(plan, env, known, rows, group)
@@ -45,7 +45,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group)
     return Factor(jnp.moveaxis(log, -1, 0), plan.reach(group))
 
 
-def means(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           view: str) -> jax.Array:
     """Means of the numbers of every step, (N, *states, D): given all of the row, "filtered" by what
     is seen up to the step, or "predicted" by what is seen before it."""
@@ -60,7 +60,7 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
     return _states_second(_over(plan, params, known, group, at), plan.reach(group))
 
 
-def moments(plan: Plan, params: Mapping, known: Known, rows: Rows,
+def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[jax.Array, jax.Array]:
     """Means and covariances of the numbers of every step given the row: (N, *states, D), (N,
     *states, D, D)."""
@@ -73,7 +73,7 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Rows,
                         _over(plan, params, known, group, at))
 
 
-def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, states: Mapping,
+def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, states: Mapping,
          key: jax.Array) -> dict[str, jax.Array]:
     """Paths of the numbers of each row drawn given it and its states: site → (rows, *cells).
 
@@ -162,7 +162,7 @@ def _states_second(leaf: jax.Array, reach: tuple[str, ...]) -> jax.Array:
     return jnp.moveaxis(leaf, len(reach), 0)
 
 
-def _system(plan: Plan, env: Mapping, known: Known, rows: Rows,
+def _system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[kalman.System, jax.Array]:
     """What the filter takes at one state of the discrete sites beside a group; and log volumes of
     what is seen, (rows,)."""
@@ -239,7 +239,7 @@ def _given(plan: Plan, steps: Steps, size: int,
 # What an M-step needs
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
             weight: jax.Array) -> Path:
     """What an E-step knows of a group in a chunk of rows.
 
@@ -261,7 +261,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
     return Path(spread, *found)
 
 
-def statistics(plan: Plan, rows: Rows, group: Group, middle: Any,
+def statistics(plan: Plan, rows: Chunk, group: Group, middle: Any,
                path: Path) -> dict[str, Any]:
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
@@ -305,7 +305,7 @@ def _begun(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
     return ((weight[:, None] * one).T @ one).at[1:, 1:].add(jnp.tensordot(weight, spread, 1))
 
 
-def _second(plan: Plan, rows: Rows, name: str, middle: Mapping, weight: jax.Array,
+def _second(plan: Plan, rows: Chunk, name: str, middle: Mapping, weight: jax.Array,
             mean: jax.Array, covariance: jax.Array) -> Second:
     site = plan.structure.sites[name]
     x = columns(site, cells(site, rows.values[name])) - middle[name]
@@ -336,7 +336,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Any,
     return _walked(plan, params, known, group, one, (middle, statistics), 0).sum()
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
              path: Path) -> jax.Array:
     """The same from the beliefs of a chunk of rows, of a group that takes something of rows or
     steps: what takes nothing is added up first."""

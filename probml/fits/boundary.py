@@ -42,7 +42,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if any(type(group.kind) is Quadrature for group in plan.latents):
         finer = _finer(plan)
         gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
-        if not abs(gap) <= ROUGH * float(rows.weights.sum()):
+        if not abs(gap) <= ROUGH * rows.weight:
             notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
                          f"{gap:.2g} nats")
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))

@@ -92,10 +92,21 @@ def chains_of(steps: int | None, overrule: bool = False):
         _STEPS.reset(token)
 
 
+def inner(function: Callable) -> Callable:
+    """The function as it was written, under handlers such as reparam and functools.partial."""
+    while not inspect.isfunction(function):
+        under = (getattr(function, name, None) for name in ("__wrapped__", "fn", "func"))
+        found = next((value for value in under if callable(value)), None)
+        if found is None:
+            return function
+        function = found
+    return function
+
+
 def _context(function: Callable) -> tuple:
     """The plain values (numbers, strings, arrays) that a function reads from its module or its
     closure: part of a model's identity."""
-    function = inspect.unwrap(function)  # under handlers such as reparam
+    function = inner(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

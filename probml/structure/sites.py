@@ -14,6 +14,7 @@ from probml.families import domains, finite, registry
 from probml.language.chain import Chain
 from probml.language.language import ROWS, Bound
 from probml.structure import deterministics
+from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of
 from probml.structure.site import Site
 
@@ -53,7 +54,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         treedef, states = None, family.states(arguments)
         locations = ("loc",) if "loc" in arguments else ()
     else:
-        leaves, treedef = jax.tree.flatten(base)
+        leaves, treedef = leaves_of_distribution(base)
         arguments, states = {f"argument{i}": jnp.asarray(leaf)
                              for i, leaf in enumerate(leaves)}, None
         loc = (getattr(base, "loc", None)
@@ -209,7 +210,8 @@ def leaves_of(
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)
     for name, msg in (*messages.items(), *made.items()):
-        leaves = jax.tree.leaves(peel(msg["fn"])[0]) if name in messages else [msg["value"]]
+        leaves = (leaves_of_distribution(peel(msg["fn"])[0])[0] if name in messages
+                  else [msg["value"]])
         owners.extend([name] * len(leaves))
         flat += [jnp.asarray(leaf) for leaf in leaves]
     return flat
