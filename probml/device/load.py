@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.device.lanes import Lanes, fitting_rows
-from probml.device.rows import Known, Rows
+from probml.device.rows import Coordinates, Known, Rows
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
@@ -104,7 +104,8 @@ def load(
         values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
         if shift is not None:
             spreads[name] = placed(spread.pop().reshape(centre[name].shape), dtype)
-        elif name in plan.rowwise and site.traits.scatter and site.family.event == 0:
+        elif (name in plan.rowwise and site.traits.scatter and site.family.event == 0
+              and column.carried is None):
             spreads[name] = placed(
                 _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
             )
@@ -126,8 +127,10 @@ def load(
         steps = lanes.load(columns, centre, spreads)
     known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
                   spreads)
+    carried = {name: Coordinates(ship(column.carried)) for name, column in columns.items()
+               if column.carried is not None}
     return Rows(values, seen, codes, unseen, likelihood, inputs,
-                placed(weight.reshape(chunks, size), dtype), steps), known
+                placed(weight.reshape(chunks, size), dtype), steps, carried), known
 
 
 def room(steps: int | None) -> int:

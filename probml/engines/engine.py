@@ -182,6 +182,15 @@ class Engine(ABC):
         """
         return None
 
+    def taken(self, data: Data) -> Data:
+        """The data as it takes them: unseen numbers of rows that it moves itself stand in them
+        (Data.carrying); the plan of a Problem is of these.
+
+        Raises:
+            Refusal: what it would have to move, and cannot.
+        """
+        return data
+
     @abstractmethod
     def run(self, problem: Problem) -> Outcome:
         """What is found, the rows on the device.
@@ -241,6 +250,16 @@ class Many(NamedTuple):
     values: dict[int, dict[str, np.ndarray]]
     chain: bool
     why: str
+
+
+def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
+    """Data as an engine takes them, under their plan, for it to say whether it refuses.
+
+    Raises:
+        Refusal: what no plan of the kind can do.
+    """
+    data = engine.taken(data)
+    return Problem(data, data.plan(), asked=asked)
 
 
 def checked(engine: Any, verb: str = "") -> Engine:

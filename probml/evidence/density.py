@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import centring
+from probml.evidence import carried, centring
 from probml.evidence.passes import (
     accumulate,
     apart,
@@ -122,20 +122,26 @@ def value_and_gradient(
         mode: priors in the coordinates that are maximised (factors.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
+    Of rows with coordinates of their own (evidence/carried.py) the density is that of these too,
+    and the gradient a pair: in u, and in theirs, name → (chunks, b, ...).
+
     Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites
     outside rows that rows touch and several chunks one evidence more (passes.returned).
     """
 
     part = plan if isinstance(chunks, Summary) else apart(plan, chunks)
+    moves = plan.carried and carried.moved(chunks)
 
     def chunk(rows):
-        def total(u):
-            params = point(u)[0]
-            return scale * weigh(
-                row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights
-            )
+        def total(u, own=None):
+            params, at, volume = point(u)[0], rows, 0.0
+            if moves:
+                at, volume = carried.enter(plan, params, known, rows, own)
+            return scale * (weigh(
+                row_evidence(part, params, known, naturals(part, params, known), at), rows.weights
+            ) + volume)
 
-        return jax.vjp(total, u)
+        return jax.vjp(total, u, carried.own(rows)) if moves else jax.vjp(total, u)
 
     def rest(u, total):
         params, volume = point(u)
@@ -151,8 +157,9 @@ def value_and_gradient(
         whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
         return (whole, outer), share
 
-    (whole, outer), rowwise, _ = returned(chunk, chunks, outside, linear=not plan.touching)
-    return whole, jax.tree.map(jnp.add, outer, rowwise)
+    (whole, outer), rowwise, own = returned(chunk, chunks, outside, linear=not plan.touching)
+    gradient = jax.tree.map(jnp.add, outer, rowwise)
+    return whole, (gradient, own[0]) if moves else gradient
 
 
 def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows | Summary,
@@ -192,9 +199,21 @@ def value_gradient_hessian(
 
 def posterior(plan: Plan, known: Known, chunks: Rows | Summary, scale: float = 1.0) -> Callable:
     """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
-    its gradient)."""
-    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, chunks,
-                                        scale=scale)
+    its gradient). Coordinates of rows stand behind those of the parameters."""
+    def point(u):
+        return unflat(plan, u, known)
+
+    if not plan.carried:
+        return lambda u: value_and_gradient(plan, point, u, known, chunks, scale=scale)
+    first = size(plan, known)
+
+    def both(u):
+        rows = carried.at(plan, chunks, u[first:])
+        value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, rows,
+                                                    scale=scale)
+        return value, jnp.concatenate([gradient, carried.flat(own)])
+
+    return both
 
 
 def differentiable(both: Callable) -> Callable:

@@ -74,9 +74,10 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows,
     Args:
         weights: name of a group → (b, *states).
     """
-    return {group.name: Belief(weights[group.name], _finite(moments(plan, params, known, rows,
-                                                                    group)))
-            for group in plan.latents if group not in plan.even}
+    return {group.name: Belief(weights[group.name], _finite(
+        _over(plan, params, known, rows, group, lambda env, seen, group=group: group.kind.belief(
+            plan.structure, group, env, seen))
+    )) for group in plan.latents if group not in plan.even}
 
 
 def _finite(found: Moments) -> Moments:

@@ -15,7 +15,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
-from probml.engines.engine import Engine, Outcome, Problem, Status, checked
+from probml.engines.engine import Engine, Outcome, Problem, Status, checked, problem_of
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start, prior_point
@@ -51,6 +51,7 @@ class Found(NamedTuple):
     posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
+    pattern: Mapping[str, str]  # of the data as the engine took them
 
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
@@ -60,7 +61,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
     return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
-                 run.posterior, run.kept, note is not None)
+                 run.posterior, run.kept, note is not None, run.pattern)
 
 
 def _inferred(
@@ -86,13 +87,13 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    plan = held.plan()
     if engine is None:
-        engine, _ = choose(Problem(held, plan, asked=False))
+        engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
     else:
-        engine.refuse(Problem(held, plan))
+        engine.refuse(problem_of(engine, held))
         ladder = (engine,)
+    plan = engine.taken(held).plan()
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in held.structure.derived}
@@ -115,29 +116,32 @@ class _Run(NamedTuple):
     known: Known
     posterior: Posterior
     kept: Kept | None
+    pattern: Mapping[str, str]
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    plan, engine = held.plan(), ladder[0]
-    problem = Problem(held, plan, None, None, weight, seed, start)
-    rows, known = load.load(held, plan, weight, load.order(held, plan), engine.copies(problem),
-                            params=start)
-    problem = reduced(engine, replace(problem, rows=rows, known=known))
-    rows = problem.rows
+    data: dataset.Data | None = None
     for engine in ladder:
         try:
+            if (taken := engine.taken(held)) is not data:
+                data, plan = taken, taken.plan()
+                problem = Problem(data, plan, None, None, weight, seed, start)
+                rows, known = load.load(data, plan, weight, load.order(data, plan),
+                                        engine.copies(problem), params=start)
+                problem = reduced(engine, replace(problem, rows=rows, known=known))
+                rows = problem.rows
             outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-            if plan.latents:
+            if plan.latents and not plan.carried:
                 outcome = boundary.noted(plan, outcome, known, rows)
             break
         except Refusal:
             if engine is ladder[-1] or not jax.config.jax_enable_x64:
                 raise
     kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
+    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept, data.pattern)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
@@ -195,7 +199,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
-                          outcome.found, None, note is not None)
+                          outcome.found, None, note is not None, held.pattern)
     return out
 
 
@@ -234,7 +238,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.found, kept, fit.double)
+                 outcome.found, kept, fit.double, pattern)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

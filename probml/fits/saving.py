@@ -89,7 +89,8 @@ def _drawn(kind: str, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
     if kind == "Normal" and arrays.keys() == set(Normal._fields):
         found = Normal(**arrays)
     if kind == "Draws":
-        found = Draws(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
+        found = Draws(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
+                      part(arrays, "inside/"))
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
             found = None

@@ -41,7 +41,11 @@ class Gaussian:
     """Normal latents under Normal sites; see the top of this file."""
 
     words = "integrated out, exact Gaussian"
-    pools = True
+    pools = exact = True
+    breadth, finer = 1, None
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         for name in group.sites:
@@ -72,6 +76,8 @@ class Gaussian:
         found = _posterior(structure, group, env, seen)
         return Moments(found.values + found.centre @ found.moves,
                        solve_triangular(found.lower, found.moves, lower=True))
+
+    belief = conditional
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

@@ -1,0 +1,104 @@
+"""Two numbers a row, integrated by adaptive Gauss–Hermite quadrature about their mode.
+
+In coordinates u without bounds (coordinates.py) the joint density of a row has a mode û with
+curvature H = L Lᵀ. With Gauss–Hermite nodes x_i and weights w_i (for exp −x²) in each of two
+directions, u_ij = û + √2 L⁻ᵀ (x_i, x_j) and
+
+    log ∫ exp h(u) du ≈ log Σ_ij w_i w_j exp(x_i² + x_j² + h(u_ij)) + log 2 − log det L
+
+(Liu & Pierce 1994; lme4's nAGQ), exact for a normal times a polynomial of degree 2m − 1. What twice
+the nodes would change a fit says (fits/boundary.py). Gradients hold the nodes still.
+
+Cost: m² log densities a row, and a few Hessians to its mode.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+
+from probml.latents import coordinates
+from probml.latents.inner import mode
+from probml.latents.laplace import Laplace
+from probml.latents.latent import Group, Seen
+from probml.latents.quadrature import Nodes, said_of_nodes
+from probml.structure.structure import Structure
+
+NODES = 15  # in each direction
+NUMBERS = 2
+
+
+@dataclass(frozen=True)
+class Cubature:
+    """Two continuous numbers of a row; see the top of this file."""
+
+    nodes: int = NODES
+
+    pools = exact = False
+
+    @property
+    def words(self) -> str:
+        return f"integrated out, quadrature with {self.nodes} × {self.nodes} nodes"
+
+    @property
+    def breadth(self) -> int:
+        return self.nodes**NUMBERS
+
+    @property
+    def finer(self) -> "Cubature":
+        return replace(self, nodes=2 * self.nodes)
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return said_of_nodes(gap, rows)
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        why = Laplace().claims(structure, group)
+        if why is not None:
+            return why
+        count = coordinates.size(structure, group)
+        return None if count == NUMBERS else f"{count} numbers of a row are looked at together"
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        height = coordinates.joint(structure, group, env, seen)
+        points, share = self._points(structure, group, env, seen)
+        return jax.nn.logsumexp(jax.vmap(lambda u: height(u)[0])(points) + share)
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+        points, share = self._points(structure, group, env, seen)
+        logs, values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)
+        weights = jax.nn.softmax(logs + share)
+        return Nodes(weights @ values, values, weights)
+
+    belief = conditional
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        return Laplace().draw(structure, group, env, seen, key)
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Nodes) -> jax.Array:
+        logs = jax.vmap(coordinates.log_joint(structure, group, env, seen))(moments.values)
+        live = moments.weights > 0
+        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+
+    def _points(self, structure: Structure, group: Group, env: Mapping,
+                seen: Seen) -> tuple[jax.Array, jax.Array]:
+        """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+        env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
+        at = coordinates.joint(structure, group, env, seen)
+
+        def height(u: jax.Array) -> jax.Array:
+            return at(u)[0]
+
+        top = mode(height, jnp.zeros(NUMBERS, jnp.result_type(float)))
+        lower = jnp.linalg.cholesky(-jax.hessian(height)(top))
+        x, w = np.polynomial.hermite.hermgauss(self.nodes)
+        grid = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, NUMBERS)
+        logs = np.log(np.outer(w, w)).reshape(-1) + (grid**2).sum(1) + np.log(2.0)
+        points = top + np.sqrt(2.0) * solve_triangular(lower, jnp.asarray(grid.T, top.dtype),
+                                                       lower=True, trans=1).T
+        share = jnp.asarray(logs, top.dtype) - jnp.log(jnp.diagonal(lower)).sum()
+        return points, jnp.where(jnp.isfinite(share), share, -jnp.inf)
