@@ -93,8 +93,8 @@ class Outcome(NamedTuple):
         history: (iterations + 1,) the objective, its start included.
         status, iterations: how it ended, and after how many.
         notes: what a user should know, in words; they stand behind the status.
-        posterior: a closed form: the natural parameters of every block.
-        belief: a posterior that is none: draws, or a normal in unbounded coordinates.
+        posterior: what is known beyond the point: a closed form, draws, a normal; else the point
+            itself.
         log_evidence: log p(data), where it is exact.
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
@@ -108,19 +108,13 @@ class Outcome(NamedTuple):
     status: Status
     iterations: int
     notes: tuple[str, ...] = ()
-    posterior: Posterior | None = None
+    posterior: Posterior = Point()
     log_evidence: float | None = None
-    belief: Posterior | None = None
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
     bound: float | None = None
     model: Bound | None = None
-
-    @property
-    def found(self) -> Posterior:
-        """What is known beyond the point: one of the two, or nothing."""
-        return next((each for each in (self.belief, self.posterior) if each is not None), Point())
 
 
 @dataclass(frozen=True, eq=False)

@@ -168,7 +168,7 @@ class NUTS(Engine):
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
-            (*wrong, *notes), belief=draws
+            (*wrong, *notes), posterior=draws
         )
 
     def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin]:

@@ -126,7 +126,7 @@ class SVI(Engine):
             ), known, rows, seed)
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
-        return Outcome(point, history, status, self.steps, belief=found)
+        return Outcome(point, history, status, self.steps, posterior=found)
 
 
 @dataclass(frozen=True)

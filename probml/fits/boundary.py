@@ -35,7 +35,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome of a plan with latents, and what is to be said of it."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     notes = list(outcome.notes)
-    if outcome.posterior is None and outcome.belief is None:
+    if not outcome.posterior.varies:
         notes += _boundaries(plan, params, known, rows)
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough:

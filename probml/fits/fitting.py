@@ -163,8 +163,8 @@ def reduced(engine: Engine, problem: Problem) -> Problem:
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
     """What was found beyond the point; of a point, the discrete sites outside rows given it."""
-    if not plan.globals or outcome.found.varies:
-        return outcome.found
+    if not plan.globals or outcome.posterior.varies:
+        return outcome.posterior
     return Point(_global_posterior(
         plan, placed_all(dict(outcome.params)), known, rows
     ))
@@ -199,7 +199,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
-                          outcome.found, None, note is not None, held.pattern)
+                          outcome.posterior, None, note is not None, held.pattern)
     return out
 
 
@@ -238,7 +238,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.found, kept, fit.double, pattern)
+                 outcome.posterior, kept, fit.double, pattern)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)
