@@ -70,7 +70,8 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         return {"value": value}
     chains = fit.belief.chains
     if chains is None:
-        draws = np.asarray(fit.draws(KEPT)[name], float)[None]
+        draws = np.asarray(computed[name] if name in computed else fit._draws(KEPT, 0)[name],
+                           float)[None]
     else:
         draws = np.asarray(computed[name] if name in computed else chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))

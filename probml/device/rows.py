@@ -87,7 +87,8 @@ class Coordinates(NamedTuple):
     """Numbers of rows as a sampler moves them; see evidence/carried.py."""
 
     free: jax.Array  # bool (b, *cells); the others are seen
-    u: jax.Array | None = None  # (b, ...) in NumPyro's layout of a row; None: values stand as they are
+    # (b, ...) in NumPyro's layout of a row; None: values stand as they are
+    u: jax.Array | None = None
 
 
 class Summary(NamedTuple):

@@ -40,8 +40,9 @@ class Variable:
 class Plan:
     """How one pattern of data meets one structure.
 
-    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part), "likelihood", or
-    "carried" (numbers that a sampler moves, in the place of seen ones) for sites inside rows; `given` are the sites outside rows whose value is data; `targets` are
+    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part), "likelihood" or
+    "carried" (numbers that a sampler moves, in the place of seen ones) for sites inside rows;
+    `given` are the sites outside rows whose value is data; `targets` are
     unseen sites that a query asks for.
     """
 

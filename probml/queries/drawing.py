@@ -34,7 +34,7 @@ def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax
         params, table, index, key = parts
         own = belief._replace(params=params, table=table if each_table else belief.table)
         rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
-        return jax.tree.map(lambda leaf: leaf[0], _drawn(plan, own, known, rows, key))
+        return jax.tree.map(lambda leaf: leaf[0], drawn_once(plan, own, known, rows, key))
 
     tables = belief.table if each_table else jnp.zeros(len(index))
     return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
@@ -44,10 +44,12 @@ def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax
 def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
-    return _drawn(plan, belief, known, chunks, key)
+    return drawn_once(plan, belief, known, chunks, key)
 
 
-def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+def drawn_once(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+    """As `draw`, to be traced."""
+
     def chunk(rows, key):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
