@@ -182,3 +182,22 @@ def test_a_number_above_a_hidden_state_has_no_integral_and_is_sampled():
         weight = like * np.exp(-2 * (data["x"][:, None] - grid) ** 2 - grid**2 / 2)
         means.append(weight @ grid / weight.sum(1))
     np.testing.assert_allclose(drawn["z"].mean(0), np.mean(means, 0), atol=0.12)
+
+
+def test_a_normal_guide_moves_the_numbers_of_rows_too():
+    fit = some(kind="heavy").fit({"y": np.array([0.0, 1.0, 30.0])}, probml.SVI(steps=600))
+    drawn = fit.draws(500)
+    assert drawn["z"].shape == (500, 3) and drawn["rate"].shape == (500, 3)
+    assert drawn["z"].mean(0)[2] > 3.0 > drawn["z"].mean(0)[1] > drawn["z"].mean(0)[0]
+    with pytest.raises(probml.Refusal, match="every row has numbers of its own, 'z'"):
+        some(kind="heavy").fit({"y": np.arange(3.0)}, probml.SVI(batch_rows=2))
+
+
+def test_a_file_keeps_the_numbers_of_rows_that_were_sampled(tmp_path):
+    model, data = some(kind="heavy"), {"y": np.array([0.0, 1.0, 30.0])}
+    fit = model.fit(data, probml.SVI(steps=600))
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit", model)
+    np.testing.assert_array_equal(again.belief.inside["z"], fit.belief.inside["z"])
+    found = fit.to_arviz().posterior
+    assert found["z"].dims == ("chain", "draw", "rows") and found["rate"].shape == found["z"].shape
