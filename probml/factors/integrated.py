@@ -167,7 +167,10 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
 
             if isinstance(found, Moments):  # of what is affine in them
                 return at(found.mean)
-            return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
+            values = jax.vmap(at)(found.values)
+            live = (found.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
+            # far out, where nothing is, what is computed may have no end
+            return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
         return over_states(plan, lambda *states: over(
             {**fixed, **own, **dict(zip(scope, states, strict=True))}, groups

@@ -4,7 +4,7 @@ In coordinates u without bounds (coordinates.py) the joint density of a row has 
 curvature H = L Lᵀ. In u = û + L⁻ᵀ (v(t₁), v(t₂)), v(t) = sinh(κt) / κ, the integral is taken by the
 trapezoid rule in both t, as quadrature.py takes that over one number, and for its reason: nodes
 follow tails that are no normal's. Under counts and choices it is good to 1e-6 nats for a normal and
-1e-4 for a Student's t or a Gamma number, where Gauss and Hermite's 15 nodes (Liu & Pierce 1994;
+3e-4 for a Student's t or a Gamma number, where Gauss and Hermite's 15 nodes (Liu & Pierce 1994;
 lme4's nAGQ) have 1e-7 and 3e-3. What twice the nodes, further out, would change a fit says
 (fits/boundary.py). Gradients hold the nodes still.
 

@@ -47,7 +47,7 @@ def on_a_grid(y, prior):
             weight @ z / weight.sum())
 
 
-@pytest.mark.parametrize("prior, close", [("normal", 1e-6), ("gamma", 1e-4)])
+@pytest.mark.parametrize("prior, close", [("normal", 1e-6), ("gamma", 4e-4)])
 def test_two_numbers_a_row_are_integrated_by_quadrature(prior, close):
     fit = counts(q=2, prior=prior).at(POINT)
     logs, means = zip(*(on_a_grid(row, prior) for row in Y), strict=True)
@@ -171,3 +171,17 @@ def test_a_number_below_another_is_integrated_in_every_state():
     np.testing.assert_allclose(fit.log_prob({"y": y}), np.logaddexp.reduce(logs, 1), atol=2e-3)
     share = np.exp(logs - np.logaddexp.reduce(logs, 1)[:, None])
     np.testing.assert_allclose(fit.predict_proba({"y": y}, "c"), share, atol=2e-3)
+
+
+def test_several_numbers_given_a_row_have_their_mean_and_covariance():
+    found = counts(q=2).at(POINT).conditional({"y": Y}, "z")
+    axis = np.linspace(-7, 7, 501)
+    z = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    for i, row in enumerate(Y):
+        rate = np.exp(POINT["mean"] + z @ POINT["load"].T)
+        log = (stats.norm(0.3, 0.8).logpdf(z).sum(1)
+               + np.nansum(stats.poisson.logpmf(row, rate), 1))
+        weight = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
+        np.testing.assert_allclose(found.mean[i], weight @ z, atol=1e-5)
+        away = z - weight @ z
+        np.testing.assert_allclose(found.covariance_matrix[i], (weight * away.T) @ away, atol=1e-5)
