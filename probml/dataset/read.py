@@ -97,7 +97,7 @@ def read(
     elif structure.chains:
         raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
                                f"mapping name -> array (rows, steps, ...)")
-    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values()
+    expected = {site.name: expected_of(site, structure, length) for site in structure.sites.values()
                 if not site.factor}
     labels = {**structure.labels, **(labels or {})}
     table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
@@ -107,7 +107,8 @@ def read(
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
-def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
+def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
+    """What a table must hold of a site."""
     words, valid, domain = "real", None, site.domain
     if domain.sums_to_one:
         # a density, whose value on the edge is 0 or infinite

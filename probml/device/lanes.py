@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import tables
-from probml.device.rows import Rows, Steps
+from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import CHUNK, Plan, bucket
@@ -126,7 +126,7 @@ class Lanes:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
-        return Steps(Rows(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
+        return Steps(Chunk(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
                      self.blocks, self.parallel, self.wide)
 
     def _alive(self) -> jax.Array | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows, total_weight
+from probml.device.rows import Known, Rows
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
@@ -134,7 +134,7 @@ class EM(Engine):
             return other._replace(iterations=outcome.iterations + other.iterations)
 
         outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * total_weight(rows) + 1e-6)
+                             self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -155,7 +155,7 @@ class EM(Engine):
         made = Effort(self.restarts or 1)
         if self.restarts is None and data is not None and tells_apart(plan, start):
             states = sum(plan.variables[name].states for name in hidden(plan))
-            rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
+            rows, entries = data.size * max(data.steps or 1, 1), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
             # of fewer starts than LEAST the rule has made sure already that they are all it can buy
             work = entries + HESSIANS * directions(plan, self.prior) ** 2
@@ -185,9 +185,9 @@ class EM(Engine):
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = runs(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                total_weight(some))
+                                some.weight)
         steps, words, chosen, lost = data.steps is not None, [], [], []
-        shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
+        shown = [d.size * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
             if not len(best):
@@ -219,7 +219,7 @@ class EM(Engine):
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
                race: Race | None = None) -> list[Outcome]:
         """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * total_weight(rows)
+        close = 1e-3 + 10 * self.tolerance * rows.weight
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]

@@ -145,7 +145,12 @@ class Problem:
     @property
     def size(self) -> int | None:
         """Rows, where the data are there."""
-        return None if self.data is None else self.data.table.rows
+        return None if self.data is None else self.data.size
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether rows are read in parts: each pass over them reads their source again."""
+        return self.data is not None and self.data.survey is not None
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"

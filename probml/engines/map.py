@@ -16,7 +16,7 @@ from probml.engines.engine import Engine, Outcome, Problem, Status, check_settin
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -91,6 +91,10 @@ class MAP(Engine):
 
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy; asked for by name it warns of one."""
+        if problem.in_parts and not self.statistics:
+            raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
+                          f"read in parts, of which a batch would be another pass. Take MAP() or "
+                          f"EM(), which pass over all of them, or give the rows in memory")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)

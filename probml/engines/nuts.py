@@ -28,7 +28,7 @@ from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.evidence import carried, centring, density
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.transfer import placed, random_key, rows_of
@@ -108,7 +108,11 @@ class NUTS(Engine):
         return cls(target_accept=0.9)
 
     def refuse(self, problem: Problem) -> None:
-        """NUTS treats every plan."""
+        """NUTS treats every plan; rows that are read in parts only where statistics suffice."""
+        if problem.in_parts and not problem.plan.additive:
+            raise Refusal(f"NUTS cannot fit {problem}: its rows are read in parts, each of the "
+                          f"thousands of gradients would be a pass. Try EM(), MAP() or Laplace(), "
+                          f"or give some of the rows in memory")
         check_distinct(problem.data, problem.plan)
 
     def taken(self, data: Data) -> Data:

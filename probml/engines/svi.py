@@ -13,7 +13,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.sampling import carrying
@@ -92,6 +92,10 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
+        if problem.in_parts and self.batch_rows is not None:
+            raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
+                          f"of which a batch would be another pass. Leave batch_rows out, or give "
+                          f"the rows in memory")
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
@@ -226,7 +230,6 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
 def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, count):
     svi, _ = _vi(plan, static, frame)
     svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
-    flat = merged(rows) if static.batch else None
 
     def once(i, carry):
         state, losses = carry
@@ -234,7 +237,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         if static.batch:
             index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0,
                                        static.total)
-            part = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+            part = rows.taken(index)
             scale = static.total / static.batch
         state, loss = svi.update(state, part, scale, known)
         return state, losses.at[i].set(loss)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Resident
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents import coordinates
@@ -24,15 +24,15 @@ from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
 
-def shapes(plan: Plan, chunks: Rows) -> dict[str, tuple[int, ...]]:
+def shapes(plan: Plan, rows: Resident) -> dict[str, tuple[int, ...]]:
     """Site → its coordinates, (chunks, b, ...)."""
-    return {name: (*chunks.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
+    return {name: (*rows.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
             for name in plan.carried}
 
 
-def size(plan: Plan, chunks: Rows) -> int:
+def size(plan: Plan, rows: Resident) -> int:
     """How many coordinates rows have."""
-    return sum(math.prod(shape) for shape in shapes(plan, chunks).values())
+    return sum(math.prod(shape) for shape in shapes(plan, rows).values())
 
 
 def flat(own: Mapping[str, jax.Array]) -> jax.Array:
@@ -40,28 +40,28 @@ def flat(own: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
 
 
-def at(plan: Plan, chunks: Rows, u: jax.Array) -> Rows:
+def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
     """The rows with a vector of coordinates."""
-    out, start = dict(chunks.carried), 0
-    for name, shape in sorted(shapes(plan, chunks).items()):
+    out, start = dict(rows.stacked.carried), 0
+    for name, shape in sorted(shapes(plan, rows).items()):
         count = math.prod(shape)
         out[name] = out[name]._replace(u=u[start : start + count].reshape(shape))
         start += count
-    return chunks._replace(carried=out)
+    return Resident(rows.stacked._replace(carried=out))
 
 
-def moved(chunks: Rows) -> bool:
+def moved(rows: Resident) -> bool:
     """Whether the rows have coordinates; else the values in them stand as they are."""
-    return any(one.u is not None for one in chunks.carried.values())
+    return any(one.u is not None for one in rows.stacked.carried.values())
 
 
-def own(rows: Rows) -> dict[str, jax.Array]:
+def own(rows: Chunk) -> dict[str, jax.Array]:
     """The coordinates that rows have."""
     return {name: one.u for name, one in rows.carried.items()}
 
 
-def enter(plan: Plan, params: Mapping, known: Known, rows: Rows,
-          own: Mapping[str, jax.Array]) -> tuple[Rows, jax.Array]:
+def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+          own: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
     """A chunk of rows with the values of its coordinates in them, and log |∂ values / ∂ u|."""
     fixed, total, sites = environment(plan, params, known), jnp.zeros(()), plan.structure.sites
     live = rows.weights > 0
@@ -84,18 +84,20 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Rows,
     return rows, total
 
 
-def placed(plan: Plan, chunks: Rows, values: Mapping[str, jax.Array]) -> Rows:
+def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resident:
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
+    if not plan.carried:
+        return rows
     held = {name: values[name] for name in plan.carried}
-    return chunks._replace(values={**chunks.values, **held})
+    return Resident(rows.stacked._replace(values={**rows.stacked.values, **held}))
 
 
-def values(plan: Plan, params: Mapping, known: Known, chunks: Rows,
+def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
            u: jax.Array) -> dict[str, jax.Array]:
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 
-    def one(rows):
-        found, _ = enter(plan, params, known, rows, own(rows))
+    def one(chunk):
+        found, _ = enter(plan, params, known, chunk, own(chunk))
         return {name: found.values[name] for name in plan.carried}
 
-    return jax.lax.map(one, at(plan, chunks, u))
+    return at(plan, rows, u).map(one)

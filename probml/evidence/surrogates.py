@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
@@ -35,7 +35,7 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
     `anchor`, if given; of groups of latents, the expectation over them too."""

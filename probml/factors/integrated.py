@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
@@ -29,7 +29,7 @@ class Belief(NamedTuple):
     moments: Moments
 
 
-def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Factor:
+def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
     """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
     log = _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
         plan.structure, group, env, seen
@@ -37,14 +37,14 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group)
     return Factor(log, plan.reach(group))
 
 
-def moments(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Moments:
+def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Moments:
     """The latents given each row and state: (b, *states, p), (b, *states, p, p)."""
     return _over(plan, params, known, rows, group, lambda env, seen: group.kind.conditional(
         plan.structure, group, env, seen
     ))
 
 
-def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, states: Mapping,
+def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, states: Mapping,
          key: jax.Array) -> dict[str, jax.Array]:
     """The latents of each row drawn given it and its states: site → (b, *cells).
 
@@ -67,7 +67,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, st
     return split(plan, group, flat)
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows,
+def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             weights: Mapping[str, jax.Array]) -> dict[str, Belief]:
     """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
 
@@ -93,7 +93,7 @@ def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
     ), plan.reach(group)) for group in plan.even}
 
 
-def statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, middle: Mapping,
+def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
                weights: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Of every group whose statistics pool, those of a chunk of rows: leaves (*states, ...).
 
@@ -133,7 +133,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     return total
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
              belief: Belief) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
@@ -143,7 +143,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group
     return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
-def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
+def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
              function: Callable[[dict], jax.Array]) -> jax.Array:
     """function(env) of every row and joint state of a site that looks at latents, averaged over
     these: normal ones at their conditional means, the mean of what is affine in them.
@@ -190,7 +190,7 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     return out
 
 
-def _over(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           function: Callable[..., Any], found: Any = None) -> Any:
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = environment(plan, params, known), plan.reach(group)
@@ -215,7 +215,7 @@ def _over(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
     )
 
 
-def _varying(plan: Plan, known: Known, rows: Rows, group: Group) -> dict[str, jax.Array]:
+def _varying(plan: Plan, known: Known, rows: Chunk, group: Group) -> dict[str, jax.Array]:
     """What the sites of a group take of a row beside latents and variables."""
     out: dict[str, jax.Array] = {}
     for name in group.sites:
@@ -223,7 +223,7 @@ def _varying(plan: Plan, known: Known, rows: Rows, group: Group) -> dict[str, ja
     return out
 
 
-def _seen(plan: Plan, rows: Rows, group: Group) -> dict[str, tuple]:
+def _seen(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
     """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes)."""
     sites = plan.structure.sites
     return {name: (cells(sites[name], rows.values[name]),

@@ -41,7 +41,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if rough:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
-        said = (group.kind.doubt(group.names, gap, float(rows.weights.sum())) for group in rough)
+        said = (group.kind.doubt(group.names, gap, rows.weight) for group in rough)
         notes += [text for text in dict.fromkeys(said) if text is not None]
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
 

@@ -1,8 +1,9 @@
 """Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where the user
 names none, sizes side by side, parts put together."""
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, read, stated, tables
+from probml.dataset import dataset, digits, parts, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
+from probml.device.streamed import streamed
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
 from probml.engines.engine import Engine, Outcome, Problem, Status, checked, problem_of
@@ -60,7 +62,8 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     engine = None if engine is None else checked(engine)
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
-    return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
+    seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
+    return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)
 
 
@@ -69,7 +72,10 @@ def _inferred(
     start: Mapping[str, Any] | None
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
-    held = read.read(model, data).trimmed()
+    held = parts.opened(model, data)
+    if held.survey is not None and weights is not None:
+        raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
+                      f"pass weighted rows in memory")
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
@@ -123,25 +129,40 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    data: dataset.Data | None = None
-    for engine in ladder:
-        try:
-            if (taken := engine.taken(held)) is not data:
-                data, plan = taken, taken.plan()
-                problem = Problem(data, plan, None, None, weight, seed, start)
-                rows, known = load.load(data, plan, weight, load.order(data, plan),
-                                        engine.copies(problem), params=start)
-                problem = reduced(engine, replace(problem, rows=rows, known=known))
-                rows = problem.rows
-            outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-            if plan.latents and not plan.carried:
-                outcome = boundary.noted(plan, outcome, known, rows)
-            break
-        except Refusal:
-            if engine is ladder[-1] or not jax.config.jax_enable_x64:
-                raise
-    kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept, data.pattern)
+    first = ladder[0]
+    data = first.taken(held)
+    plan = data.plan()
+    problem = Problem(data, plan, None, None, weight, seed, start)
+    with _shipped(problem, first.copies(problem)) as (rows, known):
+        problem = reduced(first, replace(problem, rows=rows, known=known))
+        rows = problem.rows
+        for engine in ladder:
+            try:
+                if engine is not first and engine.taken(held) is not data:
+                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start)
+                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+                if plan.latents and not plan.carried:
+                    outcome = boundary.noted(plan, outcome, known, rows)
+                break
+            except Refusal:
+                if engine is ladder[-1] or not jax.config.jax_enable_x64:
+                    raise
+        kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
+                    data.pattern)
+
+
+@contextlib.contextmanager
+def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
+    """The rows of a problem, on the device or on their way there, and what they share."""
+    held, plan = problem.data, problem.plan
+    if held.survey is None:
+        yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
+                        params=problem.start)
+        return
+    feed, rows, known = streamed(held, plan, copies)
+    with feed:
+        yield rows, known
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:

@@ -119,8 +119,10 @@ class Model(Bound):
 
         Args:
             data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and
-                absent sites are unseen. An input that the function uses as an index, as in
-                `alpha[group]`, may hold labels; its codes are checked against the axis.
+                absent sites are unseen. Rows that memory does not hold come from a source, see
+                dataset/source.py: an object with `parts()`, or a function that makes an iterator
+                of tables; each pass reads them again. An input that the function uses as an index,
+                as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the
                 first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.

@@ -11,6 +11,7 @@ from probml.assessment import decisions
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
+from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
@@ -27,6 +28,7 @@ from probml.queries.simulation import input_rows
 class Questions(Answers):
     """The verbs of Fit that take rows."""
 
+    @by_parts
     def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
         nats.
@@ -48,6 +50,7 @@ class Questions(Answers):
         """The mean of log_prob."""
         return float(self.log_prob(data, plug_in, unknown).mean())
 
+    @by_parts
     def predict_proba(
         self,
         data: Any,
@@ -80,6 +83,7 @@ class Questions(Answers):
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
+    @by_parts
     def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
         """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
         marginals.
@@ -137,6 +141,7 @@ class Questions(Answers):
             out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
         return out
 
+    @by_parts
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
         sites, in their order).
@@ -157,6 +162,7 @@ class Questions(Answers):
                              f"the row; ask of one kind at once")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
+    @by_parts
     def predict(
         self,
         data: Any,
@@ -209,6 +215,7 @@ class Questions(Answers):
         probml.calibration."""
         return judge(self, data, site, plug_in, bins, strategy)
 
+    @by_parts
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
@@ -255,6 +262,7 @@ class Questions(Answers):
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
+    @by_parts
     def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
                                                                                       np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the

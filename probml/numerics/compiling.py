@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, lapack
+from probml.numerics import disk, feeding, lapack
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
@@ -70,7 +70,7 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
         try:
             with lapack.guarded(), unchecked(), disk.kept():
-                return compiled[0](*args)
+                return feeding.sound(compiled[0](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options[-1] is None:
                 raise

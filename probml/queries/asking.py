@@ -160,7 +160,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
         found, drew = drawing.draw_each(plan, belief, question.known, question.rows,
                                         jnp.asarray(index), key)
         real = np.arange(most) < counts[:, None]
-        size = question.rows.weights.size
+        size = question.rows.chunks * question.rows.size
 
         def scattered(array):
             array = np.asarray(array)

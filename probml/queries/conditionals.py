@@ -13,7 +13,6 @@ import numpyro.distributions as dist
 from probml.dataset import dataset
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError
-from probml.evidence.passes import each
 from probml.factors import integrated
 from probml.latents.latent import Moments
 from probml.numerics.compiling import jit
@@ -70,7 +69,7 @@ def _mixed(weight: np.ndarray, parts: dist.Distribution) -> dist.Distribution:
 
 
 @functools.partial(jit, static_argnames=("plan", "name", "averaged"))
-def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, chunks: Rows):
+def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
     """log p(row), the probabilities of the states beside a latent, its mean and root in each, or,
     of a single number without a normal, its mean, values and their weights: (draws, chunks, b,
     ...). Several have the normal of their mean and covariance."""
@@ -103,12 +102,12 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
 
     if not averaged:
         return jax.tree.map(lambda leaf: leaf[None],
-                            each(lambda rows: chunk(rows, belief), chunks))
+                            every.map(lambda rows: chunk(rows, belief)))
     each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
     def at(draw):
         params, table = draw if each_table else (draw, belief.table)
         own = belief._replace(params=params, table=table)
-        return each(lambda rows: chunk(rows, own), chunks)
+        return every.map(lambda rows: chunk(rows, own))
 
     return jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)

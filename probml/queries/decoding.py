@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
-from probml.evidence.passes import each
 from probml.factors import sequences
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -17,7 +16,7 @@ from probml.queries.parts import Belief, level, parts_of
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
 def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
-           known: Known, chunks: Rows):
+           known: Known, every: Rows):
     """The jointly most probable states of the variables `sites`, all others summed out: the log of
     that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
 
@@ -74,4 +73,4 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
         return jnp.broadcast_to(best, (size,)), out
 
-    return each(chunk, chunks)
+    return every.map(chunk)

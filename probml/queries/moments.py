@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.factors import integrated
 from probml.factors.naturals import log_masses, over_states
 from probml.factors.rowwise import row_environment
@@ -18,7 +18,7 @@ def average(q: jax.Array, values: jax.Array) -> jax.Array:
     return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
 
 
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str, what: str,
                 size: int) -> jax.Array:
     """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
     states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its

@@ -14,7 +14,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Resident
 from probml.evidence import carried
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
@@ -96,7 +96,7 @@ def _kept(data: Data, name: str, value: np.ndarray) -> np.ndarray:
     return data.kept(name, value)
 
 
-def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Array:
+def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.Array:
     """(draws, n, *cells) → (draws, chunks, b, *cells), padding repeated from the first row."""
     chunks, size = rows.weights.shape
     value = value if order is None else value[:, order]
@@ -108,7 +108,7 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
 
 
 @functools.partial(jit, static_argnums=0)
-def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows, keys) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
     """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
 
     def one(pair):

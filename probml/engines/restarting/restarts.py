@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from probml.device.rows import Known, Rows, total_weight
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
@@ -32,7 +32,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     drawn, first = first.drawn, first._replace(drawn=None)
     whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
-    gain, ceiling = (np.asarray(engine.tolerance * total_weight(rows)),
+    gain, ceiling = (np.asarray(engine.tolerance * rows.weight),
                      engine.max_iterations + 1)
     restarts = len(state.value)
     history: list[np.ndarray] = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Resident
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin
 from probml.engines.start.prior import compiled_prior_point, given_start
@@ -55,6 +55,10 @@ def taken(data: Data, integrate: str) -> Data:
     if timed is not None:
         raise Refusal(f"site '{timed}' runs along a chain, is continuous and unseen: numbers along "
                       f"time are not sampled. Give '{timed}' in the data")
+    if names and data.survey is not None:
+        raise Refusal(f"site '{names[0]}' is continuous and unseen, and has no closed form: its "
+                      f"numbers are sampled, which rows that are read in parts cannot be. Take "
+                      f"integrate=\"all\", EM(), or rows in memory")
     return data.carrying(names) if names else data
 
 
@@ -100,7 +104,7 @@ def begun(problem: Problem, spread: np.ndarray) -> Begin:
 
 
 @functools.partial(jit, static_argnums=0)
-def _begun(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
+def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
            spread: jax.Array) -> Begin:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(carried.size(plan, rows), first.dtype)])
@@ -129,7 +133,7 @@ def _widest(plan: Plan, known: Known, total: int) -> jax.Array:
     return jnp.concatenate([own, jnp.full(total - len(own), jnp.inf)])
 
 
-def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:
+def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, np.ndarray]:
     """The values of the carried sites at draws of all coordinates: (chains, draws, d) → name →
     (chains, draws, chunks, b, *cells)."""
     lead = u.shape[:2]
@@ -138,7 +142,7 @@ def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.n
 
 
 @functools.partial(jit, static_argnums=0)
-def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan, known)
 
     def one(u):

@@ -58,8 +58,7 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
-    held = rows.weights.shape[-1] if isinstance(rows, Rows) else 1
-    together = 1 << max(TOGETHER // (held * states), 1).bit_length() - 1
+    together = 1 << max(TOGETHER // (rows.size * states), 1).bit_length() - 1
     return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
 
 
