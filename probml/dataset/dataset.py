@@ -226,21 +226,23 @@ class Data(NamedTuple):
         ) <= HELD
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
-             joints: tuple = (), hidden: tuple[str, ...] = (), lenient: bool = False) -> Plan:
+             joints: tuple = (), hidden: tuple[str, ...] = (),
+             effects: tuple[str, ...] = (), lenient: bool = False) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
+            effects: parameters that are integrated out.
             lenient: to be read and not run: latents that have no integral are labelled so.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints, (), lenient)
+                           merge_globals, joints, effects=effects, lenient=lenient)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes), lenient)
+                               merge_globals, joints, tuple(holes), effects, lenient)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
 from probml.families.domains import Simplex
@@ -104,6 +104,9 @@ def read(
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
+    if length is not None and len(structure.chains) > len(structure.markov):
+        structure.check_chains({}, length)
+        chain_inputs.check(structure, table.inputs, length)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 

@@ -31,6 +31,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
 from probml.language.language import Bound
+from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
@@ -100,6 +101,7 @@ class Outcome(NamedTuple):
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short: of digits, see factors.digits.short.
+        adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
 
@@ -113,6 +115,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
 
@@ -172,6 +175,11 @@ class Engine(ABC):
     rung: ClassVar[int | None] = None
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
+
+    @property
+    def integrates(self) -> bool:
+        """Whether it takes plans in which effects of groups are integrated out."""
+        return False
 
     def refuse(self, problem: Problem) -> None:
         """Nothing, if the engine treats the problem; before anything is shipped or compiled.
@@ -258,7 +266,22 @@ def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
         Refusal: what no plan of the kind can do.
     """
     data = engine.taken(data)
-    return Problem(data, data.plan(), asked=asked)
+    return Problem(data, planned(data, engine if asked else None), asked=asked)
+
+
+def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact; not beside numbers of rows that a
+    sampler moves.
+
+    Args:
+        lenient: see Data.plan.
+    """
+    plan = data.plan(lenient=lenient)
+    if plan.carried or engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, data.table.rows)
+    return data.plan(effects=names, lenient=lenient) if names else plan
 
 
 def checked(engine: Any, verb: str = "") -> Engine:

@@ -102,6 +102,10 @@ class NUTS(Engine):
                              f"{list(METHODS)}")
         carrying.check_integrate("NUTS", self.integrate)
 
+    @property
+    def integrates(self) -> bool:
+        return self.integrate != "none"
+
     @classmethod
     def unasked(cls) -> "NUTS":
         """Nobody asked for it by name: it takes the more careful steps."""
@@ -171,8 +175,8 @@ class NUTS(Engine):
         status = Status.DOUBTFUL if wrong else Status.SAMPLED
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
-            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
-            (*wrong, *notes), posterior=draws
+            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
+            status, self.draws, (*wrong, *notes), posterior=draws
         )
 
     def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin]:

@@ -110,6 +110,11 @@ class SVI(Engine):
                 f"Leave batch_rows out"
             )
 
+    @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         carrying.check(problem, "SVI", KEPT)
@@ -152,7 +157,8 @@ class SVI(Engine):
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
+                            for n, v in found.draw(plan, known, KEPT, 0).items()
+                            if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, posterior=found)
 
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import carried, centring
+from probml.evidence import carried, centring, effects
 from probml.evidence.passes import (
     apart,
     returned,
@@ -158,6 +158,11 @@ def value_and_gradient(
 
     (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
+    if plan.groupings:
+        forward, after = effects.both_ways(plan, point, u, known, rows.total)
+        (more, outer), rowwise, _ = returned(forward, rows, after)
+        whole += more
+        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
     return whole, (gradient, own[0]) if moves else gradient
 
 

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.factors import linear_chains
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
+from probml.latents import linear_chain
 from probml.latents.latent import Group, Moments
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -31,6 +33,8 @@ class Belief(NamedTuple):
 
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
     """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
+    if plan.timed(group):
+        return linear_chains.message(plan, params, known, rows, group)
     log = _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
         plan.structure, group, env, seen
     ))
@@ -51,6 +55,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     Args:
         states: variable → (b,) its joint states.
     """
+    if plan.timed(group):
+        return linear_chains.draw(plan, params, known, rows, group, states, key)
     fixed, reach = environment(plan, params, known), plan.reach(group)
     size = len(rows.weights)
 
@@ -68,16 +74,22 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
 
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-            weights: Mapping[str, jax.Array]) -> dict[str, Belief]:
+            weights: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
 
     Args:
         weights: name of a group → (b, *states).
     """
-    return {group.name: Belief(weights[group.name], _finite(
-        _over(plan, params, known, rows, group, lambda env, seen, group=group: group.kind.belief(
-            plan.structure, group, env, seen))
-    )) for group in plan.latents if group not in plan.even}
+    out: dict[str, Any] = {}
+    for group in (group for group in plan.latents if group not in plan.even):
+        weight = weights[group.name]
+        if plan.timed(group):
+            out[group.name] = linear_chains.beliefs(plan, params, known, rows, group, weight)
+            continue
+        found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
+                      group.kind.belief(plan.structure, group, env, seen))
+        out[group.name] = Belief(weight, _finite(found))
+    return out
 
 
 def _finite(found: Moments) -> Moments:
@@ -88,9 +100,10 @@ def _finite(found: Moments) -> Moments:
 def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
     """Where the groups whose statistics pool stand before a row is seen, over their states."""
     fixed = environment(plan, params, known)
-    return {group.name: over_states(plan, lambda *states, g=group: g.kind.middle(
-        plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
-    ), plan.reach(group)) for group in plan.even}
+    return {group.name: linear_chains.middles(plan, params, known, group) if plan.timed(group)
+            else over_states(plan, lambda *states, g=group: g.kind.middle(
+                plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
+            ), plan.reach(group)) for group in plan.even}
 
 
 def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
@@ -102,6 +115,10 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
     """
     out = {}
     for group in plan.even:
+        if plan.timed(group):
+            path = linear_chains.beliefs(plan, params, known, rows, group, weights[group.name])
+            out[group.name] = linear_chains.statistics(plan, rows, group, middle[group.name], path)
+            continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
         def one(middle, weight, found, seen=seen, group=group):
@@ -119,6 +136,10 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     whose statistics pool."""
     fixed, total = environment(plan, params, known), jnp.zeros(())
     for group in plan.even:
+        if plan.timed(group):
+            total += linear_chains.pooled(plan, params, known, group, middle[group.name],
+                                          statistics[group.name])
+            continue
         reach = plan.reach(group)
 
         def at(states, middle, found, group=group, reach=reach):
@@ -134,8 +155,10 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             belief: Belief) -> jax.Array:
+             belief: Any) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
+    if plan.timed(group):
+        return linear_chains.expected(plan, params, known, rows, group, belief)
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
@@ -144,16 +167,26 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 
 
 def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-             function: Callable[[dict], jax.Array]) -> jax.Array:
+             function: Callable[[dict], jax.Array], along: Mapping[str, jax.Array],
+             size: int) -> jax.Array:
     """function(env) of every row and joint state of a site that looks at latents, averaged over
     these: normal ones at their conditional means, the mean of what is affine in them.
-    (b, *states of plan.scope, ...)."""
+    (b, *states of plan.scope, ...).
+
+    Args:
+        along: group along time → the means of its latents, (b, *states of its reach, p).
+        size: b.
+    """
     fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
-    groups, own = plan.groups(name), row_environment(plan, known, rows, name)
+    near, own = plan.groups(name), row_environment(plan, known, rows, name)
+    groups, timed = tuple(g for g in near if not plan.timed(g)), [g for g in near if plan.timed(g)]
+    reaches = {g.name: plan.reach(g) for g in timed}
+    means = {g: jnp.moveaxis(along[g], [1 + reach.index(v) for v in scope if v in reach],
+                             range(1, 1 + len(reach))) for g, reach in reaches.items()}
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
-    def one(own, varying, seen):
+    def one(own, varying, seen, means):
         def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
             if not left:
                 return function(env)
@@ -172,11 +205,19 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
             # far out, where nothing is, what is computed may have no end
             return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
-        return over_states(plan, lambda *states: over(
-            {**fixed, **own, **dict(zip(scope, states, strict=True))}, groups
-        ), scope)
+        def at(states, means):
+            env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
+            for group in timed:
+                env |= linear_chain.placed(plan.structure, group, means[group.name])
+            return over(env, groups)
 
-    return jax.vmap(one, axis_size=len(rows.weights))(own, varying, seen)
+        for i in reversed(range(len(scope))):
+            axis = {g: 0 if scope[i] in reach else None for g, reach in reaches.items()}
+            at = jax.vmap(at, in_axes=(tuple(0 if i == j else None for j in range(len(scope))),
+                                       axis))
+        return at(tuple(states_of(plan, v) for v in scope), means)
+
+    return jax.vmap(one, axis_size=size)(own, varying, seen, means)
 
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:

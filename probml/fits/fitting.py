@@ -17,7 +17,15 @@ from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
-from probml.engines.engine import Engine, Outcome, Problem, Status, checked, problem_of
+from probml.engines.engine import (
+    Engine,
+    Outcome,
+    Problem,
+    Status,
+    checked,
+    planned,
+    problem_of,
+)
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start, prior_point
@@ -31,6 +39,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
@@ -93,16 +102,17 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
+    asked = engine
     if engine is None:
         engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
     else:
         engine.refuse(problem_of(engine, held))
         ladder = (engine,)
-    plan = engine.taken(held).plan()
+    plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
-             if name not in held.structure.derived}
+             if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     if ladder[0].held:
         stated.warn(held, plan)
@@ -131,7 +141,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     again in double."""
     first = ladder[0]
     data = first.taken(held)
-    plan = data.plan()
+    plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with _shipped(problem, first.copies(problem)) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
@@ -141,8 +151,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-                if plan.latents and not plan.carried:
+                if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
+                if plan.groupings:
+                    outcome = _with_effects(plan, outcome, known, rows)
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
@@ -163,6 +175,18 @@ def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
     feed, rows, known = streamed(held, plan, copies)
     with feed:
         yield rows, known
+
+
+def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """A point with the effects of groups given it, at their means there; of draws these have been
+    drawn."""
+    if set(plan.effects) <= set(outcome.params):
+        return outcome
+    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    params = {**outcome.params, **belief.moments.mean}
+    if outcome.posterior.varies:
+        return outcome._replace(params=params)
+    return outcome._replace(params=params, posterior=belief)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:

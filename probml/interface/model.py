@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpyro.primitives import Messenger
 
 from probml.engines.engine import Engine
 from probml.errors import ModelError
@@ -19,7 +20,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import replayed, without_rows
 from probml.interface.known import known
-from probml.language.language import Bound
+from probml.language.language import Bound, inner
 from probml.language.settings import freeze
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
@@ -55,6 +56,12 @@ class Generative:
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
+        own = inner(function)
+        if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
+            for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+                setattr(function, name, getattr(own, name, None))
+            if isinstance(function, Messenger):  # its arguments are those of what it decorates
+                function.__wrapped__ = own
         kinds = inspect.signature(function).parameters
         for parameter in kinds.values():
             if parameter.kind == parameter.VAR_POSITIONAL:

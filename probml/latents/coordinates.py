@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from probml.latents.latent import Group, Seen
@@ -61,25 +62,20 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
             axes), as a kind of latent takes it.
         plain: its prior is not looked at: the coordinates are those of a fixed support.
     """
-    site = structure.sites[name]
-    distribution, volume = None if plain else structure.distribution(name, env), jnp.zeros(())
+    site, volume, v = structure.sites[name], jnp.zeros(()), u
     mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None
                                    else site.place(seen.reshape(site.cells)))
-    v = u
-    if not plain and standard(site, mask):
-        loc, scale = site.entry.location_scale(distribution)
-        if site.entry.coupled:
-            v = loc + (scale @ u[..., None])[..., 0]
-            grown = jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1))).sum(-1)
-            volume += jnp.broadcast_to(grown, u.shape[:-1]).sum()
-        else:
-            v = loc + scale * u
-            grown = jnp.broadcast_to(jnp.log(scale), u.shape)
+    transform = site.domain.bijection
+    if not plain:
+        distribution = structure.distribution(name, env)
+        if not site.domain.fixed:
+            transform = biject_to(distribution.support)
+        if standard(site, mask):
+            v, grown = _moved(site, distribution, u)
             volume += grown.sum() if mask is None else jnp.where(mask, 0.0, grown).sum()
-    transform = site.domain.bijection if site.domain.fixed else biject_to(distribution.support)
     value = transform(v)
     more = transform.log_abs_det_jacobian(v, value)
-    if mask is None:
+    if x is None or mask is None:
         return value, volume + more.sum()
     whole = mask.reshape(more.shape + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
     value = jnp.where(mask, site.place(x.reshape(site.cells)), value)
@@ -87,6 +83,19 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
         whole.reshape(whole.shape + (1,) * (u.ndim - whole.ndim)), u.shape)
     blank = jnp.where(idle, -0.5 * u**2 - 0.5 * LOG_TWO_PI, 0.0).sum()
     return value, volume + jnp.where(whole, 0.0, more).sum() + blank
+
+
+def _moved(site: Site, distribution: dist.Distribution,
+           u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """loc + scale · u, and the logarithm of what each coordinate is scaled by; of a vector all
+    together."""
+    moments = site.entry.location_scale
+    assert moments is not None
+    loc, scale = moments(distribution)
+    if not site.entry.coupled:
+        return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
+    grown = jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1))).sum(-1)
+    return loc + (scale @ u[..., None])[..., 0], jnp.broadcast_to(grown, u.shape[:-1])
 
 
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:

@@ -8,18 +8,19 @@ from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import PLAIN, Gaussian
 from probml.latents.laplace import Laplace
-from probml.latents.latent import Group, Latent
+from probml.latents.latent import Group, Kind
+from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.latents.sampled import Sampled
 from probml.structure.structure import Structure
 
 # the first that claims a group has it: those in closed form, then those that take any numbers, one
 # of a row, two, or several
-GENERAL: tuple[Latent, ...] = (Quadrature(), Cubature(), Laplace())
-KINDS: list[Latent] = [Gaussian(), Conjugate(), *GENERAL]
+GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
+KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), *GENERAL]
 
 
-def register(kind: Latent) -> None:
+def register(kind: Kind) -> None:
     """Add a kind of latents from outside: asked before the general ones, for models traced after
     it. A kind that is equal to one already there takes its place."""
     if kind in KINDS:

@@ -26,6 +26,7 @@ class Closed(Conjugate):
     share."""
 
     varies = exact = True
+    partly = ()
     table = tables = chains = None
     stats = MappingProxyType({})
 

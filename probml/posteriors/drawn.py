@@ -32,7 +32,7 @@ class Draws(NamedTuple):
     # unseen numbers inside rows that were sampled too, (chains, draws, n, *cells)
     inside: dict[str, Any] = {}
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
 
     @property
     def chains(self) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ class Normal(NamedTuple):
     scale: Any  # (d,)
     factor: Any  # (d, m)
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
     table = tables = chains = None
     stats = MappingProxyType({})
 

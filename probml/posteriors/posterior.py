@@ -40,6 +40,10 @@ class Posterior(Protocol):
         """Whether parameters differ from draw to draw; False of a point."""
 
     @property
+    def partly(self) -> tuple[str, ...]:
+        """What varies, where all else is at one point; () where all does, or nothing."""
+
+    @property
     def exact(self) -> bool:
         """Whether every marginal is known in closed form."""
 
@@ -124,6 +128,7 @@ class Point(NamedTuple):
     table: Any = None
 
     varies = exact = False
+    partly = ()
     tables = chains = None
     stats = MappingProxyType({})
 

@@ -10,7 +10,7 @@ from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
-from probml.queries.moments import conditional
+from probml.queries.moments import conditional, means_along
 from probml.queries.parts import Belief, level, parts_of
 
 
@@ -32,7 +32,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         parts, peaks = parts_of(plan, belief, known, rows), {}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = level(plan, rows, name)
-            p = conditional(plan, belief.params, known, at, name, "probabilities", count)
+            p = conditional(plan, belief.params, known, at, name, "probabilities", count,
+                            means_along(plan, belief.params, known, rows, name, "all"))
             scope = tuple(parent for parent in plan.structure.sites[name].parents
                           if parent in plan.variables)
             peaks[name] = p, scope

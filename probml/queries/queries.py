@@ -21,7 +21,7 @@ from probml.factors.naturals import naturals
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
-from probml.queries.moments import average, conditional
+from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, level, parts_of
 
 # what an answer about a step looks at: all, the steps up to it, those before
@@ -67,8 +67,8 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     )
     if view != ALL and inside:
         inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
-    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)} | inner
-    q = {site: found[scope] for site, scope in scopes.items()}
+    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
+    q = {site: (inner if timed[site] else found)[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
         at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
@@ -77,15 +77,17 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         if question == "joint":
             answer = q[site]
         elif question == "probability":
-            answer = _probability(plan, belief, known, at, site, q[site], count)
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = _probability(plan, belief, known, at, site, q[site], count, along)
         elif question == "mean" and site in plan.variables:  # a count that others depend on
             found = plan.structure.sites[site]
             answer = jnp.tensordot(q[
                 site
             ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = average(q[site],
-                              conditional(plan, belief.params, known, at, site, "mean", count))
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = average(q[site], conditional(plan, belief.params, known, at, site, "mean",
+                                                  count, along))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
         if timed[site]:
@@ -170,7 +172,7 @@ def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: str, q: jax.Array,
-                 size: int) -> jax.Array:
+                 size: int, along: Mapping[str, jax.Array]) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
@@ -179,7 +181,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
             return q.reshape(len(q), *site.cells, site.finite)
         hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
-    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
+    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size,
+                               along))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot

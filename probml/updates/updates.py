@@ -15,6 +15,7 @@ from probml.device.rows import Known, Rows
 from probml.evidence.density import bijection
 from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import row_surrogate, surrogate
+from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
@@ -45,9 +46,9 @@ class Objective:
     def _over(self, function: Callable) -> Any:
         return over_responsible(self.plan, self.expected, self.rows, function)
 
-    def _pooled(self, unpack, c, priors=None):
+    def _pooled(self, unpack, c, priors=None, origin=None):
         params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors
-        value = surrogate(self.plan, self.expected, params, self.known)
+        value = surrogate(self.plan, self.expected, params, self.known, origin)
         return value + log_prior(self.plan, params, self.known, self.mode,
                                  priors) if priors else value
 
@@ -76,8 +77,17 @@ class Objective:
             total = jax.tree.map(jnp.add, total, self._over(chunk))
         return total
 
-    def value_and_gradient(self, unpack, c, rowwise: bool):
-        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c))(c)
+    def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
+        """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
+        its gradient.
+
+        In float32 a climb by the sum itself ends where a step gains less than the sum's rounding.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
+        priors = self._moving(names)
+        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
         if rowwise:
 
             def chunk(rows, taps):
@@ -267,10 +277,11 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     rowwise = any(block.rowwise for block in stage)
     maps = transforms(plan, params, objective.known, names)
     start = {name: maps[name].inv(params[name]) for name in names}
+    origin = naturals(plan, params, objective.known)
 
     def loss(u):
         value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names},
-                                                       u, rowwise)
+                                                       u, rowwise, set(names), origin)
         return -value, jax.tree.map(jnp.negative, gradient)
 
     best, *_ = lbfgs(loss, start, steps, 1e-12)
