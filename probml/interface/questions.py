@@ -14,7 +14,7 @@ from probml.dataset.codes import REFUSE
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
-from probml.language.language import whole_steps
+from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
 from probml.queries import asking, decoding, members, queries
@@ -301,6 +301,7 @@ class Questions(Answers):
         computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
         out as they were fitted.
         """
+        seed = whole_seed(seed, "simulate")
         if self.model.whole:
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_likelihood("simulate(rows=, given=, steps=)")

@@ -107,7 +107,8 @@ class Gaussian:
         at, out = dict(env), {}
         for name in group.sites:
             site = structure.sites[name]
-            out[name] = columns(site, structure.cells(name, at)["loc"])
+            # Normal(0, 1) has whole numbers
+            out[name] = columns(site, structure.cells(name, at)["loc"] * 1.0)
             if name in group.names:
                 at[name] = site.place(out[name])
         return out

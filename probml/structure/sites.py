@@ -201,13 +201,16 @@ def dtype_of(site: Site) -> np.dtype:
 
 def leaves_of(
     model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1,
-    steps: int = 1
+    steps: int = 1, events: dict[str, tuple[int, ...]] | None = None
 ) -> list[jax.Array]:
     """The arrays of all sites' distributions and the computed values, in order; `owners` is told
-    whose they are."""
+    whose they are, `events` the event axes of every site that is a random variable."""
     flat = []
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)
+    if events is not None:
+        events.update({name: tuple(msg["fn"].event_shape) for name, msg in messages.items()
+                       if not isinstance(msg["fn"], dist.Unit)})
     for name, msg in (*messages.items(), *made.items()):
         leaves = jax.tree.leaves(peel(msg["fn"])[0]) if name in messages else [msg["value"]]
         owners.extend([name] * len(leaves))
