@@ -168,13 +168,15 @@ class Questions(Answers):
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
+        Where a continuous site is seen itself, the answer is the mean of a new value of it.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
                 it.
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
                 bounds of which leave half of the rest on either side of a new value of a continuous
-                site or a count, its parameters unknown as they are. They are quantiles of some
+                site or a count, its parameters unknown as they are: given the other cells of the
+                row, for a cell that is seen those of other sites alone. They are quantiles of some
                 thousand draws of each row, the same at every call, also where the posterior is
                 exact: good to a tenth of a standard deviation.
             unknown: as in log_prob.

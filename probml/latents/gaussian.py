@@ -107,8 +107,7 @@ class Gaussian:
         at, out = dict(env), {}
         for name in group.sites:
             site = structure.sites[name]
-            # Normal(0, 1) has whole numbers
-            out[name] = columns(site, structure.cells(name, at)["loc"] * 1.0)
+            out[name] = columns(site, structure.cells(name, at)["loc"])
             if name in group.names:
                 at[name] = site.place(out[name])
         return out

@@ -42,7 +42,7 @@ def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
 
     def loc(flat):
         arguments = structure.cells(name, {**env, **place(flat)})
-        return columns(structure.sites[name], arguments["loc"] * 1.0), arguments
+        return columns(structure.sites[name], arguments["loc"]), arguments
 
     value, push, arguments = jax.linearize(loc, at, has_aux=True)
     slope = jax.vmap(push)(jnp.eye(len(at), dtype=at.dtype))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,15 @@ from probml.language.markov_chain import MarkovChain
 from probml.structure import deterministics
 from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of
 from probml.structure.site import Site
+
+COUNTS = ("total_count",)  # arguments that are whole numbers
+
+
+def _real(value: Any) -> Any:
+    """What a user wrote as whole numbers, Gamma(3, 2), as the numbers that arithmetic needs: data
+    are cast to the type of what they are compared with."""
+    integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    return jnp.asarray(value, jnp.result_type(float)) if integer else value
 
 
 def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
@@ -49,7 +59,8 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     entry = registry.entry(base)
     family = entry.likelihood
     if family is not None:
-        arguments = family.arguments(base)
+        arguments = {name: value if name in COUNTS else _real(value)
+                     for name, value in family.arguments(base).items()}
         treedef, states = None, family.states(arguments)
         locations = ("loc",) if "loc" in arguments else ()
     else:

@@ -57,6 +57,19 @@ def test_whole_numbers_are_locations_of_latents_like_others():
     np.testing.assert_allclose(fit.log_prob({"x": x}), joint.logpdf(x), rtol=1e-10)
 
 
+def test_data_are_not_cut_to_whole_numbers_where_arguments_are():
+    @probml.model
+    def waits():
+        with probml.rows():
+            rate = sample("rate", dist.Gamma(3, 2))
+            sample("t", dist.Exponential(rate))
+
+    t = np.array([0.5, 1.7, 0.2])
+    fit = waits().at({})
+    np.testing.assert_allclose(fit.log_prob({"t": t}), np.log(3 * 2**3 / (2 + t) ** 4), rtol=1e-10)
+    np.testing.assert_allclose(fit.impute({"t": t})["rate"], 4 / (2 + t), rtol=1e-6)
+
+
 def test_a_density_of_two_peaks_is_integrated_over_both():
     noise = 0.01
     y = np.array([4.0, 0.5, -0.3, 1.0])  # at 0.01 narrower by far than the places first looked at
