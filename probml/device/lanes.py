@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import tables
-from probml.device.rows import Rows, Steps
+from probml.dataset.moments import Moments
+from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import CHUNK, Plan, bucket
@@ -68,8 +69,10 @@ class Lanes:
         host = jax.default_backend() == "cpu"
         lanes, steps = (LANES if host else SPREAD), data.steps
         self.wide = sparse(plan, params)
-        cut = (bool(plan.chains) and not self.wide and steps >= (LONG if host else 2 * LANES)
-               and 4 * shape[1] <= lanes)
+        self.chained = tuple(n for group in plan.latents if plan.timed(group)
+                             for n in group.sites)
+        cut = (bool(plan.chains) and not self.chained and not self.wide
+               and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)
@@ -104,29 +107,29 @@ class Lanes:
                                     jnp.result_type(float))
         named = data.structure.named
         asked = tuple(name for name in plan.targets if named[name].time is not None)
-        inside = (*plan.steps, *plan.counted, *asked)
+        inside = (*plan.steps, *plan.counted, *asked, *self.chained)
         above = {p for name in inside for p in named[name].parents if sites[p].rows
                  and p not in plan.variables}
-        used = {i for name in (*plan.steps, *asked) for i in named[name].inputs}
+        used = {i for name in (*plan.steps, *asked, *self.chained) for i in named[name].inputs}
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time
-            if time is None and name not in above:
+            if time is None and name not in above and name not in self.chained:
                 continue
             array = column.values
             if name in plan.centred and time is not None:
                 array = self._centred(name, column, centre, spreads)
             values[name] = self.ship(array, time,
                                      jnp.result_type(int) if sites[name].discrete else dtype)
-            if time is not None and column.seen is not None:
+            if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
-                if name in plan.torn:
+                if name in plan.torn and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
         for name in used:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
-        return Steps(Rows(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
+        return Steps(Chunk(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
                      self.blocks, self.parallel, self.wide)
 
     def _alive(self) -> jax.Array | None:
@@ -145,33 +148,22 @@ class Lanes:
 
     def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
         """A column less its mean over the steps seen; unseen cells 0."""
-        site, time, n, steps = self.data.structure.sites[
-            name
-        ], self.data.structure.sites[name].time, self.data.table.rows, self.data.steps
-        array = np.moveaxis(column.values, 1 + time, 1)
+        site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
+        array, seen = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1)
+                       for leaf in (column.values, column.seen))
         weight = np.ones(n) if self.index is not None else self.weight[:n]
-        share = np.broadcast_to(weight[:, None], (n, steps)).reshape(n, steps,
-                                                                     *(1,) * (array.ndim - 2))
+        share = np.broadcast_to(weight[:, None], (n, steps))
         if self.data.lengths is not None:
-            within = np.arange(steps) < self.data.lengths[:, None]
-            share = share * within.reshape(share.shape)
-        if column.seen is not None:
-            share = share * np.moveaxis(column.seen, 1 + time, 1)
-        total = np.maximum(share.sum((0, 1)), np.finfo(float).tiny)
-        if share.shape == (n, steps, *(1,) * (array.ndim - 2)) and (share == 1).all():
-            mean = array.mean((0, 1), dtype=np.float64)
-            out = array - mean
-            square = np.einsum("nt...,nt...->...", out, out) / (n * steps)
-        else:
-            mean = (share * array).sum((0, 1)) / total
-            out = array - mean
-            square = (share * out**2).sum((0, 1)) / total
-        if column.seen is not None:
-            out = np.where(np.moveaxis(column.seen, 1 + time, 1), out, 0.0)
+            share = share * (np.arange(steps) < self.data.lengths[:, None])
+        flat = tables.Column(*(leaf if leaf is None else leaf.reshape(n * steps, *leaf.shape[2:])
+                               for leaf in (array, seen)))
+        found = Moments.of(flat, None if (share == 1).all() else share.reshape(-1))
+        spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
         shape = (math.prod(site.lattice), *site.event)
-        centre[name] = mean.reshape(shape)
-        spreads[name] = placed(np.sqrt(square).reshape(shape), jnp.result_type(float))
-        return np.moveaxis(out, 1, 1 + time)
+        centre[name] = found.mean.reshape(shape)
+        spreads[name] = placed(spread.reshape(shape), jnp.result_type(float))
+        out = array - found.mean
+        return np.moveaxis(out if seen is None else np.where(seen, out, 0.0), 1, 1 + site.time)
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
         site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps

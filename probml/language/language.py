@@ -19,6 +19,7 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.language.fingerprint import fingerprint
 from probml.language.settings import freeze, stable, thaw, words_of
+from probml.numerics.identity import digest
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
 _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar(
@@ -78,7 +79,7 @@ def whole_seed(seed: Any, where: str) -> int:
     raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0")
 
 
-def chain_steps(own: int | None) -> int:
+def chain_steps(own: int | None, kind: str) -> int:
     """The number of steps of a chain that states `own`: that, or what its surroundings tell.
 
     Raises:
@@ -88,8 +89,8 @@ def chain_steps(own: int | None) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., "
-                         "steps=...), or model.simulate(rows, steps=...)")
+        raise ModelError(f"the length of a {kind} is unknown: give {kind}(..., steps=...), or "
+                         f"model.simulate(rows, steps=...)")
     return int(own)
 
 
@@ -103,9 +104,20 @@ def chains_of(steps: int | None, overrule: bool = False):
         _STEPS.reset(token)
 
 
+def inner(function: Callable) -> Callable:
+    """The function as it was written, under handlers such as reparam and functools.partial."""
+    while not inspect.isfunction(function):
+        under = (getattr(function, name, None) for name in ("__wrapped__", "fn", "func"))
+        found = next((value for value in under if callable(value)), None)
+        if found is None:
+            return function
+        function = found
+    return function
+
+
 def _around(function: Callable) -> dict[str, Any]:
     """What a function reads by name from its module and its closure."""
-    function = inspect.unwrap(function)  # under handlers such as reparam
+    function = inner(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -170,6 +182,15 @@ class Bound:
         """The function's name and a digest of its settings, the same in every process."""
         parts = (self.settings, self.interventions) if self.interventions else self.settings
         return f"{self.name}:{hashlib.sha256(repr(stable(parts)).encode()).hexdigest()}"
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of what makes two models equal, the same in every process.
+
+        Raises:
+            Nameless: the function, or what it reads, is not read by value.
+        """
+        return digest(self.code, self.settings, self.interventions, self.context)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -245,8 +266,7 @@ class Bound:
         """
         function = self.generative.function
         then, now = dict(self.context), dict(_context(function))
-        written = inspect.unwrap(function).__code__
-        own = _written(written)  # a count of its own runs, say
+        own = _written(inner(function).__code__)  # a count of its own runs, say
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
                 for name, value in then.items()}  # NaN is itself
         for name in (name for name in then if name not in own and not same[name]):

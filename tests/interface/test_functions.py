@@ -1,6 +1,7 @@
 """Functions as they are written for NumPyro, obs= and plates of their own in them: their densities
 are NumPyro's, or what brute force sums."""
 
+import functools
 import itertools
 import pickle
 
@@ -9,8 +10,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.example_libraries import stax
 from numpyro import handlers, plate, sample
-from numpyro.contrib.control_flow import scan
+from numpyro.contrib.control_flow import cond, scan
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 from scipy import stats
@@ -167,7 +169,7 @@ def test_the_density_is_numpyros_and_it_is_said_why_there_are_no_rows(function, 
     model = probml.model(function)(**settings)
     want = float(log_density(function, (), arguments, params)[0])
     np.testing.assert_allclose(model.log_density(data, params), want, rtol=1e-9, atol=1e-9)
-    read, _, said = meet(model, data)
+    read, _, said, _ = meet(model, data)
     assert read.whole == (why is not None)
     assert why is None or why in said, said
     assert why is not None or "rows" in said
@@ -416,3 +418,143 @@ def test_questions_about_rows_say_what_to_write():
         refuses(ask, "rows()")
     assert fit.simulate(y=Y)["o"].shape == ()
     np.testing.assert_allclose(fit.params["m"], 2 * Y.sum() / (1 + 2 * N), rtol=1e-4)
+
+
+# What the tables of others' models found
+
+
+def test_a_function_goes_on_with_what_was_observed():
+    """A loop over time that hands on the value of its own site."""
+    def walk(y):
+        a, before = sample("a", dist.Normal(0, 1)), y[0]
+        for t in range(1, len(y)):
+            before = sample(f"y{t}", dist.Normal(a * before, 1.0), obs=y[t])
+
+    y = Y[:5]
+    want = stats.norm(0.5 * y[:-1], 1).logpdf(y[1:]).sum() + stats.norm().logpdf(0.5)
+    np.testing.assert_allclose(probml.model(walk)().log_density({"y": y}, {"a": 0.5}), want,
+                               atol=1e-9)
+
+
+def test_a_handler_that_decorates_and_a_partial_function_are_models():
+    @handlers.reparam(config={"a": LocScaleReparam(0.0)})
+    def decorated(group, y, scale=1.0):
+        with plate("group", 4):
+            a = sample("a", dist.Normal(0.0, scale))
+        with plate("n", len(y)):
+            sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    a = np.arange(4.0)
+    want = stats.norm(2 * a[G], 1).logpdf(Y).sum() + stats.norm().logpdf(a).sum()
+    data = {"group": G, "y": Y}
+    for model in (probml.model(decorated)(scale=2.0),
+                  probml.model(functools.partial(decorated, scale=2.0))()):
+        np.testing.assert_allclose(model.log_density(data, {"a_decentered": a}), want, atol=1e-9)
+
+
+# Discrete sites in plates, cell by cell
+
+
+def raters_in_long_form(item, rater, y, items, raters):
+    pi = sample("pi", dist.Dirichlet(jnp.ones(2)))
+    theta = sample("theta", dist.Dirichlet(jnp.ones(2)).expand([raters, 2]).to_event(2))
+    with plate("items", items):
+        z = sample("z", dist.Categorical(pi))
+        hard = sample("hard", dist.Bernoulli(jnp.where(z == 1, 0.3, 0.6)))
+    with plate("ratings", len(y)):
+        guess = sample("guess", dist.Bernoulli(0.2 + 0.2 * hard[item]))
+        p = jnp.where(guess[:, None] == 1, 0.5, theta[rater, z[item]])
+        sample("y", dist.Categorical(p), obs=y)
+
+
+def test_cells_that_are_read_through_an_index_cost_states_times_cells():
+    """Items of different numbers of ratings: three discrete sites, 40 and 100 cells."""
+    items, raters, n = 40, 3, 100
+    item, rater, y = RNG.integers(items, size=n), RNG.integers(raters, size=n), RNG.integers(
+        2, size=n)
+    p = {"pi": np.array([0.3, 0.7]), "theta": RNG.dirichlet(np.ones(2), (raters, 2))}
+    want = 0.0
+    for i in range(items):
+        each = 0.0
+        for z, hard in itertools.product((0, 1), (0, 1)):
+            h = (0.6, 0.3)[z]
+            one = p["pi"][z] * (h if hard else 1 - h)
+            for j in np.flatnonzero(item == i):
+                g = 0.2 + 0.2 * hard
+                one *= g * 0.5 + (1 - g) * p["theta"][rater[j], z, y[j]]
+            each += one
+        want += np.log(each)
+    model = probml.model(raters_in_long_form)(items=items, raters=raters)
+    got = model.log_density({"item": item, "rater": rater, "y": y}, p)
+    np.testing.assert_allclose(got, want, atol=1e-9)
+
+
+def test_cells_that_look_at_each_other_are_refused_by_name():
+    def blocks(graph, k=2):
+        p = sample("p", dist.Beta(1, 1).expand([k, k]).to_event(2))
+        with plate("nodes", len(graph)):
+            z = sample("z", dist.Categorical(jnp.ones(k) / k))
+        sample("graph", dist.Bernoulli(p[z[:, None], z]), obs=graph)
+
+    graph = RNG.integers(2, size=(20, 20))
+    refuses(lambda: probml.model(blocks)().log_density({"graph": graph}, {"p": np.full((2, 2), .4)}),
+            "'graph'", "several cells of 'z'")
+
+
+# Numbers that are no sites, branches
+
+
+def test_a_param_is_found_with_the_others_and_begins_where_it_says():
+    def shifted(y):
+        loc = numpyro.param("loc", 0.3)
+        scale = numpyro.param("scale", 1.5, constraint=dist.constraints.positive)
+        with plate("n", len(y)):
+            sample("y", dist.Normal(loc, scale), obs=y)
+
+    model = probml.model(shifted)()
+    fit = model.fit({"y": Y}, probml.MAP())
+    np.testing.assert_allclose([fit.params["loc"], fit.params["scale"]], [Y.mean(), Y.std()],
+                               atol=1e-4)
+    read = meet(model, {"y": Y})
+    assert not read.model.whole and read.begin == {"loc": 0.3, "scale": 1.5}
+    assert fit.simulate(4)["y"].shape == (4,)
+
+
+def test_the_weights_of_a_network_are_one_vector():
+    def network(x, y):
+        f = numpyro.module("net", stax.serial(stax.Dense(2), stax.Tanh, stax.Dense(1)),
+                           (x.shape[-1],))
+        with plate("n", len(y)):
+            sample("y", dist.Normal(f(x)[:, 0], 0.1), obs=y)
+
+    x = np.linspace(-1, 1, 9)[:, None]
+    y = np.tanh(2 * x[:, 0])
+    fit = probml.model(network)().fit({"x": x, "y": y}, probml.MAP())
+    assert fit.params["net$params"].shape == (7,)
+    np.testing.assert_allclose(fit.predict({"x": x}, "y"), y, atol=0.2)
+
+
+def test_a_branch_of_numpyros_cond_has_its_density():
+    def branch(y):
+        a = sample("a", dist.Normal(0, 1))
+        x = cond(a > 0, lambda _: sample("x", dist.Normal(20.0)),
+                 lambda _: sample("x", dist.Normal(0.0)), None)
+        sample("y", dist.Normal(x, 1.0), obs=y)
+
+    for a in (0.5, -0.5):
+        params = {"a": jnp.asarray(a), "x": jnp.asarray(3.0)}
+        want = float(log_density(branch, (), {"y": Y}, params)[0])
+        np.testing.assert_allclose(probml.model(branch)().log_density({"y": Y}, params), want,
+                                   atol=1e-9)
+
+
+def test_a_number_of_rows_that_is_a_setting_is_theirs():
+    def counted(y, n):
+        m = sample("m", dist.Normal(0, 1))
+        with plate("n", n):
+            sample("y", dist.Normal(m, 1.0), obs=y)
+
+    read = meet(probml.model(counted)(n=N), {"y": Y}).model
+    assert not read.whole
+    fit = probml.model(counted)(n=N).fit({"y": Y})
+    assert fit.log_prob({"y": Y[:3]}).shape == (3,)
