@@ -69,10 +69,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
                         or site.name in feeds)
         if not site.discrete:
             looked = state == "torn" and any(p in latents for p in site.parents)
-            # where nothing is seen, as in a fit that was put at a point, nothing is integrated
-            if site.rows and pattern and (state is None and has_children or site.name in holes
-                                          or looked) or site.chain and (pattern or targets):
-                latents.append(site.name)  # a chain also where it is seen: its steps are no rows
+            # where nothing is seen and nothing asked, as in a fit that was put at a point, nothing
+            # is integrated; a chain also where it is seen: its steps are no rows
+            if (site.rows and (pattern or targets or holes)
+                and (state is None and has_children or site.name in holes or looked
+                     or site.chain)):
+                latents.append(site.name)
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
