@@ -30,7 +30,8 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
                              f"another version of probml")
         if meta["identity"] != model.identity:
             raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
-                             f"the model it was fitted with")
+                             f"the model it was fitted with; a function that writes no rows() is "
+                             f"read by its data, load(path, model.read(data))")
         shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
         fit = Fit(
             model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
