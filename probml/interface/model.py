@@ -150,6 +150,11 @@ class Model(Bound):
         return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
                                           start))
 
+    def read(self, data: Any) -> "Model":
+        """The model as a fit with these data holds it: of a function that writes no rows(), the one
+        whose plate has become the rows, or which is one density. What `probml.load` asks for."""
+        return meet(self, data).model
+
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
         """A Fit at known parameter values; nothing is fitted.
 
