@@ -157,7 +157,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
         sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
-            part.cells for part in parts)),
+            part.cells for part in parts)) + sum(part.cells for part in parts) ** 2 * any(
+                part.index is not None for part in parts),
     )
     return Plan(
         structure,
