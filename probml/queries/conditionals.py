@@ -51,8 +51,9 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     share = (share / share.sum(1, keepdims=True)).reshape(len(log), *(1,) * (lead - 1), -1, 1)
     weight, mean, root = (leaf.reshape(*leaf.shape[:lead], -1, *leaf.shape[lead + 2 :])
                           for leaf in (weight * share, mean, root))
-    # rootᵀ root = lower lowerᵀ, also where it is singular
-    lower = np.swapaxes(np.linalg.qr(root, mode="r"), -1, -2)
+    # rootᵀ root = lower lowerᵀ, also where it is singular; along time it is triangular already
+    timed = question.plan.timed(question.plan.hidden[name])
+    lower = np.swapaxes(root if timed else np.linalg.qr(root, mode="r"), -1, -2)
     sign = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
     if weight.shape[lead] == 1:
