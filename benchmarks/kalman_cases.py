@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from common_cases import clock, race, row
+from common_cases import clock, race, row, tell
 
 D = 4
 
@@ -100,3 +100,7 @@ def kalman(dtype, quick):
 
 
 CASES = {"kalman": kalman}
+
+
+if __name__ == "__main__":
+    tell(CASES)

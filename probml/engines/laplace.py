@@ -69,6 +69,10 @@ class Laplace(Engine):
                 "SVI(guide=\"normal\") or NUTS()"
             )
 
+    @property
+    def integrates(self) -> bool:
+        return self.over is None
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):

@@ -11,6 +11,7 @@ from probml.device.rows import Known
 from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
 from probml.engines.climbing.coordinates import objective, to_coordinates
+from probml.engines.climbing.edges import off_edge
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.closed import closed_start
@@ -86,6 +87,11 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
+
+    @property
     def held(self) -> bool:
         return self.prior
 
@@ -137,4 +143,5 @@ class MAP(Engine):
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, moved(problem, params, stuck))
-        return unstuck(problem, self.prior, plain, plain, params)
+        return off_edge(problem, self.prior, unstuck(problem, self.prior, plain, plain, params),
+                        plain)

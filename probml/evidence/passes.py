@@ -12,9 +12,11 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
+from probml.evidence import effects
 from probml.evidence.surrogates import inner
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
+from probml.factors.effects import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
@@ -60,6 +62,7 @@ class Expected(NamedTuple):
     pooled: dict[str, Any]
     # in the place of taps, where rows have no room for them: a pass makes them again
     anchor: Anchor | None = None
+    effects: Moments | None = None  # of groups, given all rows
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
@@ -101,8 +104,12 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     if plan.latents:
         statistics, pooled = statistics
     anchor = Anchor(dict(params), natural, known, share, hard) if again else None
+    held = None
+    if plan.groupings:
+        more, held = effects.expect(plan, params, known, rows.total)
+        value += more
     return Expected(statistics, {} if again else taps[0], posteriors, value,
-                    _size(statistics, natural), middle, pooled, anchor)
+                    _size(statistics, natural), middle, pooled, anchor, held)
 
 
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
@@ -139,6 +146,12 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
 def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> Any:
     """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
     anchor = expected.anchor
+    if expected.effects is not None:
+        alone, held = function, {plan.effects[0]: expected.effects}
+
+        def function(chunk, taps):
+            return alone(chunk, {**taps, **held})
+
     if anchor is None:
         return rows.total(function, expected.taps)
     again = _responsible(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
@@ -230,9 +243,13 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
 
 
 def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
-    """log p(data | params), everything discrete and unseen summed out."""
-    return total_evidence(plan, global_factors(plan, params, known),
-                          row_totals(plan, params, known, rows))
+    """log p(data | params), everything discrete and unseen summed out, effects of groups integrated
+    out."""
+    value = total_evidence(plan, global_factors(plan, params, known),
+                           row_totals(plan, params, known, rows))
+    if plan.groupings:
+        value += effects.given_rows(plan, params, known, rows.total).log
+    return value
 
 
 def global_posterior(plan: Plan, params: Mapping, known: Known,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.evidence import effects
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
@@ -41,17 +42,22 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
         value += inner(posterior, factor.log)
     if plan.even:
         value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
+    if expected.effects is not None:
+        value += effects.surrogate(plan, params, known, expected.effects)
     return value
 
 
 def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
-    `anchor`, if given; of groups of latents, the expectation over them too."""
+    `anchor`, if given; of groups of latents and effects of groups, the expectation over them
+    too."""
     total = sum(
         (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
         start=jnp.zeros(()),
     )
+    if plan.groupings:
+        total += effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
     return sum((integrated.expected(plan, params, known, rows, group, taps[group.name])
                 for group in plan.latents if group not in plan.even), start=total)

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
-from probml.engines.engine import Engine, Problem, checked
+from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
+from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
@@ -73,14 +74,13 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     nothing = data is None or len(data) == 0
     shown = repr(model)
-    model, data, reading = meet(model, data)
+    model, data, reading, _ = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
-    sites = _sites(held, None)
     try:
-        plan = held.plan()
+        plan = planned(held, lenient=True)
     except Refusal as why:
         said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
-        return Explanation(shown, sites, (), (), (), said, _indices(held), reading)
+        return Explanation(shown, _sites(held, None), (), (), (), said, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
                        penalties, _engines(held, plan, others), _indices(held), reading)
@@ -89,20 +89,18 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
 def _engines(held: dataset.Data, plan: Plan,
              others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
     """Those of the ladder, of which one is chosen, and the others."""
-    problem = Problem(held, plan, asked=False)
-    chosen, reasons = choose(problem)
+    chosen, reasons = choose(held)
     out = []
     for engine in LADDER:
         words = engine.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
-        if engine not in reasons and (manner := engine.manner(problem)):
+        if engine not in reasons and (manner := engine.manner(problem_of(engine, held, False))):
             words += f", {manner}"
         if engine in reasons:
             words = f"refuses: {reasons[engine]}"
         out.append({"engine": type(engine).__name__, "": words})
-    problem = Problem(held, plan)
     for engine in others:
-        why = refusal(engine, problem)
+        why = refusal(engine, held)
         words = engine.offered if plan.free else "nothing to find: no parameters"
         out.append({"engine": type(engine).__name__, "": words if why is None
                     else f"refuses: {why}"})
@@ -138,6 +136,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             endless = plan is not None and site.name not in plan.variables
             summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
+            if plan is not None and site.name in plan.effects:
+                role = "effects of groups, integrated out, exact Gaussian"
         elif plan is not None and site.name in plan.variables:
             role = {"part": "part-seen, summed out where unseen",
                     "likelihood": "likelihood evidence, summed out"}.get(
@@ -194,6 +194,9 @@ TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    for tie in hierarchy.ties(held.plan()) if plan is not None and plan.groupings else ():
+        if tie.name in plan.effects and name in tie.others:
+            return f", the spread of {tie.name}"
     for tie in found:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]

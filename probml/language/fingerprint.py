@@ -19,11 +19,8 @@ import jax
 import numpy as np
 from numpyro.distributions import Distribution
 
-# packages whose modules, functions and classes nobody changes while a process runs
-LIBRARIES = frozenset(
-    {"jax", "jaxlib", "numpy", "numpyro", "optax", "probml", "scipy", "builtins", "collections",
-     "contextlib", "functools", "itertools", "math", "operator", "typing"}
-)  # fmt: skip
+from probml.numerics.identity import LIBRARIES
+
 # what looks where no reader of code can follow
 DYNAMIC = frozenset({"__import__", "compile", "eval", "exec", "getattr", "globals", "input",
                      "locals", "open", "vars"})

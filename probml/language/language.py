@@ -3,6 +3,7 @@
 
 import contextlib
 import contextvars
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.language.fingerprint import fingerprint
 from probml.language.settings import freeze, stable, thaw, words_of
+from probml.numerics.identity import digest
 
 _ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
 _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar(
@@ -149,6 +151,15 @@ class Bound:
         """The function's name and a digest of its settings, the same in every process."""
         parts = (self.settings, self.interventions) if self.interventions else self.settings
         return f"{self.name}:{hashlib.sha256(repr(stable(parts)).encode()).hexdigest()}"
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of what makes two models equal, the same in every process.
+
+        Raises:
+            Nameless: the function, or what it reads, is not read by value.
+        """
+        return digest(self.code, self.settings, self.interventions, self.context)
 
     @property
     def inputs(self) -> tuple[str, ...]:

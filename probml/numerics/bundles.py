@@ -21,6 +21,14 @@ class Bundle:
         """How many axes of each array count its values."""
         return [len(shape) - len(self.event or ()) for shape in self.shapes]
 
+    @property
+    def joined(self) -> tuple[int, ...]:
+        """The shape of the arrays as one."""
+        if self.event is None:
+            return self.shapes[0]
+        return (sum(math.prod(shape[:rank]) for shape, rank in zip(self.shapes, self.ranks,
+                                                                   strict=True)), *self.event)
+
     def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
         """The arrays as one, (values, *event); behind the values stands, in place of the event,
         whatever was made of each.

@@ -19,6 +19,7 @@ import jax
 from numpyro.distributions import Distribution
 
 from probml.numerics import disk, feeding, lapack
+from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
@@ -60,6 +61,7 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """
     compiled: list[Callable] = []
     options: list[dict | None] = []
+    shelf = Shelf(function, keywords)
 
     @functools.wraps(function)
     def call(*args):
@@ -69,8 +71,14 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             options.append(None if long or _REFUSED else _options())
             compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
         try:
-            with lapack.guarded(), unchecked(), disk.kept():
-                return feeding.sound(compiled[0](*args))
+            with lapack.guarded(), unchecked():
+                program = shelf.find(args, options[-1])
+                if program is not None:
+                    return feeding.sound(
+                        program(*(a for i, a in enumerate(args) if i not in shelf.static))
+                    )
+                with disk.kept():
+                    return feeding.sound(compiled[0](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options[-1] is None:
                 raise

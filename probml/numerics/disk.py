@@ -116,6 +116,13 @@ class Folder:
             goal -= size
 
 
+def folder() -> Folder | None:
+    """The folder, made where it was not; None: turned off, or the user has a cache of JAX's own."""
+    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+        return None
+    return _folder()
+
+
 @functools.cache
 def _folder() -> Folder | None:
     path = place()
@@ -136,13 +143,13 @@ def kept() -> Iterator[None]:
     except ImportError:
         yield
         return
-    theirs = jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache
-    if theirs or not hasattr(compilation_cache, "_cache") or _folder() is None:
+    own = folder()
+    if own is None or not hasattr(compilation_cache, "_cache"):
         yield
         return
     with _LOCK:
         _INSIDE.append(_INSIDE[0] if _INSIDE else compilation_cache._cache)
-        compilation_cache._cache = _folder()
+        compilation_cache._cache = own
     try:
         with least(0.0):
             yield

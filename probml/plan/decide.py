@@ -10,6 +10,7 @@ from probml.elimination import orders
 from probml.errors import Refusal
 from probml.latents import grouping
 from probml.latents.latent import Group
+from probml.plan.groupings import groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -23,6 +24,8 @@ def make(
     merge_globals: bool = False,
     joints: tuple[tuple[str, ...], ...] = (),
     holes: tuple[str, ...] = (),
+    effects: tuple[str, ...] = (),
+    lenient: bool = False,
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -31,18 +34,21 @@ def make(
             own.
         joints: targets that a query asks for together.
         holes: continuous sites seen in part whose unseen cells others look at.
+        effects: parameters that are integrated out, of those that can be (plan/effects.py).
+        lenient: latents that cannot be integrated out are labelled, for who only reads the plan.
 
     Raises:
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes))
+                 merge_globals, tuple(joints), tuple(holes), tuple(effects), lenient)
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple, holes: tuple) -> Plan:
+          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple,
+          lenient: bool) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
@@ -93,14 +99,16 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
               or sites[name].discrete and name not in observed]
     groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
                              [*inside, *(n for n in observed if sites[n].factor)],
-                             [name for name in beside if name not in inside])
+                             [name for name in beside if name not in inside], lenient)
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
+    integrated |= {child for name in effects for child in structure.children[name]}
+    parts = groupings(structure, effects)
     pooled, rowwise = [], []
     for name in (n for n in (*observed, *inside) if n not in integrated):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
-                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups)
+                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups, parts)
     _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
@@ -146,6 +154,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
+        sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
+            part.cells for part in parts)),
     )
     return Plan(
         structure,
@@ -164,6 +174,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         orders.work(scopes, sizes, order),
         width,
         groups,
+        parts,
     )
 
 
@@ -183,15 +194,17 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                         f"which no exact filter is known that keeps few numbers. Give '{state}' "
                         f"in the data; let it be one state a row, dist.Categorical in rows(), "
                         f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
-                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
+                        f"or sample it by NUTS: a NumPyro function with obs= and a scan over "
+                        f"time of its own, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
-    """Numbers that a row's message touches: in each state what is seen, by what is unseen."""
+    """Numbers that a row's message touches: in each state what is seen, by what is unseen or by the
+    values at which it is evaluated."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
     unseen = sum(cells[name] for name in group.names)
     states = math.prod(plan.variables[v].states for v in plan.reach(group))
-    return states * unseen * sum(cells.values())
+    return states * max(unseen, group.kind.breadth) * sum(cells.values())
 
 
 def _check_supports(plan: Plan) -> None:
@@ -275,7 +288,8 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
                variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
-    if site.family is None or site.family.rowwise or site.inputs:
+    if (site.family is None or site.family.rowwise or site.inputs
+        or pattern.get(site.name) == "carried"):
         return False
     # a count that is summed out, by its own log_prob
     if site.name in variables and site.states is None:

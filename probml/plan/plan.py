@@ -16,6 +16,9 @@ import numpy as np
 from probml.jaxpr.switches import Switches, find
 from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
+from probml.numerics.identity import digest
+from probml.plan.groupings import Grouping
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 BUDGET = 2**30  # bytes one row's largest table may take
@@ -40,8 +43,9 @@ class Variable:
 class Plan:
     """How one pattern of data meets one structure.
 
-    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part) or "likelihood"
-    for sites inside rows; `given` are the sites outside rows whose value is data; `targets` are
+    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part), "likelihood" or
+    "carried" (numbers that a sampler moves, in the place of seen ones) for sites inside rows;
+    `given` are the sites outside rows whose value is data; `targets` are
     unseen sites that a query asks for.
     """
 
@@ -61,11 +65,35 @@ class Plan:
     work: int  # entries of all tables a row
     width: int  # numbers a row touches
     latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
+    # numbers outside rows that are integrated out, the grouping of most numbers first
+    groupings: tuple[Grouping, ...] = ()
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of all fields, the same in every process.
+
+        Raises:
+            Nameless: see Structure.portable; a kind of latents is the user's own.
+        """
+        return digest(*(getattr(self, field.name) for field in dataclasses.fields(self)))
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
-        """The parameters: continuous sites outside rows whose value is not data."""
-        return tuple(name for name in self.structure.parameters if name not in self.given)
+        """The parameters: continuous sites outside rows whose value is not data, and which are not
+        integrated out."""
+        return tuple(name for name in self.structure.parameters if name not in self.given
+                     and name not in self.effects)
+
+    @functools.cached_property
+    def effects(self) -> tuple[str, ...]:
+        """The numbers outside rows that are integrated out."""
+        return tuple(name for grouping in self.groupings for name in grouping.names)
+
+    @functools.cached_property
+    def grouped(self) -> tuple[str, ...]:
+        """The sites in rows whose density looks at effects."""
+        near = {c for name in self.effects for c in self.structure.children[name]}
+        return tuple(name for name in self.observed if name in near)
 
     @functools.cached_property
     def globals(self) -> tuple[str, ...]:
@@ -77,7 +105,8 @@ class Plan:
         made of, but for global variables."""
         sites = self.structure.sites
         codes = (name for name in self.given if sites[name].discrete and not sites[name].rows)
-        return (*self.structure.parameters, *codes, *self.structure.penalties)
+        values = (name for name in self.structure.parameters if name not in self.effects)
+        return (*values, *codes, *self.structure.penalties)
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
@@ -95,14 +124,20 @@ class Plan:
 
     @functools.cached_property
     def integrated(self) -> tuple[str, ...]:
-        """The sites whose density looks at latents: neither pooled nor row-wise, but part of a
-        group's message."""
-        return tuple(name for group in self.latents for name in group.sites)
+        """The sites in rows whose density looks at latents or effects: neither pooled nor row-wise,
+        but part of a group's message, or of what rows say of effects."""
+        return (*(name for group in self.latents for name in group.sites), *self.grouped)
 
     @functools.cached_property
     def hidden(self) -> dict[str, Group]:
         """The latents, each with its group."""
         return {name: group for group in self.latents for name in group.names}
+
+    @functools.cached_property
+    def carried(self) -> tuple[str, ...]:
+        """The sites inside rows of which unseen numbers have coordinates of the density, parents
+        first."""
+        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "carried")
 
     @functools.cached_property
     def even(self) -> tuple[Group, ...]:
@@ -127,9 +162,9 @@ class Plan:
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
-        """The sites of the groups whose statistics do not pool."""
-        return tuple(name for group in self.latents if group not in self.even
-                     for name in group.sites)
+        """The sites of the groups whose statistics do not pool, and those that look at effects."""
+        return (*(name for group in self.latents if group not in self.even
+                  for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups whose latents a site is, or looks at."""
@@ -231,7 +266,7 @@ class Plan:
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
         every state (passes.ordered_totals)."""
-        plain = self.complete and not self.chains and not self.steps
+        plain = self.complete and not (self.chains or self.steps or self.carried)
         return tuple(name for name, found in self.switches.items() if plain
                      and found.order is not None)
 
@@ -296,16 +331,23 @@ class Plan:
 
     @property
     def complete(self) -> bool:
-        """Nothing inside rows is summed or integrated out: pooled statistics are then the same at
-        every parameter value."""
-        return not (self.torn or self.latents) and all(name in self.globals
+        """Nothing inside rows is summed or integrated out, and no effects of groups: pooled
+        statistics are then the same at every parameter value."""
+        return not (self.torn or self.latents or self.groupings) and all(name in self.globals
                                                        for name in self.variables)
 
     @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""
-        return not (self.torn or self.variables or self.rowwise or self.latents)
+        return not (self.torn or self.variables or self.rowwise or self.latents or self.groupings)
+
+    @functools.cached_property
+    def matrix(self) -> int:
+        """Columns of the largest matrix of a site; 0: none has one."""
+        sites = [self.structure.sites[name] for name in (*self.pooled, *self.rowwise,
+                                                         *self.structure.parameters)]
+        return max((site.event[-1] for site in sites if _factorised(site)), default=0)
 
     @functools.cached_property
     def factorising(self) -> int:
@@ -314,7 +356,7 @@ class Plan:
         sites, most = self.structure.sites, 0
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
-            if site.event and (len(site.event) == 2 or site.traits.fill is not None):
+            if _factorised(site):
                 states = math.prod(sites[p].states for p in self.discrete_parents(name)
                                    if sites[p].states)
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
@@ -335,3 +377,8 @@ def bucket(count: int) -> int:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)
     return -(-count // step) * step
+
+
+def _factorised(site: Site) -> bool:
+    """Whether matrices of a site are factorised: its own, or those of its distribution."""
+    return bool(site.event) and (len(site.event) == 2 or site.traits.fill is not None)

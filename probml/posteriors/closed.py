@@ -26,11 +26,15 @@ class Closed(Conjugate):
     share."""
 
     varies = exact = True
+    partly = ()
     table = tables = chains = None
     stats = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
         return draw_params(plan, n, self, known, random_key(seed))
+
+    def rows(self, n, seed):
+        return {}
 
     def marginal(self, plan, known, name):
         return Marginals(plan, known, blocks(plan, True), self).distribution(name)

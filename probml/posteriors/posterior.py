@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
@@ -39,6 +40,10 @@ class Posterior(Protocol):
         """Whether parameters differ from draw to draw; False of a point."""
 
     @property
+    def partly(self) -> tuple[str, ...]:
+        """What varies, where all else is at one point; () where all does, or nothing."""
+
+    @property
     def exact(self) -> bool:
         """Whether every marginal is known in closed form."""
 
@@ -60,6 +65,10 @@ class Posterior(Protocol):
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n joint draws, site → (n, ...)."""
+
+    def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
+        """Unseen numbers inside rows in the same draws as `draw`'s, where they were sampled with
+        the parameters: site → (n, rows, *cells)."""
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
         """The marginal of a parameter; None: not in closed form."""
@@ -119,11 +128,15 @@ class Point(NamedTuple):
     table: Any = None
 
     varies = exact = False
+    partly = ()
     tables = chains = None
     stats = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
         return _drawn(plan, n, self.table, random_key(seed))
+
+    def rows(self, n, seed):
+        return {}
 
     def marginal(self, plan, known, name):
         return None

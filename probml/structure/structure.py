@@ -30,6 +30,7 @@ from probml.jaxpr.switches import SETTING
 from probml.jaxpr.walk import Literal, evaluate
 from probml.language.language import Bound
 from probml.numerics.compiling import unchecked
+from probml.numerics.identity import digest
 from probml.structure import indices
 from probml.structure.site import Site
 from probml.structure.sites import sites_of
@@ -77,6 +78,23 @@ class Structure:
         held = (jnp.asarray(env[key], aval.dtype)
                 for key, aval in zip(takes, program.in_avals, strict=True))
         return evaluate(program, *held)[0]
+
+    @functools.cached_property
+    def portable(self) -> str:
+        """The digest of what a structure is made of: the model and its inputs; and, of what a
+        structure may be told beside these, how parameters enter and what families know.
+
+        Raises:
+            Nameless: see Bound.portable; a family is the user's own.
+        """
+        sites = []
+        for site in self.named.values():
+            # arguments without a family have names by number, in an order that NumPyro leaves open
+            uses = sorted((argument if site.family else "", sorted(of.items()))
+                          for argument, of in site.uses.items())
+            kinds = (type(of) for of in (site.entry.likelihood, site.entry.prior) if of is not None)
+            sites.append((site.name, uses, site.labels, type(site.domain), *kinds))
+        return digest(self.model, self.specs, self.declared, sites)
 
     @functools.cached_property
     def derived(self) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ ASKED = 1e-12
 def curved(plan: Plan, known: Known) -> bool:
     """Whether Newton's steps pay: rows are passed over, their density is smooth in few
     coefficients, nothing is summed out."""
-    if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
+    if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
+        or plan.structure.chains):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
     return (all(not s.entry.kinked and not s.factor for s in kinds)

@@ -76,11 +76,13 @@ def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
 @functools.lru_cache(maxsize=256)
 def _free_shapes(plan: Plan) -> tuple:
     """Name and shape of every parameter's unconstrained coordinates."""
+    sites = plan.structure.sites
+    if all(sites[bundle.names[0]].domain.fixed for bundle in plan.bundles):
+        return tuple((b.names[0], sites[b.names[0]].domain.bijection.inverse_shape(b.joined))
+                     for b in plan.bundles)
 
     def free():
-        point = prior_point(
-            plan, Known({n: jnp.zeros(plan.structure.sites[n].shape) for n in plan.given}, {}, {})
-        )
+        point = prior_point(plan, Known({n: jnp.zeros(sites[n].shape) for n in plan.given}, {}, {}))
         return free_of(plan, _bundled(plan, point), Known({}, {}, {}))
 
     return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())

@@ -1,18 +1,22 @@
-"""Discrete sites outside rows beside draws of the parameters: drawn given each, exactly."""
+"""Discrete sites outside rows, and effects of groups, beside draws of the parameters: drawn given
+each, exactly."""
 
 import functools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.evidence import carried
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
+from probml.posteriors import effects
 from probml.posteriors.drawn import Draws, Normal
 
 BLOCK = 512  # draws that are given their states by one device call
@@ -22,16 +26,17 @@ KEPT = 1000  # draws of a normal, where discrete sites are drawn with each
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
-    """The same with the discrete sites outside rows, drawn given the data and each draw of the
-    parameters."""
+    """The same with the discrete sites outside rows and the effects of groups, drawn given the data
+    and each draw of the parameters, and of rows' numbers in the layout of `rows`."""
+    if plan.groupings:
+        draws = draws._replace(values={**draws.values, **_effects(plan, draws, known, rows, seed)})
     if not plan.globals:
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
     keys, flat = jax.random.split(random_key(seed + 1), count), {}
-    for name in plan.free:
-        flat[name] = np.asarray(draws.values[name]).reshape(count,
-                                                            *np.shape(draws.values[name])[2:])
+    for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
+        flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
     # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
     for low in range(0, count, size):
@@ -45,13 +50,32 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
+def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
+    """A draw of the effects given each of the parameters, as these lie."""
+    lead = np.shape(draws.values[plan.free[0]])[:2]
+    keys = jax.random.split(random_key(seed + 2), math.prod(lead))
+    flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
+            for name in plan.free}
+    found = jax.device_get(_effects_each(plan, flat, known, rows, keys))
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+@functools.partial(jit, static_argnums=0)
+def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
+    def one(pair):
+        params, key = pair
+        return effects.draw(effects.given(plan, params, known, rows), plan, key)
+
+    return jax.lax.map(one, (values, keys))
+
+
 @functools.partial(jit, static_argnums=0)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 
     def one(pair):
         params, key = pair
-        table = global_posterior(plan, params, known, rows)
+        table = global_posterior(plan, params, known, carried.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}
@@ -63,8 +87,9 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
 
 
 def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
-    """The normal itself, or draws of it with the discrete sites outside rows drawn with each."""
-    if not plan.globals:
+    """The normal itself, or draws of it with the discrete sites outside rows, and the effects of
+    groups, drawn with each."""
+    if not (plan.globals or plan.groupings):
         return normal
     drawn = {name: np.asarray(value)[None]
              for name, value in normal.draw(plan, known, KEPT, seed).items()}

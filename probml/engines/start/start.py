@@ -179,13 +179,14 @@ def starts(
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart
-    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents):
+    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents
+                                                     or plan.groupings):
         point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
     # the posterior of row-wise sites belongs to the rows it was made on
-    if (whole or plan.rowwise) and not allowed or plan.latents:
+    if (whole or plan.rowwise) and not allowed or plan.latents or plan.groupings:
         point = first_step(plan, prior, known, rows, allowed | outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {}, allowed)
     drawn = int(labels.drawn.sum())

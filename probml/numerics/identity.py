@@ -1,0 +1,163 @@
+"""What a value is, told by a digest that is the same in every process: equal things have equal
+digests, different ones different.
+
+By it a program is found on disk that another process compiled. So it may leave nothing out that a
+program depends on, and what it cannot read by value has no digest at all: a function of the user's
+that is not read (language/fingerprint.py reads those it can), an object of a class of theirs, an
+array on the device that is a random key. Functions and classes of libraries stand for themselves by
+name; the versions of those libraries, and all of our own source, are part of `surroundings`.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+# packages whose modules, functions and classes nobody changes while a process runs
+LIBRARIES = frozenset(
+    {"jax", "jaxlib", "numpy", "numpyro", "optax", "probml", "scipy", "builtins", "collections",
+     "contextlib", "functools", "itertools", "math", "operator", "typing"}
+)  # fmt: skip
+VERSIONED = ("jax", "jaxlib", "numpy", "numpyro", "optax", "scipy")
+OURS = ("probml", "probml.models")
+_IMPORTED = time.time()
+
+
+class Nameless(Exception):
+    """Something has no value that another process could know it by."""
+
+
+def digest(*values: Any) -> str:
+    """The digest of some values, in hexadecimal digits.
+
+    Plain values, arrays, enumerations, containers, what libraries hold by name, and our own frozen
+    dataclasses by their fields; or by their property `portable`, where they have one.
+
+    Raises:
+        Nameless: one of them, or a part of it, is none of these.
+    """
+    into = hashlib.sha256()
+    _feed(into, values)
+    return into.hexdigest()
+
+
+def _feed(into: Any, value: Any) -> None:
+    kind = type(value)
+    ours = kind.__module__.partition(".")[0] == "probml"
+    if kind is str:
+        _put(into, "s", value.encode("utf-8", "surrogatepass"))
+    elif value is None or value is Ellipsis or kind in (bool, int, range, slice):
+        _put(into, kind.__name__, repr(value).encode())
+    elif kind in (float, complex):
+        _put(into, kind.__name__, repr(value).encode())  # signed zeros differ, NaN is itself
+    elif kind is bytes:
+        _put(into, "b", value)
+    elif ours and hasattr(kind, "portable"):
+        _put(into, f"{kind.__module__}.{kind.__qualname__}", value.portable.encode())
+    elif isinstance(value, enum.Enum) and ours:
+        _put(into, f"{kind.__module__}.{kind.__qualname__}", value.name.encode())
+    elif isinstance(value, tuple) and (kind is tuple or ours) or kind is list:
+        _put(into, kind.__qualname__, str(len(value)).encode())
+        for item in value:
+            _feed(into, item)
+    elif kind in (set, frozenset):
+        _put(into, kind.__name__, str(len(value)).encode())
+        for item in sorted(map(digest, value)):
+            _put(into, "", item.encode())
+    elif kind in (dict, types.MappingProxyType):
+        _put(into, "dict", str(len(value)).encode())
+        for key, item in value.items():
+            _feed(into, key)
+            _feed(into, item)
+    elif isinstance(value, np.ndarray | np.generic | jax.Array):
+        _array(into, value)
+    elif isinstance(value, np.dtype):
+        _put(into, "dtype", value.str.encode())
+    elif isinstance(getattr(value, "__wrapped__", value), type | types.BuiltinFunctionType
+                    | types.FunctionType | types.ModuleType):
+        _put(into, "named", _named(value).encode())
+    elif ours and dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(value)
+        _put(into, f"{kind.__module__}.{kind.__qualname__}", str(len(fields)).encode())
+        for field in fields:
+            _feed(into, getattr(value, field.name))
+    elif ours and getattr(value, "__dict__", None) == {}:  # of no state: its class
+        _put(into, f"{kind.__module__}.{kind.__qualname__}", b"")
+    else:
+        raise Nameless(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _put(into: Any, tag: str, content: bytes) -> None:
+    """One piece, told apart from its neighbours by its length."""
+    into.update(f"{tag}:{len(content)}:".encode() + content)
+
+
+def _array(into: Any, value: Any) -> None:
+    if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
+                                                                   jax.dtypes.prng_key):
+        raise Nameless("a traced array or a random key")
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise Nameless("an array of objects")
+    weak = bool(getattr(value, "weak_type", False))
+    kind = "jax" if isinstance(value, jax.Array) else type(value).__name__
+    _put(into, f"{kind}{weak}{array.dtype.str}{array.shape}", array.tobytes())
+
+
+def _named(value: Any) -> str:
+    """By which name a thing of a library is found again."""
+    if isinstance(value, types.ModuleType):
+        if value.__name__.partition(".")[0] not in LIBRARIES:
+            raise Nameless(f"module {value.__name__}")
+        return value.__name__
+    module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    # under the name of a model's function stands what the decorator made of it
+    itself = found is value or getattr(found, "function", None) is value
+    if not itself or module.partition(".")[0] not in LIBRARIES:
+        raise Nameless(f"{module}.{name}")
+    return f"{module}.{name}"
+
+
+@functools.cache
+def surroundings() -> str:
+    """The digest of what all programs depend on: versions of libraries and our own code.
+
+    Raises:
+        Nameless: a file of ours has changed since it was imported, or cannot be read.
+    """
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in VERSIONED
+                if importlib.util.find_spec(name) is not None]
+    return digest(sys.version, sys.flags.optimize, os.cpu_count(), versions, _source())
+
+
+def _source() -> list[str]:
+    """The digest of every file of ours. About 20 ms."""
+    found = {}
+    for package in OURS:
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            for path in Path(folder).rglob("*.py"):
+                found[path.resolve()] = f"{package}/{path.relative_to(folder).as_posix()}"
+    out = []
+    try:
+        for path, name in found.items():
+            if path.stat().st_mtime > _IMPORTED:
+                raise Nameless(f"{path} has changed since this process began")
+            out.append(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}")
+    except OSError as error:
+        raise Nameless(str(error)) from error
+    return sorted(out)

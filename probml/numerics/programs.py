@@ -1,0 +1,149 @@
+"""Programs found on disk without being traced: the compiled program of a function of ours at given
+static arguments and shapes, by the digest of all that it depends on.
+
+Tracing and lowering a fit takes as long as compiling it, and JAX's own cache is asked after both.
+So what a function of ours compiles is kept whole (`jax.experimental.serialize_executable`) under
+the digest of its name, its static arguments, the shapes and types of the others, XLA's options,
+JAX's settings, and the versions of everything (identity.py). Where one of these cannot be told, the
+program is traced as ever.
+
+The folder is that of disk.py, which says who may write there: reading such a file runs what is in
+it, as reading one of JAX's cache does.
+"""
+
+import inspect
+import pickle
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.api_util import shaped_abstractify
+from jax.experimental import serialize_executable
+
+from probml.numerics import disk, identity
+
+FORMAT = 1  # of the files
+_LAPACK = b"lapack_"
+
+
+class Shelf:
+    """The programs of one function, by what tells them apart.
+
+    Args:
+        function: what is compiled; of ours, and no closure, if it is to be found again.
+        keywords: of jax.jit.
+    """
+
+    def __init__(self, function: Callable, keywords: dict[str, Any]):
+        self._function, self._keywords = function, keywords
+        self._held: dict[tuple, Callable | None] = {}
+        names = list(inspect.signature(function).parameters)
+        numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
+        numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+        named = (named,) if isinstance(named, str) else tuple(named)
+        self.static = frozenset((*numbers, *map(names.index, named)))
+
+    def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
+        """The program for these arguments, to be called with those that are not static: from
+        memory, from disk, or compiled now and kept. None: it has no name, and jax.jit is asked."""
+        folder = disk.folder()
+        watched = jax.config.jax_disable_jit or jax.config.jax_debug_nans or (
+            jax.config.jax_debug_infs)
+        if folder is None or watched:
+            return None
+        dynamic = [value for i, value in enumerate(args) if i not in self.static]
+        fixed = [value for i, value in enumerate(args) if i in self.static]
+        leaves, tree = jax.tree.flatten((tuple(dynamic), {}))
+        avals = tuple(map(shaped_abstractify, leaves))
+        key = (tuple(fixed), tree, avals, _settings())
+        if key in self._held:
+            return self._held[key]
+        try:
+            name = self._name(fixed, tree, avals, options)
+        except identity.Nameless:
+            self._held[key] = None
+            return None
+        held = _read(folder, name, tree)
+        self._held[key] = (self._compiled(folder, name, args, options) if held is None
+                           else self._tried(key, held, folder, name, args, options))
+        return self._held[key]
+
+    def _compiled(self, folder: disk.Folder, name: str, args: Sequence[Any],
+                  options: dict | None) -> Callable:
+        jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
+        program = jitted.lower(*args).compile()
+        _write(folder, name, program)
+        return program
+
+    def _tried(self, key: tuple, program: Callable, *again: Any) -> Callable:
+        """A program from disk, compiled after all if its first call fails: XLA finds out only then
+        that a part of it is missing."""
+
+        def first(*dynamic: Any) -> Any:
+            try:
+                out = jax.block_until_ready(program(*dynamic))
+                self._held[key] = program
+            except jax.errors.JaxRuntimeError:
+                fresh = self._held[key] = self._compiled(*again)
+                out = fresh(*dynamic)
+            return out
+
+        return first
+
+    def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
+        own = f"{self._function.__module__}.{self._function.__qualname__}"
+        told = [str(tree), *map(str, avals), *map(_words, _settings()), repr(jax.config.values)]
+        ours = own.startswith("probml.") and "<locals>" not in own
+        if not ours or any(" at 0x" in text for text in told):
+            raise identity.Nameless(own)
+        kind = jax.devices()[0]
+        return identity.digest(FORMAT, identity.surroundings(), own, fixed, told,
+                               [a.weak_type for a in avals], options, kind.platform,
+                               kind.device_kind, jax.device_count())
+
+
+def _settings() -> tuple:
+    """JAX's settings as they are here, that a trace depends on."""
+    from jax._src import config
+
+    return config.trace_context()
+
+
+def _words(setting: Any) -> str:
+    """A setting in words: names of mapped axes, of which there are none outside of maps."""
+    return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
+
+
+def _write(folder: disk.Folder, name: str, program: Any) -> None:
+    """Keeps a program, where it can be kept: one that calls back into this process cannot."""
+    try:
+        held, _, tree = serialize_executable.serialize(program)
+        # the tree as an example of itself: classes of its nodes by name
+        example = jax.tree.unflatten(tree, [0] * tree.num_leaves)
+        folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
+    except Exception:  # whatever cannot be written is compiled again
+        return
+
+
+def _read(folder: disk.Folder, name: str, tree: Any) -> Callable | None:
+    held = folder.get(name)
+    if held is None:
+        return None
+    try:
+        held = zlib.decompress(held)
+        if _LAPACK in held:
+            _start_lapack()
+        program, example = pickle.loads(held)
+        return serialize_executable.deserialize_and_load(program, tree,
+                                                         jax.tree.structure(example))
+    except Exception:  # of another build, or cut short: compiled anew
+        return None
+
+
+def _start_lapack() -> None:
+    """Lowering does this; without it LAPACK's functions have no addresses."""
+    from jax._src.lib import lapack
+
+    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float64))

@@ -1,0 +1,171 @@
+"""Programs that are found without being traced: the same answers, and never those of another."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import probml
+from compilations import counted
+from probml.numerics import disk, identity, programs
+from probml.numerics.identity import Nameless, digest
+
+MODEL = """
+import json, sys
+import jax
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp, numpy as np, numpyro.distributions as dist
+from numpyro import sample
+import probml
+spent = []
+jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: spent.append(event))
+def make(variance):
+    @probml.model
+    def plane():
+        mean = sample("mean", dist.MultivariateNormal(jnp.zeros(2), 4.0 * jnp.eye(2)))
+        with probml.rows():
+            sample("x", dist.MultivariateNormal(mean, variance * jnp.eye(2)))
+    return plane()
+x = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.25]])
+out = []
+for variance in map(float, sys.argv[1:]):
+    spent.clear()
+    fit = make(variance).fit({"x": x}, probml.Exact())
+    made = [e for e in spent if e.endswith(("backend_compile_duration", "mlir_module_duration"))]
+    out.append([np.asarray(fit.params["mean"]).tolist(), fit.log_evidence, len(made)])
+print(json.dumps(out))
+"""
+
+
+def process(folder, *variances):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMPILATION")}
+    environment |= {"PROBML_CACHE": str(folder), "JAX_PLATFORMS": "cpu",
+                    "JAX_ENABLE_COMPILATION_CACHE": "true"}
+    done = subprocess.run([sys.executable, "-c", MODEL, *map(str, variances)], env=environment,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_another_process_finds_programs_untraced_and_never_those_of_another_constant(tmp_path):
+    ((mean, evidence, made),) = process(tmp_path, 1.0)
+    assert made > 0
+    again, other = process(tmp_path, 1.0, 2.5)
+    assert again == [mean, evidence, 0]  # to the last digit, with LAPACK's functions
+    assert other[2] > 0
+    total = np.array([4.5, 1.25])
+    for found, variance in ((mean, 1.0), (other[0], 2.5)):
+        np.testing.assert_allclose(found, total / (3 + variance / 4.0), rtol=1e-12)
+
+
+def _scaled(power, x):
+    return {"value": x**power, "pair": (x.sum(), None)}
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """Makes shelves as new processes would, of one folder."""
+    folder = disk.Folder(tmp_path / "programs")
+    monkeypatch.setattr(disk, "folder", lambda: folder)
+    monkeypatch.setattr(_scaled, "__module__", "probml.somewhere")
+    return lambda: programs.Shelf(_scaled, {"static_argnums": 0})
+
+
+@pytest.fixture
+def power():
+    """Of a program that JAX's own cache does not have: what comes from there cannot be kept."""
+    return 2 + np.random.default_rng().random()
+
+
+def files(tmp_path):
+    return sorted((tmp_path / "programs").iterdir())
+
+
+X = np.arange(4.0)
+
+
+def test_what_one_shelf_compiled_another_finds(shelf, power, tmp_path):
+    first = shelf().find((power, X), None)(X)
+    with counted() as made:
+        second = shelf().find((power, X), None)(X)
+    assert made == [] and len(files(tmp_path)) == 1
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    np.testing.assert_array_equal(first["value"], second["value"])
+
+
+def test_other_constants_shapes_types_and_settings_are_other_programs(shelf, tmp_path):
+    for power, value in ((3, X), (2, X), (3, X[:2]), (3, X.astype(np.float32)), (3, 2.0),
+                         (3, jnp.float64(2.0))):
+        program = shelf().find((power, value), None)
+        np.testing.assert_allclose(program(value)["value"], np.asarray(value) ** power, rtol=1e-6)
+    shelf().find((3, X), {"xla_cpu_enable_fast_math": True})
+    with jax.enable_x64(False):
+        assert shelf().find((3, X), None)(X)["value"].dtype == np.float32
+    assert len(files(tmp_path)) == 8
+
+
+def test_a_file_that_is_cut_short_is_compiled_again(shelf, power, tmp_path):
+    shelf().find((power, X), None)
+    (file,) = files(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    program = shelf().find((power, X), None)
+    np.testing.assert_allclose(program(X)["value"], X**power, rtol=1e-12)
+    assert len(file.read_bytes()) == len(whole)
+
+
+def test_a_program_that_cannot_run_is_compiled_again(shelf, power, monkeypatch):
+    def broken(*_):
+        raise jax.errors.JaxRuntimeError("NOT_FOUND: a part of it")
+
+    monkeypatch.setattr(programs, "_read", lambda *_: broken)
+    own = shelf()
+    for _ in range(2):
+        np.testing.assert_allclose(own.find((power, X), None)(X)["value"], X**power, rtol=1e-12)
+
+
+def test_what_is_not_read_by_value_is_not_kept(shelf, tmp_path):
+    class Mine:
+        """Hashed by what it is, as a static argument must be."""
+
+    assert shelf().find((Mine(), X), None) is None
+    assert shelf().find((lambda x: x, X), None) is None
+    assert files(tmp_path) == []
+
+
+def test_programs_are_no_longer_named_once_our_source_has_changed(monkeypatch):
+    identity.surroundings.cache_clear()
+    monkeypatch.setattr(identity, "_IMPORTED", 0.0)
+    with pytest.raises(Nameless, match="has changed"):
+        identity.surroundings()
+    monkeypatch.undo()
+    assert identity.surroundings() == identity.surroundings()
+
+
+def test_different_values_have_different_digests():
+    values = [1, 1.0, True, "1", b"1", (1,), [1], {1}, {1: 1}, None, 0.0, -0.0, float("nan"),
+              np.arange(2), np.arange(2.0), np.arange(2, dtype=np.float32), np.arange(2)[:, None],
+              jnp.arange(2.0), (("a", "b"), "c"), ("a", ("b", "c")), ("ab", "c"), ("a", "bc"),
+              probml.EM(), probml.EM(restarts=2), np.sum, np.mean, jnp.exp, np, jnp, range(2),
+              probml.Exact(), np.dtype(float), np.float64, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
+    assert len({digest(value) for value in values}) == len(values)
+
+
+def test_equal_values_have_equal_digests_in_every_process():
+    code = ("import numpy as np, probml; from probml.numerics.identity import digest; print(digest("
+            "{'a', 'b', 'c'}, probml.EM(restarts=2), np.arange(3.0), 'x', (1, None)))")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                           check=True, env=os.environ | {"PYTHONHASHSEED": "7"}).stdout.strip()
+    assert found == digest({"c", "b", "a"}, probml.EM(restarts=2), np.arange(3.0), "x", (1, None))
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 0, np.array([object()]),
+                                   pytest.param(os, id="a module that is no library of ours")])
+def test_what_no_other_process_could_know_has_no_digest(value):
+    with pytest.raises(Nameless):
+        digest((1, {"a": [value]}))
