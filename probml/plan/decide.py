@@ -197,7 +197,8 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                         f"which no exact filter is known that keeps few numbers. Give '{state}' "
                         f"in the data; let it be one state a row, dist.Categorical in rows(), "
                         f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
-                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
+                        f"or sample it by NUTS: a NumPyro function with obs= and a scan over "
+                        f"time of its own, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
