@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,13 +108,16 @@ def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
         _without_mean(fit, site)
-        lower, middle, upper = _quantiles(fit, held, site, (tails[0], 0.5, tails[1]), plug_in)
+        lower, middle, upper = _renewed(held, site, lambda held: _quantiles(
+            fit, held, site, (tails[0], 0.5, tails[1]), plug_in
+        ))
         return Interval(middle, lower, upper)
-    value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
-    lower, upper = _quantiles(fit, held, site, tails, plug_in)
+    value, lower, upper = _renewed(held, site, lambda held: np.stack([
+        asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site],
+        *_quantiles(fit, held, site, tails, plug_in)
+    ]))
     if not np.isfinite(value).all() and not found.event:
-        _without_mean(fit, site)
-        value = _quantiles(fit, held, site, (0.5,), plug_in)[0]
+        value = median(fit, held, site, plug_in, given)
     return Interval(value, lower, upper)
 
 
@@ -129,7 +132,30 @@ def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str)
         raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
                       f"given all that is seen: given='all'")
     _without_mean(fit, site)
-    return _quantiles(fit, held, site, (0.5,), plug_in)[0]
+    return _renewed(held, site,
+                    lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
+
+
+def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
+             ) -> np.ndarray:
+    """What `ask` says of new values of a site, (..., n, *cells): of a cell that is seen as if
+    nothing of the site were seen in its row, of an unseen one given the others."""
+    column = held.table.columns.get(site)
+    if column is None:
+        return ask(held)
+    fresh = ask(_without(held, site))
+    if column.seen is None:
+        return fresh
+    cells = column.seen.reshape(held.table.rows, -1)
+    if not (cells.any(1) & ~cells.all(1)).any():
+        return fresh
+    return np.where(column.seen, fresh, ask(held))
+
+
+def _without(held: dataset.Data, site: str) -> dataset.Data:
+    """The same rows, in which nothing of a site is seen."""
+    columns = {name: column for name, column in held.table.columns.items() if name != site}
+    return held._replace(table=replace(held.table, columns=columns))
 
 
 def _without_mean(fit: "Fit", site: str) -> None:
@@ -154,9 +180,6 @@ def _without_mean(fit: "Fit", site: str) -> None:
 def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
                plug_in: bool) -> np.ndarray:
     """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
-    # a new value of it, also where one was seen
-    new = {name: column for name, column in held.table.columns.items() if name != site}
-    held = held._replace(table=replace(held.table, columns=new))
     n, out = held.table.rows, []
     size = max(TOGETHER // REPLICATES, 1)
     for begin in range(0, n, size):
