@@ -43,9 +43,7 @@ def summary(fit: "Fit"):
     import pandas as pd
 
     records, entries = [], dimensions.entries(fit.structure, fit.names)
-    computed = {} if not fit.belief.varies else deterministics.chains(
-        fit, posterior_draws(fit)
-    )
+    computed = deterministics.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
@@ -69,9 +67,9 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if not fit.belief.varies:
         return {"value": value}
-    if fit.belief.partly:  # standard errors of what varies, given the rest
-        if name in fit.belief.partly:
-            return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
+    if name in fit.belief.partly:  # standard errors of what varies, given the rest
+        return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
+    if fit.belief.partly:
         return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
     chains = fit.belief.chains
     if chains is None:
