@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from probml.families import domains
 from probml.families.domains import Domain
+from probml.numerics import definite
 
 Steps = tuple[tuple[str, float], ...]
 _Map = Callable[[jax.Array, float], jax.Array]
@@ -25,7 +26,7 @@ _LINKS: dict[str, tuple[_Map, _Map, Domain | None]] = {
                  domains.REAL),
     "gram": (lambda v, _: v @ jnp.swapaxes(v, -1, -2), lambda v, _: jnp.linalg.cholesky(v),
              domains.LOWER_CHOLESKY),
-    "inverse": (lambda v, _: jnp.linalg.inv(v), lambda v, _: jnp.linalg.inv(v), None),
+    "inverse": (lambda v, _: definite.inverse(v), lambda v, _: definite.inverse(v), None),
 }
 
 

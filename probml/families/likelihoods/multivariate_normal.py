@@ -14,6 +14,7 @@ from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import vector
+from probml.numerics import definite
 
 
 def statistics(x):
@@ -90,13 +91,22 @@ class MultivariateNormal(Likelihood):
     def distribution(self, arguments):
         return dist.MultivariateNormal(**arguments)
 
+    def density(self, arguments, value):
+        """By the precision itself, where that is given: no covariance is made of it, nor solved
+        for."""
+        if "precision_matrix" not in arguments:
+            return self.distribution(arguments).log_prob(value)
+        away, precision = value - arguments["loc"], arguments["precision_matrix"]
+        square = jnp.sum(away * (precision @ away[..., None])[..., 0], -1)
+        return (definite.half_log_det(precision) - 0.5 * square
+                - 0.5 * away.shape[-1] * jnp.log(2 * jnp.pi))
+
     def natural(self, arguments, centre):
         loc = arguments["loc"] - centre
         d = loc.shape[-1]
         if "precision_matrix" in arguments:
             precision = arguments["precision_matrix"]
-            lower = jnp.linalg.cholesky(precision)
-            half_log_det = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+            half_log_det = definite.half_log_det(precision)
         else:
             lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(
                 arguments["covariance_matrix"]
