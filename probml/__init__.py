@@ -18,6 +18,7 @@ from probml.interface.fit import Fit as Fit
 from probml.interface.loading import load as load
 from probml.interface.model import Model as Model
 from probml.interface.model import model as model
+from probml.language.gaussian_chain import GaussianChain as GaussianChain
 from probml.language.language import rows as rows
 from probml.language.markov_chain import MarkovChain as MarkovChain
 from probml.language.markov_chain import stationary as stationary

@@ -1,7 +1,7 @@
 """Hidden Markov models: p(z, y) = p(z_1) ∏_t p(z_t | z_{t−1}) ∏_t p(y_t | z_t), and Markov chains
 whose states are seen.
 
-    z_1 ~ Categorical(π),  π ~ Dirichlet(a, …, a), or π = πA, the stationary distribution of A
+    z_1 ~ Categorical(π),  π ~ Dirichlet(a + 1, …), or π = πA, the stationary distribution of A
     z_t | z_{t−1} = i ~ Categorical(A_i),   A_i ~ Dirichlet(a, …, a + sticky at i, …, a)
     normal:       y_t | z_t = j ~ N(μ_j, diag(σ_j²)),  1/σ_jc ~ Exponential(s),
                   μ_j ~ N(m, diag(c²σ_j²))
@@ -62,6 +62,7 @@ def hidden_markov(
     scale=0.1,
     shape=2.0,
     rate=0.01,
+    first=None,
 ):
     """k unseen states in turn, each with its own distribution of what is seen at a step.
 
@@ -84,8 +85,7 @@ def hidden_markov(
         emission: one of the table.
         initial: "free", or "stationary": the chain has run for long when the sequence begins.
         symbols: size of the alphabet of a categorical emission, whose symbols are 0 … symbols − 1.
-        concentration: a, pseudo-counts of each first state and each transition; one number or (k,).
-            1 is uniform.
+        concentration: a, pseudo-counts of each transition; one number or (k,). 1 is uniform.
         sticky: further pseudo-counts of staying in a state.
         alpha: pseudo-counts of each symbol, or of each outcome of a Bernoulli.
         centre: m, prior centre of the means, in the data's units; one number or (d,). "each" makes
@@ -98,14 +98,19 @@ def hidden_markov(
         shape: pseudo-events of the Gamma prior of a Poisson rate.
         rate: pseudo-steps in which they came; the small default says next to nothing. "each": a
             site `prior_rate` (d,).
+        first: pseudo-counts of each first state; one number or (k,). None: one more than
+            `concentration`, so that their mode is the mean of what `concentration` leaves them,
+            Laplace's rule: every sequence shows one first state, of which a mode under the uniform
+            prior, 1, is sure where there is one sequence.
 
     Raises:
         ModelError: an unknown emission or initial, or several columns of symbols.
     """
     emission = named(emission)
     _check(k, d, emission, initial)
+    first = np.asarray(concentration, float) + 1.0 if first is None else first
     _positive("hidden_markov", concentration=concentration, scale=scale, mean_scale=mean_scale,
-              alpha=alpha, shape=shape, rate=rate)
+              alpha=alpha, shape=shape, rate=rate, first=first)
     if np.any(np.asarray(sticky, float) < 0):
         raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected numbers that are not "
                                 f"negative")
@@ -114,7 +119,7 @@ def hidden_markov(
                          from_data("prior_scale", scale, d))
     if emission == "poisson":
         rate = from_data("prior_rate", rate, d)
-    first, transition = _chain(k, initial, concentration, sticky)
+    beginning, transition = _chain(k, initial, concentration, sticky, first)
     state = plate("state", k)
     if emission == "normal":
         with state:
@@ -136,7 +141,7 @@ def hidden_markov(
         with state:
             parameter = sample(name, prior())
     with probml.rows():
-        z = sample("z", probml.MarkovChain(first, transition))
+        z = sample("z", probml.MarkovChain(beginning, transition))
         if emission == "normal":
             step = dist.Normal(mean[z], spread[z]).to_event(1)
         elif emission in _COVARIANCES:
@@ -163,18 +168,19 @@ def markov_chain(k: int, concentration=1.0, sticky=0.0):
             is uniform.
         sticky: further pseudo-counts of staying in a state.
     """
-    initial, transition = _chain(k, "free", concentration, sticky)
+    initial, transition = _chain(k, "free", concentration, sticky, concentration)
     with probml.rows():
         sample("z", probml.MarkovChain(initial, transition))
 
 
-def _chain(k: int, initial: str, concentration, sticky):
+def _chain(k: int, initial: str, concentration, sticky, first):
     """(initial (k,), transition (k, k)), sampled."""
-    flat = _wide(concentration, k)
-    first = sample("initial", dist.Dirichlet(flat)) if initial == "free" else None
+    flat, beginning = _wide(concentration, k), None
+    if initial == "free":
+        beginning = sample("initial", dist.Dirichlet(_wide(first, k)))
     with plate("state", k):
         transition = sample("transition", dist.Dirichlet(flat + jnp.asarray(sticky) * jnp.eye(k)))
-    return (probml.stationary(transition) if first is None else first), transition
+    return (probml.stationary(transition) if beginning is None else beginning), transition
 
 
 def _wide(value, size: int):

@@ -72,7 +72,7 @@ class HiddenMarkov(OfSequences):
             within k-means clusters of the steps, as many as states.
         rate: pseudo-steps of the Gamma prior of Poisson rates; None puts its mode at the mean count
             of each column.
-        concentration, sticky, alpha, mean_scale, shape: the prior, see hidden_markov.
+        concentration, sticky, alpha, mean_scale, shape, first: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
 
     Attributes:
@@ -104,6 +104,7 @@ class HiddenMarkov(OfSequences):
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     shape: float = parameter(2.0, number(0.0, above=True))
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
+    first: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     engine: Any = parameter(None, ENGINE)
 
     # Fitting
@@ -169,6 +170,7 @@ class HiddenMarkov(OfSequences):
             scale="each" if self.scale is None else self.scale,
             shape=self.shape,
             rate="each" if self.rate is None else self.rate,
+            first=self.first,
         )
 
     def _hyper(self, steps, weights):

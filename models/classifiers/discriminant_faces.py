@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import EM, DataError, Refusal
+from probml import DataError, Refusal
 from probml.estimators.classifier import Additive, Classifier
 from probml.estimators.face import Face, flat
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, numbers, optional, parameter, whole
@@ -167,7 +167,7 @@ class MixtureDiscriminant(PartlyLabelled, InUnits, Classifier):
     def _infer(self, model, data, weights, start, complete):
         """The best of n_init starts, each with its own means: the engine's own start labels rows
         without regard to classes."""
-        if self.n_components == 1 or self.engine is not None and not isinstance(self.engine, EM):
+        if self.n_components == 1 or self.engine is not None and self.engine.finds != "point":
             return super()._infer(model, data, weights, start, complete)
         fits = []
         # only the best one's failure to converge is the user's business

@@ -76,7 +76,7 @@ class LogisticRegression(Planes):
         x = self._frame(X, weights, always=k > 2)
         # A shift of all intercepts changes no probability: where there is to be a posterior, a
         # prior that tells nothing else holds it.
-        posterior = self.engine is not None and not isinstance(self.engine, MAP)
+        posterior = self.engine is not None and self.engine.finds == "posterior"
         flat = posterior and not np.isfinite(self.C)
         loose = LOOSE if posterior and k > 2 else None
         settings = {"weight_scale": None if flat else "each",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from probml import EM, DataError, Fit, ModelError
+from probml import DataError, Fit, ModelError
 
 FOLDS = 5
 ROWS = 5000  # rows that the comparison looks at, at the most
@@ -116,7 +116,8 @@ class _Judge:
         counts = np.bincount(self.codes[~self.hidden].astype(int),
                              minlength=len(self.face.classes_))
         parts = min(FOLDS, int(counts.min()))
-        if parts < 2 or not isinstance(self.face.engine, EM | None):
+        engine = self.face.engine
+        if parts < 2 or engine is not None and engine.finds != "point":
             return None
         random = np.random.default_rng(0)
         some = np.sort(random.permutation(self.rows)[:ROWS])

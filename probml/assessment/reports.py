@@ -56,8 +56,8 @@ def summary(fit: "Fit"):
             )
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
                                                    for c, v in columns.items()})
-    return pd.DataFrame(records, columns=list(records[0])
-                        if records else ["parameter", "value"]).set_index("parameter")
+    columns = list(dict.fromkeys(column for record in records for column in record))
+    return pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
 
 
 def _columns(fit: "Fit", name: str, value: np.ndarray,
@@ -68,6 +68,10 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if not fit.belief.varies:
         return {"value": value}
+    if fit.belief.partly:  # standard errors of what varies, given the rest
+        if name in fit.belief.partly:
+            return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
+        return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
     chains = fit.belief.chains
     if chains is None:
         draws = np.asarray(fit.draws(KEPT)[name], float)[None]

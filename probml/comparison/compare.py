@@ -171,7 +171,7 @@ class _Fitted:
         self.held.structure.need_likelihood("compare")
         values = {**fit.given, **self.held.table.values}
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
-        plan = held.plan()
+        plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
         rows, known = load.load(held, plan, params=fit.point)
         loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
                                known, rows))
@@ -291,10 +291,10 @@ def _loglik(plan: Plan, params: Mapping, known, rows) -> jax.Array:
 
 
 def _freedom(plan: Plan, known) -> int:
-    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them,
-    depend."""
+    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
+    effects of groups, depend."""
     sites, structure = plan.structure.sites, plan.structure
-    direct = {p for s in sites.values() if s.rows or s.discrete
+    direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
               for p in structure.programs[s.name][1]}
     shapes = density.shapes(plan, known)
     return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)

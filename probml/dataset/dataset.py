@@ -3,22 +3,33 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from probml.dataset import codes as coding
 from probml.dataset import ragged, tables
+from probml.dataset.source import Source
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
+if TYPE_CHECKING:
+    from probml.dataset.profile import Profile
+
 # rows up to which a question to a network goes through the one program in which every discrete cell
 # may be unseen
 FEW = 2**14
 HELD = 2**23  # numbers that the evidence of such a question may take
+
+
+class Survey(NamedTuple):
+    """Rows that are read in parts, and what one look at all of them told."""
+
+    source: Source
+    profile: "Profile"
 
 
 class Data(NamedTuple):
@@ -32,6 +43,12 @@ class Data(NamedTuple):
     given: np.ndarray | None = None  # (rows,) how many each sequence of a list had
     # index input → the number of its new member, (rows, ...); −1 where the fit knows it
     new: Mapping[str, np.ndarray] = {}
+    survey: "Survey | None" = None  # these are a sample of rows that are read in parts
+
+    @property
+    def size(self) -> int:
+        """Rows, of a sample those for which it stands."""
+        return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
     def pattern(self) -> dict[str, str]:
@@ -168,7 +185,8 @@ class Data(NamedTuple):
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
         table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
         new = {name: array[index] for name, array in self.new.items()}
-        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new)
+        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
+                             survey=None)
 
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern
@@ -206,20 +224,22 @@ class Data(NamedTuple):
         ) <= HELD
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
-             joints: tuple = (), hidden: tuple[str, ...] = ()) -> Plan:
+             joints: tuple = (), hidden: tuple[str, ...] = (),
+             effects: tuple[str, ...] = ()) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
+            effects: parameters that are integrated out.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints)
+                           merge_globals, joints, effects=effects)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes))
+                               merge_globals, joints, tuple(holes), effects)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.dataset import Data
 from probml.families.domains import Simplex
@@ -97,17 +97,21 @@ def read(
     elif structure.chains:
         raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
                                f"mapping name -> array (rows, steps, ...)")
-    expected = {site.name: _expected(site, structure, length) for site in structure.sites.values()
+    expected = {site.name: expected_of(site, structure, length) for site in structure.sites.values()
                 if not site.factor}
     labels = {**structure.labels, **(labels or {})}
     table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
+    if length is not None and len(structure.chains) > len(structure.markov):
+        structure.check_chains({}, length)
+        chain_inputs.check(structure, table.inputs, length)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
-def _expected(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
+def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
+    """What a table must hold of a site."""
     words, valid, domain = "real", None, site.domain
     if domain.sums_to_one:
         # a density, whose value on the edge is 0 or infinite

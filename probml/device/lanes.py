@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import tables
-from probml.device.rows import Rows, Steps
+from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import CHUNK, Plan, bucket
@@ -68,8 +68,10 @@ class Lanes:
         host = jax.default_backend() == "cpu"
         lanes, steps = (LANES if host else SPREAD), data.steps
         self.wide = sparse(plan, params)
-        cut = (bool(plan.chains) and not self.wide and steps >= (LONG if host else 2 * LANES)
-               and 4 * shape[1] <= lanes)
+        self.chained = tuple(n for group in plan.latents if plan.timed(group)
+                             for n in group.sites)
+        cut = (bool(plan.chains) and not self.chained and not self.wide
+               and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)
@@ -104,29 +106,29 @@ class Lanes:
                                     jnp.result_type(float))
         named = data.structure.named
         asked = tuple(name for name in plan.targets if named[name].time is not None)
-        inside = (*plan.steps, *plan.counted, *asked)
+        inside = (*plan.steps, *plan.counted, *asked, *self.chained)
         above = {p for name in inside for p in named[name].parents if sites[p].rows
                  and p not in plan.variables}
-        used = {i for name in (*plan.steps, *asked) for i in named[name].inputs}
+        used = {i for name in (*plan.steps, *asked, *self.chained) for i in named[name].inputs}
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time
-            if time is None and name not in above:
+            if time is None and name not in above and name not in self.chained:
                 continue
             array = column.values
             if name in plan.centred and time is not None:
                 array = self._centred(name, column, centre, spreads)
             values[name] = self.ship(array, time,
                                      jnp.result_type(int) if sites[name].discrete else dtype)
-            if time is not None and column.seen is not None:
+            if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
-                if name in plan.torn:
+                if name in plan.torn and time is not None:
                     unseen[name] = self._unseen(name, column.seen)
         for name in used:
             array = data.table.inputs[name]
             kind = None if array.dtype.kind in "iub" else dtype
             inputs[name] = self.ship(array, 0 if name in data.structure.timed else None, kind)
-        return Steps(Rows(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
+        return Steps(Chunk(values, seen, {}, unseen, {}, inputs, self._alive()), self.length,
                      self.blocks, self.parallel, self.wide)
 
     def _alive(self) -> jax.Array | None:

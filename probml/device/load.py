@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,12 @@ import numpy as np
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Resident
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
-from probml.structure.site import Site
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
 ALIGNED = 64  # bytes
@@ -43,7 +43,7 @@ def load(
     least: int = 1,
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
-) -> tuple[Rows, Known]:
+) -> tuple[Resident, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -67,85 +67,122 @@ def load(
                            copies) if data.steps else plan.chunk_rows(copies)
     chunks = max(1, round(total / fitting))
     size = -(-total // chunks)
-    centre = {name: _centre(table.columns[name], sites[name], weights) for name in plan.centred
-              if sites[name].time is None}
-
+    moments = {name: Moments.of(column, weights) for name, column in _used(data, plan).items()
+               if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
+    centre, spreads = located(plan, moments,
+                              table.rows if weights is None else weights.sum())
     weight = np.zeros(chunks * size)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
 
-    def ship(array, kind=None, shift=None):
+    kinds = Kinds(dtype, jnp.result_type(int))
+    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1)
+    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
+             for name, value in table.values.items()}
+    # on a CPU the device keeps these arrays, which nobody else has
+    held = jax.tree.map(jax.device_put, held)
+    if data.steps:
+        lanes = Lanes(data, plan, weight, index, (chunks, size), params or {},
+                      room(data.steps) if roomy and data.steps <= ROOM else None)
+        held = held._replace(steps=lanes.load(_used(data, plan), centre, spreads))
+    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
+                  spreads)
+    return Resident(held), known
+
+
+class Kinds(NamedTuple):
+    """The types of numbers on the device: read once, where its precision is known."""
+
+    real: Any
+    whole: Any
+
+
+def located(plan: Plan, moments: Mapping[str, Moments],
+            total: float) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+    """What columns are centred on, and the spreads against which scales are judged: site →
+    (lattice cells, event).
+
+    Args:
+        moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
+    """
+    sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
+    for name, (weight, mean, square) in moments.items():
+        site = sites[name]
+        shape = (math.prod(site.lattice), *site.event)
+        if name in plan.centred:
+            centre[name], weight = mean.reshape(shape), total
+        if name in plan.centred or scattered(plan, name):
+            found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
+            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+    return centre, spread
+
+
+def scattered(plan: Plan, name: str) -> bool:
+    """Whether a row-wise site's spread is asked for: what a collapsed scale is judged against."""
+    site = plan.structure.sites[name]
+    return name in plan.rowwise and bool(site.traits.scatter) and site.family.event == 0
+
+
+def _used(data: Data, plan: Plan) -> dict[str, tables.Column]:
+    """The columns that the plan looks at."""
+    sites = data.structure.sites
+    used = {*plan.observed, *plan.variables,
+            *(p for n in (*plan.pooled, *plan.rowwise, *plan.integrated) for p in sites[n].parents)}
+    return {name: column for name, column in data.table.columns.items() if name in used}
+
+
+def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
+           shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
+           switch: bool = True, most: bool = False) -> Chunk:
+    """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
+
+    Args:
+        centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
+        index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
+            coordinate of a vector seen in part may be unseen.
+    """
+    table, sites, (chunks, size) = data.table, data.structure.sites, shape
+    rows = table.rows if index is None else len(index)
+
+    def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
         out = _aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
             _copy(array, out[:rows])
         else:
             np.subtract(array, shift, out=out[:rows], casting="unsafe")
-            share = weight[:rows] / weight.sum()
-            spread.append(np.sqrt(np.einsum("i,i...,i...->...", share, out[:rows], out[:rows])))
         out[rows:] = out[0]
-        # on a CPU the device keeps this array, which nobody else has
-        return jax.device_put(out.reshape(chunks, size, *array.shape[1:]))
+        return out.reshape(chunks, size, *array.shape[1:])
 
-    used = {*plan.observed, *plan.variables,
-            *(p for n in (*plan.pooled, *plan.rowwise, *plan.integrated) for p in sites[n].parents)}
-    columns = {name: column for name, column in table.columns.items() if name in used}
-    values, seen, unseen, likelihood, spread, spreads = {}, {}, {}, {}, [], {}
+    columns = _used(data, plan)
+    values, seen, unseen, likelihood = {}, {}, {}, {}
     together = {name for names in plan.partly.values() for name in names}
-    codes = {states: ship(_codes([columns[name] for name in names]))
+    codes = {states: cut(_codes([columns[name] for name in names]))
              for states, names in plan.partly.items()}
     for name, column in columns.items():
         if name in together or sites[name].time is not None:
             continue
         if column.likelihood is not None:
-            likelihood[name] = ship(column.likelihood, dtype)
+            likelihood[name] = cut(column.likelihood, kinds.real)
             continue
         site = sites[name]
         shift = centre[name].reshape(site.cells) if name in centre else None
-        values[name] = ship(column.values, jnp.result_type(int) if site.discrete else dtype, shift)
-        if shift is not None:
-            spreads[name] = placed(spread.pop().reshape(centre[name].shape), dtype)
-        elif name in plan.rowwise and site.traits.scatter and site.family.event == 0:
-            spreads[name] = placed(
-                _spread(column, weight[:rows], index).reshape(math.prod(site.lattice)), dtype
-            )
+        values[name] = cut(column.values, kinds.whole if site.discrete else kinds.real, shift)
         if column.seen is not None:
-            seen[name] = ship(column.seen)
+            seen[name] = cut(column.seen)
             if name in plan.torn:
                 found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
-                                                   *site.event), chunks > 1)
-                unseen[name] = Unseen(*(leaf if leaf is None else ship(leaf) for leaf in found))
-    own = {name: array for name, array in table.inputs.items() if name not in data.structure.timed}
-    inputs = {name: ship(array, None if array.dtype.kind in "iub" else dtype)
-              for name, array in own.items()}
-    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
-             for name, value in table.values.items()}
-    steps = None
-    if data.steps:
-        lanes = Lanes(data, plan, weight, index, (chunks, size), params or {},
-                      room(data.steps) if roomy and data.steps <= ROOM else None)
-        steps = lanes.load(columns, centre, spreads)
-    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
-                  spreads)
-    return Rows(values, seen, codes, unseen, likelihood, inputs,
-                placed(weight.reshape(chunks, size), dtype), steps), known
+                                                   *site.event), switch, most)
+                unseen[name] = Unseen(*(leaf if leaf is None else cut(leaf) for leaf in found))
+    inputs = {name: cut(array, None if array.dtype.kind in "iub" else kinds.real)
+              for name, array in table.inputs.items() if name not in data.structure.timed}
+    return Chunk(values, seen, codes, unseen, likelihood, inputs,
+                 weight.astype(kinds.real).reshape(chunks, size))
 
 
 def room(steps: int | None) -> int:
     """Steps to which few are padded where one program is to serve them all: the next power of
     two."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
-
-
-def _spread(column, weight: np.ndarray, index: np.ndarray | None) -> np.ndarray:
-    """Weighted standard deviations of a column's cells over the rows in which they are seen."""
-    values, seen = (leaf if leaf is None or index is None else leaf[index]
-                    for leaf in (column.values, column.seen))
-    share = weight.reshape(-1, *(1,) * (values.ndim - 1)) * (
-        np.ones(values.shape) if seen is None else seen
-    )
-    total = np.maximum(share.sum(0), np.finfo(float).tiny)
-    mean = (share * values).sum(0) / total
-    return np.sqrt((share * (values - mean) ** 2).sum(0) / total)
 
 
 def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -185,12 +222,3 @@ def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:
     out = np.empty_like(flat)
     out[order] = flat
     return out
-
-
-def _centre(column: tables.Column, site: Site, weights: np.ndarray | None) -> np.ndarray:
-    """The (weighted) mean of a column; unseen cells hold the mean of the seen ones."""
-    if weights is None:
-        mean = column.values.mean(0, dtype=np.float64)
-    else:
-        mean = np.tensordot(weights / weights.sum(), column.values, 1)
-    return mean.reshape(math.prod(site.lattice), *site.event)

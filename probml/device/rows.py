@@ -1,6 +1,8 @@
-"""Rows on the device, as values: chunks of rows, their statistics, steps of sequences, and what is
-known besides."""
+"""Rows on the device, as values: chunks of rows, all rows and the one way to pass over them, their
+statistics, steps of sequences, and what is known besides."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ class Steps:
     """The steps of a chunk's rows, as rows of one step; their weights are bool, the steps that
     count (None: all)."""
 
-    rows: "Rows"
+    rows: "Chunk"
     length: int  # L
     blocks: int
     parallel: bool  # join blocks by an associative scan
@@ -33,7 +35,22 @@ jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
                                  meta_fields=["length", "blocks", "parallel", "wide"])
 
 
-def merged(chunks: "Rows") -> "Rows":
+class Chunk(NamedTuple):
+    """Some rows on the device; every leaf leads with the rows axis (of several chunks, stacked,
+    with those of chunks and rows)."""
+
+    values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
+    seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
+    # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
+    codes: dict[int, jax.Array]
+    unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
+    likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
+    inputs: dict[str, jax.Array]
+    weights: jax.Array  # (b,), 0 for padding
+    steps: Steps | None = None  # of sites along chains: every step as a row
+
+
+def merged(chunks: Chunk) -> Chunk:
     """All chunks of rows as one; on the host where they are."""
     steps = chunks.steps
     whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
@@ -48,12 +65,7 @@ def merged(chunks: "Rows") -> "Rows":
     return whole._replace(steps=jax.tree.map(lanes, steps))
 
 
-def total_weight(rows: "Rows | Summary") -> float:
-    """Of all rows, added up on the host."""
-    return float(np.asarray(rows.weights).sum())
-
-
-def picked(rows: "Rows", index: jax.Array) -> "Rows":
+def picked(rows: Chunk, index: jax.Array) -> Chunk:
     """Some of a chunk's rows, with their steps."""
     steps = rows.steps
     whole = jax.tree.map(lambda leaf: leaf[index], rows._replace(steps=None))
@@ -67,18 +79,156 @@ def picked(rows: "Rows", index: jax.Array) -> "Rows":
     return whole._replace(steps=jax.tree.map(lanes, steps))
 
 
-class Rows(NamedTuple):
-    """Rows on the device; every leaf leads with the rows axis (or with chunks and rows)."""
+class Rows(ABC):
+    """All rows of a problem, as engines and questions see them: passed over chunk by chunk, by
+    programs that are compiled once for a shape of chunks. A pytree, which enters programs whole.
 
-    values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
-    seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
-    # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
-    codes: dict[int, jax.Array]
-    unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
-    likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
-    inputs: dict[str, jax.Array]
-    weights: jax.Array  # (b,), 0 for padding
-    steps: Steps | None = None  # of sites along chains: every step as a row
+    A kind of rows says how a pass goes (`fold`, `first`) and how large it is; sums, answers and
+    samples follow from that. Steps and questions are pure JAX, of one chunk.
+
+    Attributes:
+        held: whether all rows are there, so that something may be kept of each of them.
+    """
+
+    held: bool = True
+
+    @property
+    @abstractmethod
+    def chunks(self) -> int:
+        """How many chunks a pass meets."""
+
+    @property
+    def several(self) -> bool:
+        """Whether a pass meets more than one, as far as a program may know."""
+        return self.chunks > 1
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Rows of a chunk, padding included."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """Of all rows, added up on the host."""
+
+    @property
+    @abstractmethod
+    def first(self) -> Chunk:
+        """The first chunk."""
+
+    @abstractmethod
+    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+        """step(carry, chunk, ...) → (carry, said) of one chunk after another.
+
+        Args:
+            along: more for each chunk, (chunks, ...), in any pytree.
+
+        Returns:
+            the last carry, and what was said of every chunk, stacked.
+        """
+
+    def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
+        """Σ of function(chunk, ...)[0], compensated, and function(chunk, ...)[1] stacked.
+
+        Args:
+            along: as for `fold`.
+        """
+        first = (self.first, *jax.tree.map(lambda leaf: leaf[0], along))
+        if not self.several:
+            total, said = function(*first)
+            return total, jax.tree.map(lambda leaf: leaf[None], said)
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                            jax.eval_shape(function, *first)[0])
+
+        def step(carry, *parts):
+            more, said = function(*parts)
+            return _compensated(*carry, more), said
+
+        (total, _), said = self.fold(step, (zero, zero), *along)
+        return total, said
+
+    def total(self, function: Callable, *along: Any) -> Any:
+        """Σ of function(chunk, ...), compensated."""
+        return self.accumulate(lambda *parts: (function(*parts), ()), *along)[0]
+
+    def map(self, question: Callable, *along: Any) -> Any:
+        """question(chunk, ...) of every chunk, stacked."""
+        return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
+
+    def whole(self, most: int) -> Chunk | None:
+        """All rows as one chunk, where they are held and are no more than so many."""
+        return None
+
+    def taken(self, index: jax.Array) -> "Rows":
+        """Some rows by their numbers, chunks behind one another, in chunks of their own.
+
+        Args:
+            index: (chunks, size), or (size,) of a single one.
+
+        Cost: a pass, in which every chunk is looked through.
+        """
+        index = jnp.atleast_2d(jnp.asarray(index))
+
+        def step(carry, chunk):
+            found, number = carry
+            own = index // self.size == number
+            here = jax.vmap(lambda at: picked(chunk, at))(index % self.size)
+            found = jax.tree.map(lambda new, old: jnp.where(
+                own.reshape(own.shape + (1,) * (new.ndim - 2)), new, old
+            ), here, found)
+            return (found, number + 1), ()
+
+        blank = jax.tree.map(lambda leaf: jnp.zeros((*index.shape, *leaf.shape[1:]), leaf.dtype),
+                             self.first)
+        return Resident(self.fold(step, (blank, jnp.zeros((), index.dtype)))[0][0])
+
+
+@dataclass(frozen=True)
+class Resident(Rows):
+    """Rows that are held on the device: every leaf leads with chunks and rows."""
+
+    stacked: Chunk
+
+    @property
+    def weights(self) -> jax.Array:
+        """(chunks, size), 0 for padding."""
+        return self.stacked.weights
+
+    @property
+    def chunks(self) -> int:
+        return self.stacked.weights.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.stacked.weights.shape[1]
+
+    @property
+    def weight(self) -> float:
+        return float(np.asarray(self.stacked.weights).sum())
+
+    @property
+    def first(self) -> Chunk:
+        return jax.tree.map(lambda leaf: leaf[0], self.stacked)
+
+    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+        if not self.several:
+            carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
+            return carry, jax.tree.map(lambda leaf: leaf[None], said)
+        return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
+
+    def whole(self, most: int) -> Chunk | None:
+        return merged(self.stacked) if self.stacked.weights.size <= most else None
+
+    def taken(self, index: jax.Array) -> "Resident":
+        """As Rows.taken; a gather."""
+        flat = merged(self.stacked)
+        if index.ndim == 1:
+            return Resident(jax.tree.map(lambda leaf: leaf[None], picked(flat, index)))
+        return Resident(jax.vmap(lambda at: picked(flat, at))(index))
+
+
+jax.tree_util.register_dataclass(Resident, data_fields=["stacked"], meta_fields=[])
 
 
 class Summary(NamedTuple):
@@ -88,6 +238,18 @@ class Summary(NamedTuple):
     statistics: dict[str, Any]  # like naturals: Σ weight T(x)
     base: jax.Array  # Σ weight × what of log p(row) no parameter enters
     weights: jax.Array  # () the total
+
+    @property
+    def weight(self) -> float:
+        return float(np.asarray(self.weights))
+
+    @property
+    def chunks(self) -> int:
+        return 0
+
+    @property
+    def size(self) -> int:
+        return 1
 
 
 class Known(NamedTuple):
@@ -102,3 +264,13 @@ class Known(NamedTuple):
     allowed: dict[str, jax.Array] = {}
     # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
     centring: dict[str, jax.Array] = {}
+
+
+def _compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:
+    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their
+    digits over many chunks."""
+    term = jax.tree.map(jnp.subtract, more, lost)
+    new = jax.tree.map(jnp.add, total, term)
+    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total,
+                          term)
+    return new, finite

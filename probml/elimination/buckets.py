@@ -8,11 +8,54 @@ import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-from probml.elimination.factor import Factor, add
+from probml.elimination.factor import Factor, Swept, add
+from probml.elimination.semiring import Semiring
 from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log_sum, maximum
 
 
-def buckets(factors: list[Factor], order: Sequence[str], step: Callable) -> list[Factor]:
+def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
+          log_space: bool = False) -> Swept:
+    """Eliminate `order`; see elimination.py for `log_space`."""
+    seen: dict[str, tuple] = {}  # name → the others of its bucket, and the bucket or its best state
+    scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
+
+    def step(name: str, others: tuple, arrays: tuple, logs: tuple,
+             scopes: tuple) -> tuple[jax.Array, bool]:
+        if not semiring.additive:
+            value, arg = _max_step(arrays, scopes)
+            seen[name] = others, arg
+            return value, True
+        seen[name] = others, (arrays, logs, scopes)
+        # nothing is left to multiply by: one logarithm instead of two
+        if log_space or (not others and all(logs)):
+            return _log_step(arrays, scopes), True
+        message, scale = _sum_step(arrays, logs, scopes)
+        scales.setdefault(scale.shape[0], []).append(scale)
+        return message, False
+
+    def follow(possible: jax.Array, key: jax.Array | None) -> dict[str, jax.Array]:
+        sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
+        # one call: 1,000 would compile for minutes
+        noise = None if key is None else jax.random.gumbel(
+            key, (len(possible), sum(sizes.values())), factors[0].log.dtype
+        )
+        states: dict[str, jax.Array] = {}
+        for name in reversed(order):
+            others, found = seen[name]
+            around = tuple(states[u] for u in others)
+            if noise is None:
+                states[name] = _look_up(found, around)
+            else:
+                mine, noise = noise[:, : sizes[name]], noise[:, sizes[name] :]
+                states[name] = _pick(*found, around, mine)
+        return {name: jnp.where(possible, states[name], 0) for name in order}
+
+    left = _buckets(factors, order, step)
+    return Swept(left + [Factor(jnp.sum(jnp.stack(parts), 0), ()) for parts in scales.values()],
+                 follow)
+
+
+def _buckets(factors: Sequence[Factor], order: Sequence[str], step: Callable) -> list[Factor]:
     """Calls step(name, other names, arrays, which are logs, scopes) -> (array, is log) for each
     bucket; returns the factors left.
 
@@ -41,7 +84,7 @@ def buckets(factors: list[Factor], order: Sequence[str], step: Callable) -> list
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
+def _sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
     """Sums the last name out of a bucket: the message (linear, maximum 1 per row) and its log scale
     (rows,)."""
     hosts: list[list[int]] = []
@@ -72,32 +115,32 @@ def sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.
 
 
 @partial(jax.jit, static_argnums=1)
-def log_step(arrays: tuple, scopes: tuple) -> jax.Array:
+def _log_step(arrays: tuple, scopes: tuple) -> jax.Array:
     """Sums the last name out of a bucket in log space."""
     return log_sum(add(arrays, scopes, range(1 + max(map(max, scopes)))), -1)
 
 
 @partial(jax.jit, static_argnums=1)
-def max_step(arrays: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
+def _max_step(arrays: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
     """Maximises the last name out of a bucket; the gradient goes to the lowest maximising index
     alone."""
     return maximum(add(arrays, scopes, range(1 + max(map(max, scopes)))), -1)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def pick(arrays: tuple, logs: tuple, scopes: tuple, states: tuple, noise: jax.Array) -> jax.Array:
+def _pick(arrays: tuple, logs: tuple, scopes: tuple, states: tuple, noise: jax.Array) -> jax.Array:
     """Samples the last name of a bucket given the states of the others: argmax of log probability +
     Gumbel noise."""
     last = len(states)
     for array, is_log, scope in zip(arrays, logs, scopes, strict=True):
         log = jnp.moveaxis(jnp.minimum(array, huge(array)) if is_log else log_of(array),
                            1 + scope.index(last), -1)
-        noise = noise + look_up(log, tuple(states[u] for u in scope if u != last))
+        noise = noise + _look_up(log, tuple(states[u] for u in scope if u != last))
     return jnp.argmax(noise, -1).astype(jnp.int32)
 
 
 @jax.jit
-def look_up(table: jax.Array, states: tuple) -> jax.Array:
+def _look_up(table: jax.Array, states: tuple) -> jax.Array:
     """table[row, *states[row]] for every row; a table with rows axis 1 serves all rows."""
     if not states:
         return table

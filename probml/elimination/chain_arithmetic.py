@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from probml.elimination.semiring import SUM, Semiring
 from probml.numerics.logs import finite, log_of
 
 ALIKE = 512  # rounding errors by which rows that are equal may differ
@@ -43,12 +44,12 @@ def exp(log: jax.Array, top: jax.Array) -> jax.Array:
     return jnp.exp(log - top)
 
 
-def linear_of(chain: Chain, hard: bool = False) -> Linear:
+def linear_of(chain: Chain, semiring: Semiring = SUM) -> Linear:
     emission = chain.emission
     if chain.alive is not None:
         emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
     return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission,
-                  chain.alive if hard else None)
+                  None if semiring.additive else chain.alive)
 
 
 def step_at(chain: Linear, step) -> tuple:
@@ -60,13 +61,11 @@ def step_at(chain: Linear, step) -> tuple:
     return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False), alive
 
 
-def one_step(transition: jax.Array, alpha: jax.Array, hard: bool) -> jax.Array:
+def one_step(transition: jax.Array, alpha: jax.Array, semiring: Semiring = SUM) -> jax.Array:
     """Σ or max over i of α_i A_ij: (G, K, K, M or 1) and (G, K, M) → (G, K, M)."""
-    if hard:
-        return (transition * alpha[:, :, None]).max(1)
-    if transition.shape[-1] == 1 and not is_small(alpha):
+    if semiring.additive and transition.shape[-1] == 1 and not is_small(alpha):
         return jnp.matmul(jnp.swapaxes(transition[..., 0], 1, 2), alpha, precision=PRECISE)
-    return (transition * alpha[:, :, None]).sum(1)
+    return semiring.weights(transition * alpha[:, :, None], 1)
 
 
 def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
@@ -85,22 +84,22 @@ def choose(alive: jax.Array | None, yes: jax.Array, no: jax.Array) -> jax.Array:
     return yes if alive is None else jnp.where(alive, yes, no)
 
 
-def normalised(u: jax.Array, hard: bool, axis: int) -> tuple[jax.Array, jax.Array]:
+def normalised(u: jax.Array, axis: int, semiring: Semiring = SUM) -> tuple[jax.Array, jax.Array]:
     """u / its sum (or maximum) over an axis, and that; 0 stays 0."""
-    scale = u.max(axis) if hard else u.sum(axis)
+    scale = semiring.weights(u, axis)
     inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
     return u * jnp.expand_dims(inverse, axis), scale
 
 
-def seen_at(ahead: jax.Array, emission: jax.Array, hard: bool, axis: int = 1) -> tuple[jax.Array,
-                                                                                       jax.Array]:
+def seen_at(ahead: jax.Array, emission: jax.Array, semiring: Semiring,
+            axis: int = 1) -> tuple[jax.Array, jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
     The best emission of the states that can be reached is taken out before the exponential.
     """
     top = finite(jnp.where(ahead > 0, emission, -jnp.inf).max(axis, keepdims=True))
-    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), hard, axis)
+    new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), axis, semiring)
     return new, log_of(scale) + jnp.squeeze(top, axis)
 
 
@@ -121,7 +120,8 @@ def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
     return jnp.repeat(wide, blocks, -1) if blocks > 1 else wide
 
 
-def entering_logs(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> jax.Array:
+def entering_logs(chain: Linear, blocks: int, before: jax.Array | None,
+                  semiring: Semiring = SUM) -> jax.Array:
     """The weights of the states at each lane's first step, before its emission: initial, or moved
     from those `before` the block."""
     _, g, k, m = lead(chain)
@@ -129,7 +129,7 @@ def entering_logs(chain: Linear, blocks: int, before: jax.Array | None, hard: bo
     if before is None:
         return start
     transition, _, alive = step_at(chain, 0)
-    moved = choose(alive, one_step(transition, before, hard), before)
+    moved = choose(alive, one_step(transition, before, semiring), before)
     return jnp.where(jnp.arange(m) % blocks == 0, start, moved)
 
 

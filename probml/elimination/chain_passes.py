@@ -24,45 +24,43 @@ from probml.elimination.chain_arithmetic import (
     seen_at,
     step_at,
 )
-from probml.numerics.logs import finite, log_of, log_sum
+from probml.elimination.semiring import SUM, Semiring
+from probml.numerics.logs import finite, log_of
 
 
-def _forward(chain: Linear, blocks: int, before: jax.Array | None, hard: bool) -> tuple[jax.Array,
-                                                                                        jax.Array]:
+def _forward(chain: Linear, blocks: int, before: jax.Array | None,
+             semiring: Semiring) -> tuple[jax.Array, jax.Array]:
     """Filtered weights of every step, (L, G, K, M), normalised, and the logs of their scales (L, G,
     M)."""
-    entering = entering_logs(chain, blocks, before, hard)
+    entering = entering_logs(chain, blocks, before, semiring)
 
     # every step alike, the first too: nothing has to be put together afterwards
     def step(carry, now):
         ahead, alpha = carry
         emission, alive, transition = now
         transition = chain.transition[0] if transition is None else transition
-        new, scale = seen_at(ahead, emission, hard)
+        new, scale = seen_at(ahead, emission, semiring)
         new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
-        return (one_step(transition, new, hard), new), (new, scale)
+        return (one_step(transition, new, semiring), new), (new, scale)
 
     next_moves = None if len(chain.transition) == 1 else jnp.roll(chain.transition, -1, 0)
     return lax.scan(step, (entering, entering), (chain.emission, chain.alive, next_moves))[1]
 
 
-def wide_forward(chain: Chain, hard: bool) -> "Pass":
+def wide_forward(chain: Chain, semiring: Semiring) -> "Pass":
     """The forward pass in logs."""
     _, g, k, m = lead(chain)
-
-    def over(log, axis):
-        return log.max(axis) if hard else log_sum(log, axis)
 
     def step(carry, now):
         ahead, alpha = carry
         emission, alive, transition = now
         new = ahead + emission
-        scale = over(new, 1)
+        scale = semiring.logs(new, 1)
         new = new - finite(scale)[:, None]
-        if hard:
+        if not semiring.additive:
             new, scale = choose(alive, new, alpha), choose(alive, scale, 0.0)
-        return (over(new[:, :, None] + (chain.transition[0] if transition is None else transition),
-                     1), new), (new, scale)
+        moves = chain.transition[0] if transition is None else transition
+        return (semiring.logs(new[:, :, None] + moves, 1), new), (new, scale)
 
     emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
                                                                     chain.emission, 0.0)
@@ -80,7 +78,7 @@ class _Transfer(NamedTuple):
     end: jax.Array  # normalised over `to`
 
 
-def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
+def _transfers(chain: Linear, blocks: int, semiring: Semiring) -> _Transfer:
     steps, g, k, m = lead(chain)
     transition, emission, alive = step_at(chain, 0)
     eye = jnp.broadcast_to(jnp.eye(k, dtype=emission.dtype)[None, :, :, None], (g, k, k, m))
@@ -91,15 +89,15 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
 
     def moved(transition, p):
         """(G, from, to, M): every row of the matrices takes a step."""
-        if not hard and transition.shape[-1] == 1:
+        if semiring.additive and transition.shape[-1] == 1:
             flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
-            return jnp.swapaxes(one_step(transition, flat, hard).reshape(g, k, k, m), 1, 2)
-        return jax.vmap(lambda row: one_step(transition, row, hard), 1, 1)(p)
+            return jnp.swapaxes(one_step(transition, flat, semiring).reshape(g, k, k, m), 1, 2)
+        return jax.vmap(lambda row: one_step(transition, row, semiring), 1, 1)(p)
 
     def sweep(at, carry):
         p, scale = carry
         transition, emission, alive = step_at(chain, at)
-        new, factor = seen_at(moved(transition, p), emission[:, None], hard, 2)
+        new, factor = seen_at(moved(transition, p), emission[:, None], semiring, 2)
         return choose(alive, new, p), choose(alive, scale + factor, scale)
 
     def alike(p, scale):
@@ -122,14 +120,14 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
         return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
 
     at, p, scale = lax.while_loop(unlike, sweeps, (
-        jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], hard, 2)
+        jnp.asarray(1), *seen_at(entering, choose(alive, emission, 0.0)[:, None], semiring, 2)
     ))
     row = jnp.where((scale > -jnp.inf)[:, :, None], p, 0.0).max(1)  # all rows, where they are equal
 
     def one(at, carry):
         alpha, scale = carry
         transition, emission, alive = step_at(chain, at)
-        new, factor = seen_at(one_step(transition, alpha, hard), emission, hard)
+        new, factor = seen_at(one_step(transition, alpha, semiring), emission, semiring)
         return choose(alive, new, alpha), choose(alive, scale + factor, scale)
 
     last, more = lax.fori_loop(at, steps, one, (row, jnp.zeros((g, m), row.dtype)))
@@ -143,27 +141,27 @@ def _transfers(chain: Linear, blocks: int, hard: bool) -> _Transfer:
     return _Transfer(apart(scale), apart(end))
 
 
-def _joined(first: _Transfer, second: _Transfer, hard: bool) -> _Transfer:
+def _joined(first: _Transfer, second: _Transfer, semiring: Semiring) -> _Transfer:
     """One block after another, as one: P[s, k] = Σ or max over j of P₁[s, j] P₂[j, k]."""
     top = finite(second.scale.max(-2, keepdims=True))
     weighed = exp(second.scale, top)[..., :, None, :] * second.end  # (.., j, k, rows)
     product = first.end[..., :, :, None, :] * weighed[..., None, :, :, :]
-    end, scale = normalised(product.max(-3) if hard else product.sum(-3), hard, -2)
+    end, scale = normalised(semiring.weights(product, -3), -2, semiring)
     return _Transfer(first.scale + top + log_of(scale), end)
 
 
-def before_of(transfer: _Transfer, hard: bool, parallel: bool) -> jax.Array:
+def before_of(transfer: _Transfer, semiring: Semiring, parallel: bool) -> jax.Array:
     """The normalised weights of the states before every block, (B, G, K, rows); of the first block,
     nothing of use."""
     if parallel:
-        whole = lax.associative_scan(functools.partial(_joined, hard=hard), transfer)
+        whole = lax.associative_scan(functools.partial(_joined, semiring=semiring), transfer)
         found = whole.end[:, :, 0]  # all rows of the first block are equal
         return jnp.concatenate([found[:1], found[:-1]])
 
     def step(before, block):
         top = finite(block.scale.max(1, keepdims=True))
         weighed = (before * exp(block.scale, top))[:, :, None] * block.end
-        return normalised(weighed.max(1) if hard else weighed.sum(1), hard, 1)[0], before
+        return normalised(semiring.weights(weighed, 1), 1, semiring)[0], before
 
     first = transfer.end[0, :, 0]
     _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
@@ -174,7 +172,7 @@ def after_of(transfer: _Transfer, parallel: bool) -> jax.Array:
     """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
     ones = jnp.ones_like(transfer.scale[:1])
     if parallel:
-        backwards = lax.associative_scan(lambda a, b: _joined(b, a, False), transfer, reverse=True)
+        backwards = lax.associative_scan(lambda a, b: _joined(b, a, SUM), transfer, reverse=True)
         top = finite(backwards.scale.max(2, keepdims=True))
         return jnp.concatenate([exp(backwards.scale, top)[1:], ones])
 
@@ -204,18 +202,19 @@ class Pass(NamedTuple):
     transfer: _Transfer | None
 
 
-def filter(chain: Linear, blocks: int, parallel: bool, hard: bool = False) -> Pass:
-    transfer = _transfers(chain, blocks, hard) if blocks > 1 else None
-    before = None if transfer is None else lanes_of(before_of(transfer, hard, parallel))
-    alphas, scales = _forward(chain, blocks, before, hard)
+def filter(chain: Linear, blocks: int, parallel: bool, semiring: Semiring = SUM) -> Pass:
+    transfer = _transfers(chain, blocks, semiring) if blocks > 1 else None
+    before = None if transfer is None else lanes_of(before_of(transfer, semiring, parallel))
+    alphas, scales = _forward(chain, blocks, before, semiring)
     return Pass(before, alphas, scales, transfer)
 
 
-def forward(chain: Chain, blocks: int, parallel: bool, wide: bool, hard: bool = False) -> Pass:
+def forward(chain: Chain, blocks: int, parallel: bool, wide: bool,
+            semiring: Semiring = SUM) -> Pass:
     """The forward pass in the space that the chain's range asks for: `wide`, in logs."""
     if wide:
-        return wide_forward(chain, hard)
-    return filter(linear_of(chain, hard), blocks, parallel, hard)
+        return wide_forward(chain, semiring)
+    return filter(linear_of(chain, semiring), blocks, parallel, semiring)
 
 
 def total_of(found: Pass, blocks: int, alive: jax.Array | None) -> jax.Array:

@@ -15,6 +15,7 @@ from probml.elimination.chain_arithmetic import (
     step_at,
 )
 from probml.elimination.chain_passes import Pass, forward, lanes_of, total_of
+from probml.elimination.semiring import MAX
 from probml.numerics.logs import floored, log_sum, unfloored
 
 
@@ -36,13 +37,13 @@ def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
         first = jnp.broadcast_to(chain.initial, found.alphas.shape[1:])
         predicted = share_of(jnp.concatenate([first[None], ahead]), 2)
         return predicted, jnp.exp(found.alphas), jnp.cumsum(found.scales, 0) - found.scales
-    entering = normalised(entering_logs(linear, blocks, found.before, False), False, 1)[0]
-    moved = jax.vmap(lambda t, alpha: one_step(t, alpha, False),
+    entering = normalised(entering_logs(linear, blocks, found.before), 1)[0]
+    moved = jax.vmap(lambda t, alpha: one_step(t, alpha),
                      (None if len(linear.transition) == 1 else 0, 0))(
         linear.transition[0] if len(linear.transition) == 1 else linear.transition[1:],
         found.alphas[:-1]
     )
-    moved = normalised(moved, False, 2)[0]
+    moved = normalised(moved, 2)[0]
     steps, g, m = found.scales.shape
     whole = found.scales.reshape(steps, g, m // blocks, blocks)
     within = jnp.cumsum(whole, 0) - whole
@@ -59,8 +60,8 @@ def maximise(chain: Chain, blocks: int = 1, parallel: bool = False,
     Steps that do not count have the last state before them. Ties go to the lowest state, the last
     step's first; an impossible row has states 0.
     """
-    linear = chain if wide else linear_of(chain, hard=True)
-    found = forward(chain, blocks, parallel, wide, hard=True)
+    linear = chain if wide else linear_of(chain, MAX)
+    found = forward(chain, blocks, parallel, wide, MAX)
     value = total_of(found, blocks, chain.alive)
     return value, _follow(linear, found, blocks, value, None, wide)
 

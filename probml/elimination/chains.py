@@ -90,7 +90,7 @@ def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax
     if alive is not None:
         share = jnp.where(alive[0, ::blocks], share, 0.0)
     share = jnp.repeat(share, blocks, -1) if blocks > 1 else share  # (G, M)
-    last = alphas[-1] if after is None else normalised(alphas[-1] * after, False, 1)[0]
+    last = alphas[-1] if after is None else normalised(alphas[-1] * after, 1)[0]
     last = jnp.exp(last) if wide else last
     varying = len(transition) > 1 or transition.shape[-1] > 1
 
@@ -115,11 +115,11 @@ def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax
         here = inner.astype(alpha.dtype) if alive is None else (inner & alive).astype(alpha.dtype)
         if wide:
             pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
-            new = normalised(pair.sum(2), False, 1)[0]
+            new = normalised(pair.sum(2), 1)[0]
             mine = _reduced(pair * (here * share)[:, None, None], of_transition[1:])
         else:
-            ratio = divide(gamma, one_step(own, alpha, False))
-            new, mine = (normalised(alpha * one_step_back(own, ratio), False, 1)[0],
+            ratio = divide(gamma, one_step(own, alpha))
+            new, mine = (normalised(alpha * one_step_back(own, ratio), 1)[0],
                          pairs(alpha, ratio, here, own))
         new = jnp.where(inner, new, gamma)
         if len(transition) > 1:
@@ -135,7 +135,7 @@ def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax
     if before is not None:  # from the block before
         here = jnp.ones((), alphas.dtype) if alive is None else alive[0].astype(alphas.dtype)
         here = here * (jnp.arange(m) % blocks > 0)
-        mine = pairs(before, divide(gamma, one_step(transition[0], before, False)), here,
+        mine = pairs(before, divide(gamma, one_step(transition[0], before)), here,
                      transition[0])
     else:
         mine = blank

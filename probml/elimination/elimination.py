@@ -22,10 +22,9 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from probml.elimination import levelwise
-from probml.elimination.buckets import buckets, log_step, look_up, max_step, pick, sum_step
-from probml.elimination.factor import Factor, checked, product
-from probml.numerics.logs import log_sum, maximum
+from probml.elimination import buckets, levelwise
+from probml.elimination.factor import Factor, Swept, checked, product
+from probml.elimination.semiring import MAX, SUM, Semiring
 
 # names from which all buckets of a level are worked on at once (levelwise): less compiling,
 # somewhat slower to run
@@ -51,20 +50,20 @@ def evidence(factors: Iterable[Factor], order: Sequence[str], *,
     Cost: O(n x the sum of the cliques' entries); matrix products wherever a shared table meets a
         message.
     """
-    return product(_eliminate(checked(factors, order, complete=True), order, log_space)).log
+    return product(_swept(checked(factors, order, complete=True), order, SUM, log_space).left).log
 
 
 def sum_out(factors: Iterable[Factor], order: Sequence[str], *, log_space: bool = False) -> Factor:
     """Sums out every name of `order`; the product of all that is left, over the remaining names.
     Arguments as in `evidence`."""
-    return product(_eliminate(checked(factors, order), order, log_space))
+    return product(remainder(factors, order, log_space=log_space))
 
 
 def remainder(factors: Iterable[Factor], order: Sequence[str], *,
               log_space: bool = False) -> list[Factor]:
     """As `sum_out`, but what is left stays a list of factors: many remaining names need no joint
     table."""
-    return _eliminate(checked(factors, order), order, log_space)
+    return _swept(checked(factors, order), order, SUM, log_space).left
 
 
 def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array,
@@ -76,32 +75,21 @@ def maximise(factors: Iterable[Factor], order: Sequence[str]) -> tuple[jax.Array
     the lowest index, the last name of `order` chosen first; an impossible row has maximum -inf and
     all states 0.
     """
-    factors = checked(factors, order, complete=True)
-    if _many(factors, order):
-        left, pools, schedule = levelwise.sweep(factors, order, _peak)
-        value = product(left).log
-        return value, levelwise.backtrack(schedule, pools, value > -jnp.inf)
-    (left, best), states = _max_out(factors, order), {}
-    value = product(left).log
-    for name in reversed(order):
-        others, arg = best[name]
-        states[name] = look_up(arg, tuple(states[u] for u in others))
-    return value, {name: jnp.where(value > -jnp.inf, states[name], 0) for name in order}
+    swept = _swept(checked(factors, order, complete=True), order, MAX)
+    value = product(swept.left).log
+    return value, swept.follow(value > -jnp.inf, None)
 
 
 def peak(factors: Iterable[Factor], order: Sequence[str]) -> Factor:
     """Maximises every name of `order` out; the product of all that is left, over the remaining
     names."""
-    return product(_max_out(checked(factors, order), order)[0])
+    return product(_swept(checked(factors, order), order, MAX).left)
 
 
 def maximise_value(factors: Iterable[Factor], order: Sequence[str]) -> jax.Array:
     """The log of the maximum alone, (n,) or (1,); its gradient is one-hot at the state that
     `maximise` returns (hard EM)."""
-    factors = checked(factors, order, complete=True)
-    if _many(factors, order):
-        return product(levelwise.sweep(factors, order, _peak)[0]).log
-    return product(_max_out(factors, order)[0]).log
+    return product(_swept(checked(factors, order, complete=True), order, MAX).left).log
 
 
 def draw(
@@ -113,70 +101,20 @@ def draw(
     Returns: the log of the sum over all states, and name -> state, int32; each (n,), or (1,) if
     every factor has rows axis 1; an impossible row is all 0.
     """
-    factors, seen, states = checked(factors, order, complete=True), {}, {}
+    swept = _swept(checked(factors, order, complete=True), order, SUM, log_space)
+    total = product(swept.left).log
+    return total, swept.follow(total > -jnp.inf, key)
+
+
+def _swept(factors: list[Factor], order: Sequence[str], semiring: Semiring,
+           log_space: bool = False) -> Swept:
+    """By one schedule or the other."""
     if _many(factors, order):
-        left, pools, schedule = levelwise.sweep(factors, order, _log_sum)
-        total = product(left).log
-        noise = jax.random.gumbel(key, (levelwise.choices(schedule), total.shape[0]), total.dtype)
-        return total, levelwise.backtrack(schedule, pools, total > -jnp.inf, noise)
-    total = product(_eliminate(factors, order, log_space, seen)).log
-    sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
-    # one call: 1,000 would compile for minutes
-    noise = jax.random.gumbel(key, (total.shape[0], sum(sizes.values())), total.dtype)
-    for name in reversed(order):
-        others, tables = seen[name]
-        mine, noise = noise[:, : sizes[name]], noise[:, sizes[name] :]
-        states[name] = pick(*tables, tuple(states[u] for u in others), mine)
-    return total, {name: jnp.where(total > -jnp.inf, states[name], 0) for name in order}
-
-
-def _eliminate(factors: list[Factor], order: Sequence[str], log_space: bool,
-               seen: dict | None = None) -> list[Factor]:
-    """Sums out `order`; the factors left, the log scale among them. `seen` collects each bucket for
-    `draw`."""
-    if _many(factors, order):
-        return levelwise.sweep(factors, order, _log_sum)[0]
-    scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
-
-    def step(name: str, others: tuple, arrays: tuple, logs: tuple,
-             scopes: tuple) -> tuple[jax.Array, bool]:
-        if seen is not None:
-            seen[name] = others, (arrays, logs, scopes)
-        # nothing is left to multiply by: one logarithm instead of two
-        if log_space or (not others and all(logs)):
-            return log_step(arrays, scopes), True
-        message, scale = sum_step(arrays, logs, scopes)
-        scales.setdefault(scale.shape[0], []).append(scale)
-        return message, False
-
-    left = buckets(factors, order, step)
-    return left + [Factor(jnp.sum(jnp.stack(parts), 0), ()) for parts in scales.values()]
-
-
-def _max_out(factors: list[Factor], order: Sequence[str]) -> tuple[list[Factor], dict]:
-    """The factors left, and name -> (the names its best state depends on, that state)."""
-    best = {}
-
-    def step(name: str, others: tuple, arrays: tuple, logs: tuple,
-             scopes: tuple) -> tuple[jax.Array, bool]:
-        value, arg = max_step(arrays, scopes)
-        best[name] = others, arg
-        return value, True
-
-    return buckets(factors, order, step), best
+        return levelwise.sweep(factors, order, semiring)
+    return buckets.sweep(factors, order, semiring, log_space)
 
 
 def _many(factors: list[Factor], order: Sequence[str]) -> bool:
     """Whether to work level by level: many names, and a tree with many buckets a level; a chain has
     one."""
     return len(order) > MANY and levelwise.groups(factors, order) <= len(order) / 2
-
-
-def _log_sum(total: jax.Array) -> jax.Array:
-    """log Σ exp over the middle axis."""
-    return log_sum(total, 1)
-
-
-def _peak(total: jax.Array) -> jax.Array:
-    """The maximum over the middle axis."""
-    return maximum(total, 1)[0]

@@ -1,7 +1,8 @@
-"""Factors: named log tables, checked against one another, added and multiplied out."""
+"""Factors: named log tables, checked against one another, added and multiplied out; and what any
+schedule of their elimination gives."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,21 @@ class Factor(NamedTuple):
 
     log: jax.Array  # a rows axis of size 1 (shared by all rows) or n, then one axis per name
     names: tuple[str, ...]
+
+
+class Swept(NamedTuple):
+    """Factors after names were eliminated, one after the other or level by level.
+
+    Args:
+        left: over the names that stay, what was scaled out among them.
+        follow: (possible (rows,) bool, key or None) → name → states (rows,) int32 of every name
+            that went, the last one first, each given those already chosen: the best after a sweep
+            by maxima, a draw where there is a key after one by sums. Ties go to the lowest index;
+            impossible rows have states 0.
+    """
+
+    left: list[Factor]
+    follow: Callable[[jax.Array, jax.Array | None], dict[Any, jax.Array]]
 
 
 def checked(factors: Iterable[Factor], order: Sequence[str],

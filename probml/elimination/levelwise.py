@@ -14,14 +14,15 @@ Every factor and every message is met once, by one bucket: a pool holds what one
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.factor import Factor
+from probml.elimination.factor import Factor, Swept
+from probml.elimination.semiring import Semiring
 from probml.numerics.logs import capped
 
 # entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but
@@ -200,9 +201,8 @@ def _totals(group: _Group, pools: Mapping[int, jax.Array]) -> jax.Array:
 
 
 def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
-             reduce: Callable) -> dict[int, jax.Array]:
-    """Every pool, (entries, 1) or (entries, rows); `reduce` turns totals into messages (entries,
-    rows)."""
+             semiring: Semiring) -> dict[int, jax.Array]:
+    """Every pool, (entries, 1) or (entries, rows)."""
     height, levels = max(log.shape[0] for log in logs), 2 * (len(schedule.levels) + 1)
     waiting: list[list] = []
     for number, factors in enumerate(schedule.base):
@@ -225,7 +225,7 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
         for group in groups:
             for read in group.reads if group.wide else ():
                 fill(read.pool)
-            message = reduce(_totals(group, pools))
+            message = semiring.logs(_totals(group, pools), 1)
             cuts = np.cumsum([n for _, n in group.parts])[:-1].tolist()
             for (to, _), part in zip(group.parts, jnp.split(message, cuts) if cuts else [message],
                                      strict=True):
@@ -243,20 +243,15 @@ def _plan(factors: Sequence[Factor], order: Sequence) -> _Schedule:
                      tuple(f.log.shape[0] == 1 for f in factors), tuple(order))
 
 
-def sweep(
-    factors: Sequence[Factor], order: Sequence, reduce: Callable
-) -> tuple[list[Factor], dict, _Schedule]:
-    """Eliminate `order`: the factors left, every level's pools, and the schedule.
-
-    Args:
-        reduce: (entries, states, rows) → (entries, rows), over the states.
+def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swept:
+    """Eliminate `order`.
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
     """
     sizes = {u: k for f in factors for u, k in zip(f.names, f.log.shape[1:], strict=True)}
     schedule, turn = _plan(factors, order), set(order)
     left = [f for f in factors if turn.isdisjoint(f.names)]
-    pools = _upwards(schedule, [f.log for f in factors], reduce)
+    pools = _upwards(schedule, [f.log for f in factors], semiring)
     for number in sorted({number for number, _, _ in schedule.left}):
         ends = [(n, names) for pool, n, names in schedule.left if pool == number]
         parts = jnp.split(pools[number][1:], np.cumsum([n for n, _ in ends])[:-1].tolist())
@@ -267,16 +262,22 @@ def sweep(
             names = tuple(schedule.names[i] for i in numbers)
             if names:
                 left.append(Factor(part.T.reshape(-1, *(sizes[u] for u in names)), names))
-    return left, pools, schedule
+
+    def follow(possible: jax.Array, key: jax.Array | None) -> dict[Any, jax.Array]:
+        noise = None if key is None else jax.random.gumbel(
+            key, (_choices(schedule), len(possible)), factors[0].log.dtype
+        )
+        return _backtrack(schedule, pools, possible, noise)
+
+    return Swept(left, follow)
 
 
-def choices(schedule: _Schedule) -> int:
-    """The number of states over all eliminated names: what `backtrack` draws takes so many numbers
-    a row."""
+def _choices(schedule: _Schedule) -> int:
+    """The number of states over all eliminated names: what is drawn takes so many numbers a row."""
     return sum(len(group.own) * group.states for groups in schedule.levels for group in groups)
 
 
-def backtrack(
+def _backtrack(
     schedule: _Schedule, pools: Mapping[int, jax.Array], possible: jax.Array,
     noise: jax.Array | None = None
 ) -> dict[Any, jax.Array]:
@@ -286,7 +287,7 @@ def backtrack(
     Args:
         pools: of a sweep by maxima, or by sums for draws.
         possible: (rows,) bool; the others' states are all 0.
-        noise: Gumbel noise, (choices(schedule), rows).
+        noise: Gumbel noise, (_choices(schedule), rows).
 
     Returns: name → (rows,) int32; ties go to the lowest index.
     """

@@ -69,6 +69,8 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     if outcome.short:
         return ("has a component that is narrow beside its distance from others, whose squares "
                 "leave it few digits")
+    if outcome.adrift:
+        return "ended on a ridge, along which rounding hides what its parameters gain"
     if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
         return "went on to the iteration limit, though what it gained was less than rounding"
     return None

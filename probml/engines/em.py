@@ -10,10 +10,11 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows, total_weight
+from probml.device.rows import Known, Rows
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.restarting.restarts import ahead, best_of, point_of, runs
+from probml.engines.restarting.rest import near, rested
+from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.squarem import held_at
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
@@ -90,6 +91,10 @@ class EM(Engine):
     def held(self) -> bool:
         return self.prior
 
+    @property
+    def integrates(self) -> bool:
+        return True
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
@@ -109,7 +114,9 @@ class EM(Engine):
             return
         for stage in blocks(plan, self.prior):
             for block in stage:
-                if plan.complete and not (block.form and block.conjugate):
+                if (plan.complete or plan.groupings and not plan.variables) and not (
+                    block.form and block.conjugate
+                ):
                     raise Refusal(
                         f"{where} faster than MAP: nothing discrete is unseen and "
                         f"'{block.names[0]}' has no closed form "
@@ -119,22 +126,24 @@ class EM(Engine):
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         made = self._effort(problem.data, plan, problem.start)
+        close = self._close(problem)
         found = self._finished(problem, made)
         if not found:
             first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
                            problem.start, self.prior)
             race = Race(np.zeros(made.starts, int),
                         compact=made.large) if self.restarts is None else None
-            found = self._climb(plan, first, rows, known, closed=True, race=race)
+            found = self._climb(plan, first, rows, known, closed=True, race=race, close=close)
         outcome = found[0]
 
         def again(params: Mapping) -> Outcome:
             point = {name: stack(value, made.starts) for name, value in params.items()}
-            other = self._climb(plan, Start(point, None, {}), rows, known, closed=True)[0]
+            other = self._climb(plan, Start(point, None, {}), rows, known, closed=True,
+                                close=close)[0]
             return other._replace(iterations=outcome.iterations + other.iterations)
 
         outcome = off_saddle(problem, outcome, again,
-                             self.tolerance * total_weight(rows) + 1e-6)
+                             self.tolerance * rows.weight + 1e-6)
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
@@ -155,12 +164,24 @@ class EM(Engine):
         made = Effort(self.restarts or 1)
         if self.restarts is None and data is not None and tells_apart(plan, start):
             states = sum(plan.variables[name].states for name in hidden(plan))
-            rows, entries = data.table.rows * max(data.steps or 1, 1), max(plan.work, plan.width)
+            rows, entries = _steps(data), max(plan.work, plan.width)
             made = effort(rows, entries, states, programs, sampling=not plan.globals)
             # of fewer starts than LEAST the rule has made sure already that they are all it can buy
-            work = entries + HESSIANS * directions(plan, self.prior) ** 2
-            made = made._replace(starts=min(made.starts, max(int(EFFORT / (rows * work)), LEAST)))
+            bought = int(EFFORT / (rows * self._work(plan)))
+            made = made._replace(starts=min(made.starts, max(bought, LEAST)))
         return made._replace(starts=max(made.starts, APART)) if plan.globals and plan.free else made
+
+    def _work(self, plan: Plan) -> int:
+        """Entries of tables in an evaluation and its M-step, of one row."""
+        return max(plan.work, plan.width) + HESSIANS * directions(plan, self.prior) ** 2
+
+    def _close(self, problem: Problem) -> float:
+        """How far from where they go the parameters may be at the end, see rest.near; anywhere,
+        where more evaluations are not worth their time."""
+        data, plan = problem.data, problem.plan
+        if data is None or self.hard or _steps(data) * self._work(plan) > EFFORT:
+            return np.inf
+        return near(self.tolerance / max(data.steps or 1, 1))
 
     def _finished(self, problem: Problem, made: Effort,
                   of: Mapping | None = None) -> list[Outcome]:
@@ -185,9 +206,9 @@ class EM(Engine):
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
         state, _ = runs(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
-                                total_weight(some))
+                                some.weight)
         steps, words, chosen, lost = data.steps is not None, [], [], []
-        shown = [d.table.rows * (d.steps or 1) for d in (part, data)]
+        shown = [d.size * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
             if not len(best):
@@ -217,16 +238,30 @@ class EM(Engine):
                 for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
 
     def _climb(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
-               race: Race | None = None) -> list[Outcome]:
-        """Of every group of starts the best end; one group where there is no race."""
-        close = 1e-3 + 10 * self.tolerance * total_weight(rows)
+               race: Race | None = None, close: float = np.inf) -> list[Outcome]:
+        """Of every group of starts the best end; one group where there is no race.
+
+        Args:
+            close: of one group, how far its parameters may be from where they go.
+        """
+        alike = 1e-3 + 10 * self.tolerance * rows.weight
         state, trail = runs(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
         if any(ahead(np.asarray(state.status)[at], np.asarray(state.value)[at]) for at in members):
             state, trail = runs(self, plan, first, rows, known, closed)
-        return [best_of(plan, jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state),
-                         trail[at], close) for at in members]
+        found = []
+        for at in members:
+            part = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state)
+            best, history = best_at(part, alike), trail[at]
+            if len(members) == 1:
+                part, history = rested(self, plan, part, history, best, first, rows, known, closed,
+                                       close)
+            outcome = best_of(plan, part, history, alike, best)
+            adrift = (part.left.dtype == np.float32 and outcome.status is Status.CONVERGED
+                      and bool(part.left[best] > close))
+            found.append(outcome._replace(adrift=adrift))
+        return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:
         """For each size, the best of the restarts that use that many states of `site`: one program
@@ -244,6 +279,11 @@ class EM(Engine):
         race = Race(groups, compact=made.large) if self.restarts is None else Race(groups,
                                                                                    keep=made.starts)
         return self._climb(plan, first, problem.rows, known, closed=True, race=race)
+
+
+def _steps(data: Data) -> int:
+    """Rows, or the steps of chains."""
+    return data.size * max(data.steps or 1, 1)
 
 
 _middle = jit(prior_point, static_argnums=0)

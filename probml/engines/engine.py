@@ -93,13 +93,14 @@ class Outcome(NamedTuple):
         history: (iterations + 1,) the objective, its start included.
         status, iterations: how it ended, and after how many.
         notes: what a user should know, in words; they stand behind the status.
-        posterior: a closed form: the natural parameters of every block.
-        belief: a posterior that is none: draws, or a normal in unbounded coordinates.
+        posterior: what is known beyond the point: a closed form, draws, a normal; else the point
+            itself.
         log_evidence: log p(data), where it is exact.
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
         short: of digits, see factors.digits.short.
+        adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
 
@@ -108,19 +109,14 @@ class Outcome(NamedTuple):
     status: Status
     iterations: int
     notes: tuple[str, ...] = ()
-    posterior: Posterior | None = None
+    posterior: Posterior = Point()
     log_evidence: float | None = None
-    belief: Posterior | None = None
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
-
-    @property
-    def found(self) -> Posterior:
-        """What is known beyond the point: one of the two, or nothing."""
-        return next((each for each in (self.belief, self.posterior) if each is not None), Point())
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +147,12 @@ class Problem:
     @property
     def size(self) -> int | None:
         """Rows, where the data are there."""
-        return None if self.data is None else self.data.table.rows
+        return None if self.data is None else self.data.size
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether rows are read in parts: each pass over them reads their source again."""
+        return self.data is not None and self.data.survey is not None
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"
@@ -173,6 +174,11 @@ class Engine(ABC):
     rung: ClassVar[int | None] = None
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
+
+    @property
+    def integrates(self) -> bool:
+        """Whether it takes plans in which effects of groups are integrated out."""
+        return False
 
     def refuse(self, problem: Problem) -> None:
         """Nothing, if the engine treats the problem; before anything is shipped or compiled.

@@ -50,6 +50,10 @@ class Exact(Engine):
         sites = plan.structure.sites
         if not plan.free:
             return
+        if plan.groupings:
+            raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
+                          f"which leaves '{plan.free[0]}' without a closed form. Try EM(), MAP() "
+                          f"or NUTS()")
         torn = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
         if torn is not None:
             raise Refusal(

@@ -69,6 +69,10 @@ class Laplace(Engine):
                 "SVI(guide=\"normal\") or NUTS()"
             )
 
+    @property
+    def integrates(self) -> bool:
+        return self.over is None
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):
@@ -100,7 +104,7 @@ class Laplace(Engine):
         notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
                  if left > SHORT else ())
         return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
-                       belief=settled(plan, normal, known, rows, seed))
+                       posterior=settled(plan, normal, known, rows, seed))
 
     def _part(self, problem: Problem) -> Outcome:
         """The normal of some parameters, the others given at the mode of all."""
@@ -112,18 +116,18 @@ class Laplace(Engine):
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in self.over}
         found = Laplace().run(replace(problem, plan=some, known=given, start=start))
-        if found.belief.chains is not None:
+        if found.posterior.chains is not None:
             raise Refusal(f"Laplace(over=...): {problem} has discrete "
                           f"sites outside rows; take all parameters")
         owner = np.concatenate([np.full(spec.size, name in self.over)
                                 for name, spec in sorted(density.shapes(plan, known).items())])
         loc, root = (np.asarray(density.flat(plan, mode, known)).copy(),
-                     np.asarray(found.belief.factor))
-        loc[owner] = found.belief.loc
+                     np.asarray(found.posterior.factor))
+        loc[owner] = found.posterior.loc
         factor = np.zeros((len(loc), root.shape[-1]), loc.dtype)
         factor[owner] = root if root.ndim == 2 else np.diag(root)
         params = {**{name: np.asarray(value) for name, value in mode.items()}, **found.params}
-        return found._replace(params=params, belief=Normal(loc, np.zeros_like(loc), factor))
+        return found._replace(params=params, posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
 def normal_at(begun: begin.Begin) -> Normal:

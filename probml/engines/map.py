@@ -11,12 +11,13 @@ from probml.device.rows import Known
 from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
 from probml.engines.climbing.coordinates import objective, to_coordinates
+from probml.engines.climbing.edges import off_edge
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.closed import closed_start
 from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
 from probml.engines.start.start import check_distinct, starts
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks
@@ -86,11 +87,20 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
+
+    @property
     def held(self) -> bool:
         return self.prior
 
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy; asked for by name it warns of one."""
+        if problem.in_parts and not self.statistics:
+            raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
+                          f"read in parts, of which a batch would be another pass. Take MAP() or "
+                          f"EM(), which pass over all of them, or give the rows in memory")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
@@ -133,4 +143,5 @@ class MAP(Engine):
                                     rows)
             stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             return training.run(self, problem, moved(problem, params, stuck))
-        return unstuck(problem, self.prior, plain, plain, params)
+        return off_edge(problem, self.prior, unstuck(problem, self.prior, plain, plain, params),
+                        plain)

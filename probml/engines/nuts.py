@@ -26,7 +26,7 @@ from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError
+from probml.errors import ModelError, Refusal
 from probml.evidence import centring, density
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.transfer import random_key, rows_of
@@ -93,13 +93,21 @@ class NUTS(Engine):
             raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of "
                              f"{list(METHODS)}")
 
+    @property
+    def integrates(self) -> bool:
+        return True
+
     @classmethod
     def unasked(cls) -> "NUTS":
         """Nobody asked for it by name: it takes the more careful steps."""
         return cls(target_accept=0.9)
 
     def refuse(self, problem: Problem) -> None:
-        """NUTS treats every plan."""
+        """NUTS treats every plan; rows that are read in parts only where statistics suffice."""
+        if problem.in_parts and not problem.plan.additive:
+            raise Refusal(f"NUTS cannot fit {problem}: its rows are read in parts, each of the "
+                          f"thousands of gradients would be a pass. Try EM(), MAP() or Laplace(), "
+                          f"or give some of the rows in memory")
         check_distinct(problem.data, problem.plan)
 
     def repeated(self) -> tuple["NUTS", str]:
@@ -156,8 +164,8 @@ class NUTS(Engine):
         status = Status.DOUBTFUL if wrong else Status.SAMPLED
         history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
         return Outcome(
-            beliefs.mean({n: draws.values[n] for n in plan.free}), history, status, self.draws,
-            (*wrong, *notes), belief=draws
+            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
+            status, self.draws, (*wrong, *notes), posterior=draws
         )
 
     def _sampled(

@@ -12,7 +12,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.sampling.states import settled, with_states
@@ -80,6 +80,10 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
+        if problem.in_parts and self.batch_rows is not None:
+            raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
+                          f"of which a batch would be another pass. Leave batch_rows out, or give "
+                          f"the rows in memory")
         check_distinct(problem.data, plan)
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
@@ -88,6 +92,11 @@ class SVI(Engine):
                 f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. "
                 f"Leave batch_rows out"
             )
+
+    @property
+    def integrates(self) -> bool:
+        """Of a batch of rows effects of groups cannot be told from the others."""
+        return self.statistics
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
@@ -125,8 +134,9 @@ class SVI(Engine):
                 *jax.device_get(_normal(plan, static, frame, state, known, rows))
             ), known, rows, seed)
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, 0).items() if n in plan.free})
-        return Outcome(point, history, status, self.steps, belief=found)
+                            for n, v in found.draw(plan, known, KEPT, 0).items()
+                            if n in (*plan.free, *plan.effects)})
+        return Outcome(point, history, status, self.steps, posterior=found)
 
 
 @dataclass(frozen=True)
@@ -203,7 +213,6 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
 def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, count):
     svi, _ = _vi(plan, static, frame)
     svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
-    flat = merged(rows) if static.batch else None
 
     def once(i, carry):
         state, losses = carry
@@ -211,7 +220,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         if static.batch:
             index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0,
                                        static.total)
-            part = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+            part = rows.taken(index)
             scale = static.total / static.batch
         state, loss = svi.update(state, part, scale, known)
         return state, losses.at[i].set(loss)

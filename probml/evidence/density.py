@@ -13,9 +13,8 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import centring
+from probml.evidence import centring, effects
 from probml.evidence.passes import (
-    accumulate,
     apart,
     returned,
     row_totals,
@@ -110,7 +109,7 @@ def owners(plan: Plan, known: Known) -> list[str]:
 
 
 def value_and_gradient(
-    plan: Plan, point: Callable, u: Any, known: Known, chunks: Rows | Summary, prior: bool = True,
+    plan: Plan, point: Callable, u: Any, known: Known, rows: Rows | Summary, prior: bool = True,
     mode: bool = False, scale: float = 1.0
 ):
     """log p(data, parameters) at `point(u)` and its gradient in u, chunk by chunk.
@@ -126,45 +125,51 @@ def value_and_gradient(
     outside rows that rows touch and several chunks one evidence more (passes.returned).
     """
 
-    part = plan if isinstance(chunks, Summary) else apart(plan, chunks)
+    part = plan if isinstance(rows, Summary) else apart(plan, rows)
 
-    def chunk(rows):
+    def chunk(some):
         def total(u):
             params = point(u)[0]
             return scale * weigh(
-                row_evidence(part, params, known, naturals(part, params, known), rows), rows.weights
+                row_evidence(part, params, known, naturals(part, params, known), some), some.weights
             )
 
         return jax.vjp(total, u)
 
     def rest(u, total):
         params, volume = point(u)
-        total = together(plan, part, total, params, known, chunks, scale)
+        total = together(plan, part, total, params, known, rows, scale)
         value = total_evidence(plan, global_factors(plan, params, known), total) + volume
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 
-    if isinstance(chunks, Summary):  # no rows: one differentiation of all
+    if isinstance(rows, Summary):  # no rows: one differentiation of all
         return jax.value_and_grad(lambda u: rest(u,
-                                                 row_totals(plan, point(u)[0], known, chunks)))(u)
+                                                 row_totals(plan, point(u)[0], known, rows)))(u)
 
     def outside(total):
         whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
         return (whole, outer), share
 
-    (whole, outer), rowwise, _ = returned(chunk, chunks, outside, linear=not plan.touching)
-    return whole, jax.tree.map(jnp.add, outer, rowwise)
+    (whole, outer), rowwise, _ = returned(chunk, rows, outside, linear=not plan.touching)
+    gradient = jax.tree.map(jnp.add, outer, rowwise)
+    if plan.groupings:
+        forward, after = effects.both_ways(plan, point, u, known, rows.total)
+        (more, outer), rowwise, _ = returned(forward, rows, after)
+        whole += more
+        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
+    return whole, gradient
 
 
-def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, chunks: Rows | Summary,
+def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows | Summary,
             scale: float = 1.0):
     """What is climbed at unbounded coordinates u, name → array: the log posterior in the
     parameters' own, and its gradient in u."""
-    return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, chunks,
+    return value_and_gradient(plan, lambda u: (from_free(plan, u, known)[0], 0.0), u, known, rows,
                               prior, mode=True, scale=scale)
 
 
 def value_gradient_hessian(
-    plan: Plan, point: Callable, u: jax.Array, known: Known, chunks: Rows, prior: bool = True,
+    plan: Plan, point: Callable, u: jax.Array, known: Known, rows: Rows, prior: bool = True,
     mode: bool = False, scale: float = 1.0
 ):
     """value_and_gradient at a vector u (d,), and the Hessian (d, d); for plans without discrete
@@ -174,26 +179,26 @@ def value_gradient_hessian(
         columns; memory of one chunk × d.
     """
 
-    def chunk(rows):
+    def chunk(some):
         def total(u):
             params = point(u)[0]
             return scale * weigh(
-                row_evidence(plan, params, known, naturals(plan, params, known), rows), rows.weights
+                row_evidence(plan, params, known, naturals(plan, params, known), some), some.weights
             )
 
-        return second_order(total)(u), ()
+        return second_order(total)(u)
 
     def rest(u):
         params, volume = point(u)
         return volume + (log_prior(plan, params, known, mode) if prior else 0.0)
 
-    return jax.tree.map(jnp.add, accumulate(chunk, chunks)[0], second_order(rest)(u))
+    return jax.tree.map(jnp.add, rows.total(chunk), second_order(rest)(u))
 
 
-def posterior(plan: Plan, known: Known, chunks: Rows | Summary, scale: float = 1.0) -> Callable:
+def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:
     """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
     its gradient)."""
-    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, chunks,
+    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, rows,
                                         scale=scale)
 
 

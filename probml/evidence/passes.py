@@ -1,18 +1,22 @@
 """Passes over rows: chunks are added, and the gradient of their evidence with respect to the
 naturals is the expected statistics."""
 
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
+from probml.evidence import effects
 from probml.evidence.surrogates import inner
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
+from probml.factors.effects import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
@@ -26,6 +30,20 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
     impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
+
+
+@functools.partial(jax.tree_util.register_dataclass,
+                   data_fields=["params", "natural", "known", "share"], meta_fields=["hard"])
+@dataclass(frozen=True)
+class Anchor:
+    """Where an E-step was made, and the posterior there of the states that rows touch: all that its
+    responsibilities can be made of again."""
+
+    params: Any
+    natural: Any
+    known: Known
+    share: jax.Array
+    hard: bool
 
 
 class Expected(NamedTuple):
@@ -42,9 +60,12 @@ class Expected(NamedTuple):
     # groups of latents whose statistics pool: where these were taken about, and they themselves
     middle: dict[str, Any]
     pooled: dict[str, Any]
+    # in the place of taps, where rows have no room for them: a pass makes them again
+    anchor: Anchor | None = None
+    effects: Moments | None = None  # of groups, given all rows
 
 
-def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool = False,
+def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
            natural: Mapping | None = None) -> Expected:
     """One pass over the rows: expected statistics and log evidence, chunk by chunk.
 
@@ -55,14 +76,47 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
     with discrete sites outside rows and several chunks one evidence more (`returned`).
     """
     natural = naturals(plan, params, known) if natural is None else natural
-    if isinstance(chunks, Summary):
-        return Expected(chunks.statistics, {}, [], chunks.base + inner(chunks.statistics, natural),
-                        _size(chunks.statistics, natural), {}, {})
+    if isinstance(rows, Summary):
+        return Expected(rows.statistics, {}, [], rows.base + inner(rows.statistics, natural),
+                        _size(rows.statistics, natural), {}, {})
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
+    function = _responsible(plan, params, known, natural, hard, middle)
+    again = not rows.held and bool(plan.rowwise or plan.latents)
 
-    def chunk(rows: Rows):
+    def summed(chunk: Chunk):
+        value, back = function(chunk)
+        return value, lambda share: back(share)[:1]
+
+    def whole(logs, total):
+        return total_evidence(
+            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
+        )
+
+    def rest(total):
+        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
+        return (value, posteriors, share), share
+
+    (value, posteriors, share), statistics, taps = returned(summed if again else function, rows,
+                                                            rest, linear=not plan.touching)
+    pooled = {}
+    if plan.latents:
+        statistics, pooled = statistics
+    anchor = Anchor(dict(params), natural, known, share, hard) if again else None
+    held = None
+    if plan.groupings:
+        more, held = effects.expect(plan, params, known, rows.total)
+        value += more
+    return Expected(statistics, {} if again else taps[0], posteriors, value,
+                    _size(statistics, natural), middle, pooled, anchor, held)
+
+
+def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
+                 middle: Mapping) -> Callable:
+    """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
+
+    def chunk(rows: Chunk):
         shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
                                          for name in plan.rowwise})
         taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -86,28 +140,30 @@ def expect(plan: Plan, params: Mapping, known: Known, chunks: Rows, hard: bool =
 
         return value, apart
 
-    def whole(logs, total):
-        return total_evidence(
-            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
-        )
+    return chunk
 
-    def rest(total):
-        value, (posteriors, share) = jax.value_and_grad(whole, (0, 1))(logs, total)
-        return (value, posteriors), share
 
-    (value, posteriors), statistics, (taps,) = returned(chunk, chunks, rest,
-                                                        linear=not plan.touching)
-    pooled = {}
-    if plan.latents:
-        statistics, pooled = statistics
-    return Expected(statistics, taps, posteriors, value, _size(statistics, natural), middle, pooled)
+def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> Any:
+    """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
+    anchor = expected.anchor
+    if expected.effects is not None:
+        alone, held = function, {plan.effects[0]: expected.effects}
+
+        def function(chunk, taps):
+            return alone(chunk, {**taps, **held})
+
+    if anchor is None:
+        return rows.total(function, expected.taps)
+    again = _responsible(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
+                         expected.middle)
+    return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
 def _size(statistics: Any, natural: Any) -> jax.Array:
     return inner(jax.tree.map(jnp.abs, statistics), jax.tree.map(jnp.abs, natural))
 
 
-def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summary:
+def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     """The rows of an additive plan, passed over once.
 
     A log density linear in its natural parameters is its base measure where they are 0, and its
@@ -121,33 +177,34 @@ def summarise(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> Summar
              for name, leaf in naturals(plan, params, known).items()}
 
     def chunk(rows):
-        return jax.value_and_grad(
+        found = jax.value_and_grad(
             lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
-        )(blank), ()
+        )(blank)
+        return found, rows.weights.sum()
 
-    (base, statistics), _ = accumulate(chunk, chunks)
-    return Summary(statistics, base, chunks.weights.sum())
+    (base, statistics), weight = rows.total(chunk)
+    return Summary(statistics, base, weight)
 
 
-def row_totals(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
     """Σ over rows of weight × log p(row | params), over the states of the touching global sites; no
     gradient is made."""
     natural = naturals(plan, params, known)
-    if isinstance(chunks, Summary):
-        return chunks.base + inner(chunks.statistics, natural)
-    part = apart(plan, chunks)
-    total = accumulate(lambda rows: (weigh(row_evidence(part, params, known, natural, rows),
-                                           rows.weights), ()), chunks)[0]
-    return together(plan, part, total, params, known, chunks)
+    if isinstance(rows, Summary):
+        return rows.base + inner(rows.statistics, natural)
+    part = apart(plan, rows)
+    total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
+                                           chunk.weights))
+    return together(plan, part, total, params, known, rows)
 
 
-def apart(plan: Plan, chunks: Rows) -> Plan:
+def apart(plan: Plan, rows: Rows) -> Plan:
     """The plan of the sites whose log densities are added chunk by chunk, over every state;
     `together` adds the ordered ones."""
-    return plan.others if plan.ordered and chunks.weights.size <= ORDERED else plan
+    return plan.others if plan.ordered and rows.whole(ORDERED) is not None else plan
 
 
-def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, chunks: Rows,
+def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, rows: Rows,
              scale: float = 1.0) -> jax.Array:
     """The total over the states of plan.touching, from that of `part` over its own, and the ordered
     sites'.
@@ -162,14 +219,13 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
-                        chunks._replace(codes={}, unseen={}, likelihood={}))
+    every = rows.whole(ORDERED)
     for name in plan.ordered:
         switches, order = plan.switches[name], plan.switches[name].order
-        logs, weights = setting_logs(plan, params, known, rows, name), rows.weights[:, None]
+        logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
         logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
-                          axis_size=len(weights))(row_environment(plan, known, rows, name))
+                          axis_size=len(weights))(row_environment(plan, known, every, name))
         parents = switches.parents
         bound = over_states(plan, lambda *states, s=switches: s.at(
             s.order.state, dict(zip(s.parents, states, strict=True))
@@ -186,15 +242,20 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
     return total
 
 
-def log_evidence(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
-    """log p(data | params), everything discrete and unseen summed out."""
-    return total_evidence(plan, global_factors(plan, params, known),
-                          row_totals(plan, params, known, chunks))
+def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
+    """log p(data | params), everything discrete and unseen summed out, effects of groups integrated
+    out."""
+    value = total_evidence(plan, global_factors(plan, params, known),
+                           row_totals(plan, params, known, rows))
+    if plan.groupings:
+        value += effects.given_rows(plan, params, known, rows.total).log
+    return value
 
 
-def global_posterior(plan: Plan, params: Mapping, known: Known, chunks: Rows) -> jax.Array:
+def global_posterior(plan: Plan, params: Mapping, known: Known,
+                     rows: Rows | Summary) -> jax.Array:
     """log p(global discrete sites | data, params), one axis a site in the order of plan.globals."""
-    total = Factor(row_totals(plan, params, known, chunks)[None], plan.touching)
+    total = Factor(row_totals(plan, params, known, rows)[None], plan.touching)
     joint = elimination.sum_out([*global_factors(plan, params, known), total], ())
     log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
     return log - jax.scipy.special.logsumexp(log)
@@ -208,33 +269,7 @@ def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Arr
     return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
 
 
-def each(function, chunks: Rows, *more):
-    """function(rows, ...) of every chunk, stacked."""
-    if chunks.weights.shape[0] > 1:
-        return jax.lax.map(lambda parts: function(*parts), (chunks, *more))
-    return jax.tree.map(lambda leaf: leaf[None],
-                        function(*jax.tree.map(lambda leaf: leaf[0], (chunks, *more))))
-
-
-def accumulate(function, chunks: Rows):
-    """Σ over chunks of function(rows)[0], with function(rows)[1] stacked: the one way rows are
-    passed over."""
-    first = jax.tree.map(lambda leaf: leaf[0], chunks)
-    if chunks.weights.shape[0] == 1:
-        total, extra = function(first)
-        return total, jax.tree.map(lambda leaf: leaf[None], extra)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-                        jax.eval_shape(function, first)[0])
-
-    def step(carry, rows):
-        more, extra = function(rows)
-        return _compensated(*carry, more), extra
-
-    (total, _), extra = jax.lax.scan(step, (zero, zero), chunks)
-    return total, extra
-
-
-def returned(function: Callable, chunks: Rows, outer: Callable,
+def returned(function: Callable, rows: Rows, outer: Callable,
              linear: bool = False) -> tuple[Any, Any, list[Any]]:
     """Forward and back through a function of a sum over chunks: what `outer` finds, and the
     gradient with respect to what chunks take.
@@ -244,36 +279,26 @@ def returned(function: Callable, chunks: Rows, outer: Callable,
     and for its gradient; back through every state by itself would be as many passes.
 
     Args:
-        function: rows → (their part of the sum, cotangent → gradients), as jax.vjp gives them.
+        function: chunk → (its part of the sum, cotangent → gradients), as jax.vjp gives them.
         outer: the sum → (anything, its cotangent).
         linear: the sum is one number and its cotangent 1, so that one pass does.
 
     Returns: what `outer` found; the first of the gradients, summed over chunks; the others,
         stacked.
     """
-    if chunks.weights.shape[0] == 1:
-        value, back = function(jax.tree.map(lambda leaf: leaf[0], chunks))
+    if not rows.several:
+        value, back = function(rows.first)
         found, share = outer(value)
         summed, *own = back(share)
         return found, summed, jax.tree.map(lambda leaf: leaf[None], own)
 
-    def both(rows, share=None):
-        value, back = function(rows)
+    def both(chunk, share=None):
+        value, back = function(chunk)
         summed, *own = back(jnp.ones_like(value) if share is None else share)
         return (value, summed) if share is None else summed, own
 
     if linear:
-        (value, summed), own = accumulate(both, chunks)
+        (value, summed), own = rows.accumulate(both)
         return outer(value)[0], summed, own
-    found, share = outer(accumulate(lambda rows: (function(rows)[0], ()), chunks)[0])
-    return found, *accumulate(lambda rows: both(rows, share), chunks)
-
-
-def _compensated(total, lost, more):
-    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their
-    digits over many chunks."""
-    term = jax.tree.map(jnp.subtract, more, lost)
-    new = jax.tree.map(jnp.add, total, term)
-    finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total,
-                          term)
-    return new, finite
+    found, share = outer(rows.total(lambda chunk: function(chunk)[0]))
+    return found, *rows.accumulate(lambda chunk: both(chunk, share))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
+from probml.evidence import effects
 from probml.factors import integrated
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
@@ -24,25 +25,39 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known) -> jax.Array:
+def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
+              origin: Any = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
-    without rows and without prior."""
-    value = inner(expected.statistics, naturals(plan, params, known))
+    without rows and without prior.
+
+    Args:
+        origin: naturals of another point, that are taken off term by term: what is the same at both
+            leaves nothing, and the digits are those of the gain, not of the sum.
+    """
+    natural = naturals(plan, params, known)
+    if origin is not None:
+        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural, origin)
+    value = inner(expected.statistics, natural)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.even:
         value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
+    if expected.effects is not None:
+        value += effects.surrogate(plan, params, known, expected.effects)
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Rows,
+def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
                   anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
-    `anchor`, if given; of groups of latents, the expectation over them too."""
+    `anchor`, if given; of groups of latents and effects of groups, the expectation over them
+    too."""
     total = sum(
         (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
         start=jnp.zeros(()),
     )
+    if plan.groupings:
+        total += effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
     return sum((integrated.expected(plan, params, known, rows, group, taps[group.name])
                 for group in plan.latents if group not in plan.even), start=total)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
@@ -18,7 +18,7 @@ from probml.families.likelihoods import markov_chain as chains_family
 from probml.plan.plan import Plan
 
 
-def counted_factor(plan: Plan, natural: Any, rows: Rows, name: str, predictive: Mapping) -> Factor:
+def counted_factor(plan: Plan, natural: Any, rows: Chunk, name: str, predictive: Mapping) -> Factor:
     """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations
     are integrated out."""
     site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.steps
@@ -33,7 +33,7 @@ def counted_factor(plan: Plan, natural: Any, rows: Rows, name: str, predictive: 
     return Factor(sum(logs), plan.scope(name))
 
 
-def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, name: str,
+def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Chunk, name: str,
            taps: Mapping | None = None) -> Moves:
     """The tables of a chain that is summed out."""
     parents = plan.discrete_parents(name)
@@ -50,7 +50,7 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Rows, 
                  tuple(p for p in parents if p in plan.variables), name)
 
 
-def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
+def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                  anchor: Mapping | None = None) -> Any:
     """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for
     every row, or every step where they vary along time.
@@ -79,7 +79,7 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: st
     return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
 
 
-def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None = None) -> Factor:
+def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None = None) -> Factor:
     """function(rows, taps) → the factor of their steps, for all; where what it passes through is
     large, a piece of the steps at a time.
 
@@ -104,7 +104,7 @@ def in_pieces(plan: Plan, function: Callable, rows: Rows, taps: Mapping | None =
     return Factor(logs.reshape(-1, *logs.shape[2:]), found[-1].names)
 
 
-def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows,
+def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,
                 taps: Mapping | None = None) -> list[Moves]:
     """The tables of the chains that are summed out."""
     return [_moves(plan, params, known, natural.get(name), rows, name, taps)

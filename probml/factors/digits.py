@@ -28,7 +28,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
         if not any(site.uses.get(a) for a in site.family.scatter):
             continue
         if name in plan.rowwise:
-            first = jax.tree.map(lambda leaf: leaf[0, :1], rows._replace(steps=None))
+            first = jax.tree.map(lambda leaf: leaf[:1], rows.first._replace(steps=None))
             varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
             env, parents = ({**environment(plan, params, known), **varying},
                             plan.discrete_parents(name))

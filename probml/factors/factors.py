@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.factors import integrated, sequences
@@ -28,7 +28,7 @@ def row_factors(
     params: Mapping,
     known: Known,
     natural: Mapping,
-    rows: Rows,
+    rows: Chunk,
     taps: Mapping | None = None,
     predictive: Mapping | None = None,
     hard: bool = False,
@@ -60,7 +60,7 @@ def level_factors(
     params: Mapping,
     known: Known,
     natural: Mapping,
-    whole: Rows,
+    whole: Chunk,
     steps: bool,
     taps: Mapping | None = None,
     predictive: Mapping | None = None,
@@ -154,8 +154,8 @@ def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.A
     return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.touching)))
 
 
-def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Rows, taps=None,
-                 hard: bool = False) -> jax.Array:
+def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,
+                 taps=None, hard: bool = False) -> jax.Array:
     """log p(row | params [, touching global variables]): (rows, *global states), in nats."""
     return _evidence(plan, row_factors(plan, params, known, natural, rows, taps, hard=hard),
                      len(rows.weights), hard)

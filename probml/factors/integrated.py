@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.factors import linear_chains
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
+from probml.latents import linear_chain
 from probml.latents.latent import Group, Moments
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -29,28 +31,32 @@ class Belief(NamedTuple):
     moments: Moments
 
 
-def message(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Factor:
+def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
     """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
+    if plan.timed(group):
+        return linear_chains.message(plan, params, known, rows, group)
     log = _over(plan, params, known, rows, group, lambda env, seen: group.kind.message(
         plan.structure, group, env, seen
     ))
     return Factor(log, plan.reach(group))
 
 
-def moments(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group) -> Moments:
+def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Moments:
     """The latents given each row and state: (b, *states, p), (b, *states, p, p)."""
     return _over(plan, params, known, rows, group, lambda env, seen: group.kind.conditional(
         plan.structure, group, env, seen
     ))
 
 
-def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, states: Mapping,
+def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, states: Mapping,
          key: jax.Array) -> dict[str, jax.Array]:
     """The latents of each row drawn given it and its states: site → (b, *cells).
 
     Args:
         states: variable → (b,) its joint states.
     """
+    if plan.timed(group):
+        return linear_chains.draw(plan, params, known, rows, group, states, key)
     fixed, reach = environment(plan, params, known), plan.reach(group)
     size = len(rows.weights)
 
@@ -67,16 +73,20 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group, st
     return split(plan, group, flat)
 
 
-def beliefs(plan: Plan, params: Mapping, known: Known, rows: Rows,
-            weights: Mapping[str, jax.Array]) -> dict[str, Belief]:
+def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+            weights: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
 
     Args:
         weights: name of a group → (b, *states).
     """
-    return {group.name: Belief(weights[group.name], _finite(moments(plan, params, known, rows,
-                                                                    group)))
-            for group in plan.latents if group not in plan.even}
+    out: dict[str, Any] = {}
+    for group in (group for group in plan.latents if group not in plan.even):
+        weight = weights[group.name]
+        out[group.name] = (linear_chains.beliefs(plan, params, known, rows, group, weight)
+                           if plan.timed(group)
+                           else Belief(weight, _finite(moments(plan, params, known, rows, group))))
+    return out
 
 
 def _finite(found: Moments) -> Moments:
@@ -87,12 +97,13 @@ def _finite(found: Moments) -> Moments:
 def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
     """Where the groups whose statistics pool stand before a row is seen, over their states."""
     fixed = environment(plan, params, known)
-    return {group.name: over_states(plan, lambda *states, g=group: g.kind.middle(
-        plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
-    ), plan.reach(group)) for group in plan.even}
+    return {group.name: linear_chains.middles(plan, params, known, group) if plan.timed(group)
+            else over_states(plan, lambda *states, g=group: g.kind.middle(
+                plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
+            ), plan.reach(group)) for group in plan.even}
 
 
-def statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, middle: Mapping,
+def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
                weights: Mapping[str, jax.Array]) -> dict[str, Any]:
     """Of every group whose statistics pool, those of a chunk of rows: leaves (*states, ...).
 
@@ -101,6 +112,10 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Rows, middle: Ma
     """
     out = {}
     for group in plan.even:
+        if plan.timed(group):
+            path = linear_chains.beliefs(plan, params, known, rows, group, weights[group.name])
+            out[group.name] = linear_chains.statistics(plan, rows, group, middle[group.name], path)
+            continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
         def one(middle, weight, found, seen=seen, group=group):
@@ -118,6 +133,10 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     whose statistics pool."""
     fixed, total = environment(plan, params, known), jnp.zeros(())
     for group in plan.even:
+        if plan.timed(group):
+            total += linear_chains.pooled(plan, params, known, group, middle[group.name],
+                                          statistics[group.name])
+            continue
         reach = plan.reach(group)
 
         def at(states, middle, found, group=group, reach=reach):
@@ -132,9 +151,11 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     return total
 
 
-def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
-             belief: Belief) -> jax.Array:
+def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
+             belief: Any) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
+    if plan.timed(group):
+        return linear_chains.expected(plan, params, known, rows, group, belief)
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
@@ -142,17 +163,27 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group
     return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
-def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
-             function: Callable[[dict], jax.Array]) -> jax.Array:
+def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
+             function: Callable[[dict], jax.Array], along: Mapping[str, jax.Array],
+             size: int) -> jax.Array:
     """function(env) of every row and joint state of a site that looks at latents, averaged over
     these: normal ones at their conditional means, the mean of what is affine in them.
-    (b, *states of plan.scope, ...)."""
+    (b, *states of plan.scope, ...).
+
+    Args:
+        along: group along time → the means of its latents, (b, *states of its reach, p).
+        size: b.
+    """
     fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
-    groups, own = plan.groups(name), row_environment(plan, known, rows, name)
+    near, own = plan.groups(name), row_environment(plan, known, rows, name)
+    groups, timed = tuple(g for g in near if not plan.timed(g)), [g for g in near if plan.timed(g)]
+    reaches = {g.name: plan.reach(g) for g in timed}
+    means = {g: jnp.moveaxis(along[g], [1 + reach.index(v) for v in scope if v in reach],
+                             range(1, 1 + len(reach))) for g, reach in reaches.items()}
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
-    def one(own, varying, seen):
+    def one(own, varying, seen, means):
         def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
             if not left:
                 return function(env)
@@ -168,11 +199,19 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str,
                 return at(found.mean)
             return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
 
-        return over_states(plan, lambda *states: over(
-            {**fixed, **own, **dict(zip(scope, states, strict=True))}, groups
-        ), scope)
+        def at(states, means):
+            env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
+            for group in timed:
+                env |= linear_chain.placed(plan.structure, group, means[group.name])
+            return over(env, groups)
 
-    return jax.vmap(one, axis_size=len(rows.weights))(own, varying, seen)
+        for i in reversed(range(len(scope))):
+            axis = {g: 0 if scope[i] in reach else None for g, reach in reaches.items()}
+            at = jax.vmap(at, in_axes=(tuple(0 if i == j else None for j in range(len(scope))),
+                                       axis))
+        return at(tuple(states_of(plan, v) for v in scope), means)
+
+    return jax.vmap(one, axis_size=size)(own, varying, seen, means)
 
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
@@ -186,7 +225,7 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     return out
 
 
-def _over(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
+def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           function: Callable[..., Any], found: Any = None) -> Any:
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = environment(plan, params, known), plan.reach(group)
@@ -211,7 +250,7 @@ def _over(plan: Plan, params: Mapping, known: Known, rows: Rows, group: Group,
     )
 
 
-def _varying(plan: Plan, known: Known, rows: Rows, group: Group) -> dict[str, jax.Array]:
+def _varying(plan: Plan, known: Known, rows: Chunk, group: Group) -> dict[str, jax.Array]:
     """What the sites of a group take of a row beside latents and variables."""
     out: dict[str, jax.Array] = {}
     for name in group.sites:
@@ -219,7 +258,7 @@ def _varying(plan: Plan, known: Known, rows: Rows, group: Group) -> dict[str, ja
     return out
 
 
-def _seen(plan: Plan, rows: Rows, group: Group) -> dict[str, tuple]:
+def _seen(plan: Plan, rows: Chunk, group: Group) -> dict[str, tuple]:
     """What is seen of a group: site → (cells, mask or None), (b, lattice cells, own event axes)."""
     sites = plan.structure.sites
     return {name: (cells(sites[name], rows.values[name]),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
@@ -16,11 +16,11 @@ from probml.structure.densities import cells
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
 
-def _seen(plan: Plan, rows: Rows, name: str) -> jax.Array | None:
+def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
     return cells(plan.structure.sites[name], rows.seen[name]) if name in rows.seen else None
 
 
-def at_level(plan: Plan, rows: Rows, name: str) -> Rows:
+def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
     """The rows that a site's own factor has: those of the data, or their steps."""
     return rows.steps.rows if name in plan.steps else rows
 
@@ -34,7 +34,7 @@ def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None,
     )
 
 
-def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
+def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
     is_variable = name in plan.variables
@@ -65,7 +65,7 @@ def pooled_factor(plan: Plan, natural: Any, rows: Rows, name: str) -> Factor:
     return Factor(value.reshape(len(x), *shape), scope)
 
 
-def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) -> jax.Array:
+def _picked(plan: Plan, natural: Any, rows: Chunk, name: str, sliced: list[str]) -> jax.Array:
     """A pooled factor at the seen states of some parents: all states by one product, then the seen
     one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
@@ -89,7 +89,7 @@ def _picked(plan: Plan, natural: Any, rows: Rows, name: str, sliced: list[str]) 
     return value.reshape(len(code), *shape[len(sliced) :])
 
 
-def predictive_factor(plan: Plan, known: Known, rows: Rows, name: str,
+def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
                       arguments: Mapping[str, jax.Array]) -> Factor:
     """The factor of a site whose parameters are integrated out, by its family's predictive;
     arguments over its table, (*states, cells, ...)."""

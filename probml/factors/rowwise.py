@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.families.marginal_normal import log_density as unseen_density
@@ -15,7 +15,7 @@ from probml.plan.plan import Plan
 from probml.structure.densities import cells, log_density
 
 
-def row_environment(plan: Plan, known: Known, rows: Rows, name: str) -> dict[str, jax.Array]:
+def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[str, jax.Array]:
     """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a
     leading rows axis."""
     sites, site = plan.structure.sites, plan.structure.named[name]
@@ -35,7 +35,7 @@ def uncelled(leaf: jax.Array, parents: int) -> jax.Array:
 
 
 def in_slices(tables: Mapping, parents: tuple[str, ...], sliced: list[str],
-              rows: Rows) -> dict[str, jax.Array]:
+              rows: Chunk) -> dict[str, jax.Array]:
     """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents'
     states, ...)."""
     if not sliced:
@@ -49,7 +49,7 @@ def rowwise_factor(
     plan: Plan,
     params: Mapping,
     known: Known,
-    rows: Rows,
+    rows: Chunk,
     name: str,
     predictive: Mapping | None = None,
     anchor: Mapping | None = None,
@@ -89,7 +89,7 @@ def rowwise_factor(
     return Factor(log, scope)
 
 
-def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str) -> jax.Array:
+def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str) -> jax.Array:
     """The log factor of a site with one switch, and of no other parents, where it is off and where
     it is on: (rows, 2)."""
     return rowwise_factor(plan, params, known, rows, name, settings=True).log

@@ -62,6 +62,16 @@ class Likelihood:
         """Σ over seen cells of log p(x), (b, p)."""
         raise NotImplementedError
 
+    def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None) -> None:
+        """Refuse arguments whose values are known and impossible, or so along so many steps.
+
+        Args:
+            arguments: those that are known.
+
+        Raises:
+            ModelError: naming `where`, what is wrong and what is expected.
+        """
+
     def zero(self, natural: Arguments) -> dict[str, jax.Array]:
         """Natural parameters of 0, at which a density is its base measure."""
         return {name: leaf if name in self.held else jax.tree.map(jnp.zeros_like, leaf)

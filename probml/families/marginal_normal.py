@@ -40,14 +40,15 @@ def sizes(most: int, d: int) -> tuple[int, ...]:
     return (*below, next((size for size in SIZES if size >= most and size <= d), d))
 
 
-def locate(seen: np.ndarray, switch: bool) -> Unseen:
+def locate(seen: np.ndarray, switch: bool, every: bool = False) -> Unseen:
     """On the host: (b, cells, d) bool → Unseen.
 
     Args:
         switch: let every chunk of rows choose the program of its own size.
+        every: of other rows, which are not here, any coordinate may be unseen.
     """
     count = (~seen).sum(-1, dtype=np.int32)
-    m = sizes(int(count.max(initial=1)), seen.shape[-1])[-1]
+    m = sizes(seen.shape[-1] if every else int(count.max(initial=1)), seen.shape[-1])[-1]
     order = np.argsort(seen, -1, kind="stable")[..., :m].astype(np.int32)
     return Unseen(order, count, count.max(1) if switch else None)
 

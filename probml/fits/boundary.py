@@ -16,6 +16,7 @@ from probml.evidence.passes import log_evidence
 from probml.latents.quadrature import Quadrature
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.plan.spreads import spreads
 
 FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
 NEARER = 1e-3  # times itself: as good as 0
@@ -23,26 +24,16 @@ ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
 ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence
 
 
-def spreads(plan: Plan) -> tuple[str, ...]:
-    """The positive parameters that only say how wide latents lie."""
-    sites, found = plan.structure.sites, []
-    for name in (name for name in plan.hidden if name not in plan.pattern):
-        for argument, uses in sites[name].uses.items():
-            found += [p for p in uses if argument not in sites[name].locations and p in plan.free
-                      and sites[p].domain.log_scale]
-    return tuple(dict.fromkeys(found))
-
-
 def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome of a plan with latents, and what is to be said of it."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     notes = list(outcome.notes)
-    if outcome.posterior is None and outcome.belief is None:
+    if not outcome.posterior.varies:
         notes += _boundaries(plan, params, known, rows)
     if any(type(group.kind) is Quadrature for group in plan.latents):
         finer = _finer(plan)
         gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
-        if not abs(gap) <= ROUGH * float(rows.weights.sum()):
+        if not abs(gap) <= ROUGH * rows.weight:
             notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
                          f"{gap:.2g} nats")
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
@@ -66,23 +57,26 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]
     if not names:
         return []
     middle = jax.device_get(compiled_prior_point(plan, known))
-    low = [name for name in names if np.any(np.asarray(params[name])
-                                            < np.exp(-FALLEN) * middle[name])]
-    if not low:
+    low = {name: np.asarray(params[name]) < np.exp(-FALLEN) * middle[name] for name in names}
+    places = tuple((name, index) for name in names for index in map(tuple, np.argwhere(low[name])))
+    if not places:
         return []
-    gains = np.asarray(_gains(plan, tuple(low), params, known, rows))
-    return [f"'{name}' is at its boundary: the rows tell no spread from 0"
-            for name, gain in zip(low, gains, strict=True) if gain < ALIKE]
+    gains = np.asarray(_gains(plan, places, params, known, rows))
+    shown = [name + (f"[{', '.join(map(str, index))}]" if index else "")
+             for (name, index), gain in zip(places, gains, strict=True) if gain < ALIKE]
+    return [f"'{name}' is at its boundary: the rows tell no spread from 0" for name in shown]
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _gains(plan: Plan, names: tuple[str, ...], params: dict, known: Known, rows: Rows) -> jax.Array:
+def _gains(plan: Plan, places: tuple, params: dict, known: Known, rows: Rows) -> jax.Array:
     """For each spread, what the log evidence gains by it over one that is next to nothing."""
-    factors = jnp.where(jnp.eye(len(names) + 1, len(names), dtype=bool), NEARER, 1.0)
+    factors = jnp.where(jnp.eye(len(places) + 1, len(places), dtype=bool), NEARER, 1.0)
 
     def at(factor):
-        moved = {name: params[name] * f for name, f in zip(names, factor, strict=True)}
-        return log_evidence(plan, {**params, **moved}, known, rows)
+        moved = dict(params)
+        for (name, index), f in zip(places, factor, strict=True):
+            moved[name] = moved[name].at[index].multiply(f)
+        return log_evidence(plan, moved, known, rows)
 
     values = jax.vmap(at)(factors)
     return values[-1] - values[:-1]

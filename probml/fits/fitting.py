@@ -1,8 +1,9 @@
 """Data and an engine in, what was found out: the ladder Exact → EM → MAP → NUTS where the user
 names none, sizes side by side, parts put together."""
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,9 +11,10 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, read, stated, tables
+from probml.dataset import dataset, digits, parts, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
+from probml.device.streamed import streamed
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
 from probml.engines.engine import Engine, Outcome, Problem, Status, checked
@@ -27,8 +29,9 @@ from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
-from probml.plan import decide
+from probml.plan import decide, effects
 from probml.plan.plan import Plan
+from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
@@ -59,7 +62,8 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     engine = None if engine is None else checked(engine)
     with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
         held, run, note = _inferred(model, data, engine, weights, seed, start)
-    return Found(held, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
+    seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
+    return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None)
 
 
@@ -68,7 +72,10 @@ def _inferred(
     start: Mapping[str, Any] | None
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
-    held = read.read(model, data).trimmed()
+    held = parts.opened(model, data)
+    if held.survey is not None and weights is not None:
+        raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
+                      f"pass weighted rows in memory")
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
@@ -86,7 +93,7 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    plan = held.plan()
+    plan = planned(held, engine)
     if engine is None:
         engine, _ = choose(Problem(held, plan, asked=False))
         ladder = LADDER[LADDER.index(engine) :]
@@ -95,7 +102,7 @@ def _inferred(
         ladder = (engine,)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
-             if name not in held.structure.derived}
+             if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     if ladder[0].held:
         stated.warn(held, plan)
@@ -121,23 +128,59 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    plan, engine = held.plan(), ladder[0]
+    plan, engine = planned(held, ladder[0]), ladder[0]
     problem = Problem(held, plan, None, None, weight, seed, start)
-    rows, known = load.load(held, plan, weight, load.order(held, plan), engine.copies(problem),
-                            params=start)
-    problem = reduced(engine, replace(problem, rows=rows, known=known))
-    rows = problem.rows
-    for engine in ladder:
-        try:
-            outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-            if plan.latents:
-                outcome = boundary.noted(plan, outcome, known, rows)
-            break
-        except Refusal:
-            if engine is ladder[-1] or not jax.config.jax_enable_x64:
-                raise
-    kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-    return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
+    with _shipped(problem, engine.copies(problem)) as (rows, known):
+        problem = reduced(engine, replace(problem, rows=rows, known=known))
+        rows = problem.rows
+        for engine in ladder:
+            try:
+                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+                if plan.latents or plan.groupings:
+                    outcome = boundary.noted(plan, outcome, known, rows)
+                if plan.groupings:
+                    outcome = _with_effects(plan, outcome, known, rows)
+                break
+            except Refusal:
+                if engine is ladder[-1] or not jax.config.jax_enable_x64:
+                    raise
+        kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
+
+
+@contextlib.contextmanager
+def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
+    """The rows of a problem, on the device or on their way there, and what they share."""
+    held, plan = problem.data, problem.plan
+    if held.survey is None:
+        yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
+                        params=problem.start)
+        return
+    feed, rows, known = streamed(held, plan, copies)
+    with feed:
+        yield rows, known
+
+
+def planned(held: dataset.Data, engine: Engine | None = None) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact."""
+    plan = held.plan()
+    if engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, held.table.rows)
+    return held.plan(effects=names) if names else plan
+
+
+def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+    """A point with the effects of groups given it, at their means there; of draws these have been
+    drawn."""
+    if set(plan.effects) <= set(outcome.params):
+        return outcome
+    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    params = {**outcome.params, **belief.moments.mean}
+    if outcome.posterior.varies:
+        return outcome._replace(params=params)
+    return outcome._replace(params=params, posterior=belief)
 
 
 def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
@@ -159,8 +202,8 @@ def reduced(engine: Engine, problem: Problem) -> Problem:
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
     """What was found beyond the point; of a point, the discrete sites outside rows given it."""
-    if not plan.globals or outcome.found.varies:
-        return outcome.found
+    if not plan.globals or outcome.posterior.varies:
+        return outcome.posterior
     return Point(_global_posterior(
         plan, placed_all(dict(outcome.params)), known, rows
     ))
@@ -195,7 +238,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
-                          outcome.found, None, note is not None)
+                          outcome.posterior, None, note is not None)
     return out
 
 
@@ -234,7 +277,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.found, kept, fit.double)
+                 outcome.posterior, kept, fit.double)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

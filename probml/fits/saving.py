@@ -9,15 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
 from probml.plan.plan import Plan
-from probml.posteriors.closed import Closed
-from probml.posteriors.drawn import Draws, Normal
-from probml.posteriors.posterior import Point, Posterior
+from probml.posteriors.posterior import KINDS, Posterior
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -36,7 +32,7 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
         "log_evidence": fit.log_evidence, "bound": fit.bound, "notes": fit.notes,
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
-        "closed": None, "drawn": None, "roots": [], "double": fit.double,
+        "posterior": None, "double": fit.double,
     } | said  # fmt: skip
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
@@ -65,39 +61,15 @@ def belief(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
     """The posterior that a file holds: every array in its place, of the shape that the model has.
 
     Raises:
-        ModelError: the file lacks some, or they are of another model.
+        ModelError: the file lacks some, or they are of another model, or of a kind unknown here.
     """
-    if meta.get("drawn") is not None:
-        return _drawn(meta["drawn"], part(arrays, "drawn/"), plan, path)
-    if meta["closed"] is None:
-        return Point(arrays.get("states"))
-    template = Closed.template(plan, meta.get("roots") or ())
-    missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
-    if missing or meta["closed"] != len(jax.tree.leaves(template)):
-        raise ModelError(
-            f"'{path}' is not a fit saved by probml: its posterior has {meta['closed']} arrays, of "
-            f"which {len(missing)} are missing"
-        )
-    leaves = [arrays[f"closed/{i}"] if meta.get("double") else jnp.asarray(arrays[f"closed/{i}"])
-              for i in range(meta["closed"])]
-    return jax.tree.unflatten(jax.tree.structure(template), leaves)
-
-
-def _drawn(kind: str, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
-    wanted = {name: plan.structure.sites[name].shape for name in plan.free}
-    found: Posterior | None = None
-    if kind == "Normal" and arrays.keys() == set(Normal._fields):
-        found = Normal(**arrays)
-    if kind == "Draws":
-        found = Draws(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
-        if any(name not in found.values or found.values[name].shape[2:] != shape
-               for name, shape in wanted.items()):
-            found = None
-    if found is None:
-        raise ModelError(f"'{path}' is not a fit saved by probml: its draws are {sorted(arrays)}, "
-                         f"expected those of {sorted(wanted)}")
-    return found
-
-
-def part(arrays: Mapping, prefix: str) -> dict[str, np.ndarray]:
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+    # files of before the kind was said hold "drawn", or how many arrays of a closed form
+    kind = (meta.get("posterior") or meta.get("drawn")
+            or ("Point" if meta.get("closed") is None else "Closed"))
+    if kind not in KINDS:
+        raise ModelError(f"'{path}' holds a posterior of kind {kind!r}, expected one of "
+                         f"{sorted(KINDS)}: import what registers it")
+    try:
+        return KINDS[kind].restored(meta, arrays, plan)
+    except ModelError as error:
+        raise ModelError(f"'{path}' is not a fit saved by probml: {error}") from None

@@ -14,6 +14,7 @@ from probml.dataset import dataset, read
 from probml.engines.engine import Engine, Problem, checked
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
+from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy
@@ -77,7 +78,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     sites = _sites(held, None)
     try:
-        plan = held.plan()
+        plan = planned(held)
     except Refusal as why:
         said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
         return Explanation(shown, sites, (), (), (), said, _indices(held), reading)
@@ -138,6 +139,8 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             endless = plan is not None and site.name not in plan.variables
             summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
+            if plan is not None and site.name in plan.effects:
+                role = "effects of groups, integrated out, exact Gaussian"
         elif plan is not None and site.name in plan.variables:
             role = {"part": "part-seen, summed out where unseen",
                     "likelihood": "likelihood evidence, summed out"}.get(
@@ -194,6 +197,9 @@ TIES = {"spread": "its spread is unseen", "product": "its spread is a factor",
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    for tie in hierarchy.ties(held.plan()) if plan is not None and plan.groupings else ():
+        if tie.name in plan.effects and name in tie.others:
+            return f", the spread of {tie.name}"
     for tie in found:
         if name == tie.name:
             return " of a hierarchy: " + TIES[tie.kind]

@@ -10,9 +10,9 @@ import numpy as np
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.fits import saving
-from probml.fits.saving import part
 from probml.interface.fit import Fit
 from probml.language.language import Bound
+from probml.posteriors.posterior import part
 
 
 def load(path: str | os.PathLike, model: Bound) -> Fit:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment import decisions
+from probml.assessment import decisions, reports
+from probml.assessment.bands import bands
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
+from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
@@ -27,6 +29,7 @@ from probml.queries.simulation import input_rows
 class Questions(Answers):
     """The verbs of Fit that take rows."""
 
+    @by_parts
     def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
         nats.
@@ -48,6 +51,7 @@ class Questions(Answers):
         """The mean of log_prob."""
         return float(self.log_prob(data, plug_in, unknown).mean())
 
+    @by_parts
     def predict_proba(
         self,
         data: Any,
@@ -80,6 +84,7 @@ class Questions(Answers):
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
+    @by_parts
     def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
         """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
         marginals.
@@ -88,7 +93,7 @@ class Questions(Answers):
             ModelError: the site is no chain. Cost: memory of steps · K² numbers a row, K the joint
                 states of all chains.
         """
-        found = self.structure.chains
+        found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
             raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
@@ -97,16 +102,19 @@ class Questions(Answers):
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
     def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
-                 **inputs: Any) -> dict[str, np.ndarray]:
+                 interval: float | None = None, **inputs: Any) -> dict[str, Any]:
         """The steps that follow each row: site along time → the most probable states, or means, (n,
         steps, ...), given the row.
 
-        For their distribution pad the data with NaN: predict_proba for probabilities,
-        simulate(given=...) for joint draws.
+        For their distribution pad the data with NaN: predict_proba for probabilities, conditional
+        for numbers, simulate(given=...) for joint draws.
 
         Args:
             steps: h, how many. They follow the last step that was given, seen or not; in a list of
                 sequences, the end of each.
+            interval: a probability, such as 0.9: answer for numbers with an Interval (value,
+                lower, upper), each step's by itself: exact where it is normal given the row, else
+                quantiles of some thousand draws.
             **inputs: inputs with an axis of time, at those steps: (n, steps, ...).
 
         Raises:
@@ -130,13 +138,21 @@ class Questions(Answers):
         longer = held.extended(last, steps, self._read, inputs)
         filled = self._imputed(longer, plug_in)
         at = last[:, None] + np.arange(steps)
-        out = {}
-        for site in (s for s in structure.named.values() if s.time is not None
-                     and s.name in filled):
-            value = np.moveaxis(filled[site.name], 1 + site.time, 1)
-            out[site.name] = np.moveaxis(value[np.arange(len(at))[:, None], at], 1, 1 + site.time)
-        return out
+        timed = {s.name: s for s in structure.named.values() if s.time is not None
+                 and s.name in filled}
 
+        def ahead(name, array):
+            axis = 1 + timed[name].time
+            array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
+            return np.moveaxis(array, 1, axis)
+
+        out = {name: ahead(name, filled[name]) for name in timed}
+        numbers = [name for name in timed if name in structure.sites and not timed[name].states]
+        bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
+        return out | {name: reports.Interval(out[name], *(ahead(name, b) for b in pair))
+                      for name, pair in bounds.items()}
+
+    @by_parts
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
         sites, in their order).
@@ -157,6 +173,7 @@ class Questions(Answers):
                              f"the row; ask of one kind at once")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
+    @by_parts
     def predict(
         self,
         data: Any,
@@ -209,6 +226,7 @@ class Questions(Answers):
         probml.calibration."""
         return judge(self, data, site, plug_in, bins, strategy)
 
+    @by_parts
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
@@ -255,6 +273,7 @@ class Questions(Answers):
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
+    @by_parts
     def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
                                                                                       np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
@@ -265,9 +284,10 @@ class Questions(Answers):
 
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
-        batch shape (n,). Normal for a scalar, MultivariateNormal of all its cells behind one
-        another for more; a mixture of these (MixtureSameFamily) where something discrete is unseen
-        beside it, or the engine has draws of the parameters.
+        batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
+        MultivariateNormal of all its cells behind one another for more; a mixture of these
+        (MixtureSameFamily) where something discrete is unseen beside it, or the engine has draws
+        of the parameters.
 
         Raises:
             ModelError: the site is discrete, seen in every row, or lies outside rows().

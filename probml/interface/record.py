@@ -100,7 +100,8 @@ class Record:
             None,
             found.kept,
             seen if isinstance(seen, dataset.Data) and (
-                outcome.belief is not None or model.whole or model.generative.found) else None,
+                (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
+                or model.generative.found) else None,
             None if outcome.held_out is None else _fixed(outcome.held_out),
             found.double,
             outcome.bound,

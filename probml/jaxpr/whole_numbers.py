@@ -10,7 +10,7 @@ from probml.jaxpr.primitives import name_of
 
 LARGEST_READ = 100_000
 
-_MOVED: dict[str, Callable] = {
+MOVED: dict[str, Callable] = {
     "broadcast_in_dim": lambda eqn, a: np.broadcast_to(
         a.reshape([dict(zip(map(int, eqn.params["broadcast_dimensions"]), a.shape,
                             strict=True)).get(d, 1) for d in _dims(eqn)]),
@@ -63,8 +63,8 @@ def folded(eqn: Any, known: Sequence[np.ndarray | None]) -> np.ndarray | None:
     if name in _COMPUTED and all(array is not None and not np.isnan(array).any()
                                  for array in known):
         return np.asarray(_COMPUTED[name](eqn, *known), float)
-    if name in _MOVED and any(array is not None for array in known):
+    if name in MOVED and any(array is not None for array in known):
         arrays = [np.full(atom.aval.shape, np.nan) if array is None else array
                   for array, atom in zip(known, eqn.invars, strict=True)]
-        return np.asarray(_MOVED[name](eqn, *arrays), float)
+        return np.asarray(MOVED[name](eqn, *arrays), float)
     return None

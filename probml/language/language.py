@@ -69,7 +69,7 @@ def whole_steps(steps: Any, where: str) -> int | None:
     raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
 
 
-def chain_steps(own: int | None) -> int:
+def chain_steps(own: int | None, kind: str) -> int:
     """The number of steps of a chain that states `own`: that, or what its surroundings tell.
 
     Raises:
@@ -79,8 +79,8 @@ def chain_steps(own: int | None) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError("the length of a MarkovChain is unknown: give MarkovChain(..., "
-                         "steps=...), or model.simulate(rows, steps=...)")
+        raise ModelError(f"the length of a {kind} is unknown: give {kind}(..., steps=...), or "
+                         f"model.simulate(rows, steps=...)")
     return int(own)
 
 
@@ -94,10 +94,21 @@ def chains_of(steps: int | None, overrule: bool = False):
         _STEPS.reset(token)
 
 
+def inner(function: Callable) -> Callable:
+    """The function as it was written, under handlers such as reparam and functools.partial."""
+    while not inspect.isfunction(function):
+        under = (getattr(function, name, None) for name in ("__wrapped__", "fn", "func"))
+        found = next((value for value in under if callable(value)), None)
+        if found is None:
+            return function
+        function = found
+    return function
+
+
 def _context(function: Callable) -> tuple:
     """The plain values (numbers, strings, arrays) that a function reads from its module or its
     closure: part of a model's identity."""
-    function = inspect.unwrap(function)  # under handlers such as reparam
+    function = inner(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

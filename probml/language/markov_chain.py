@@ -4,19 +4,18 @@ of a transition table."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import lax
 from numpyro.distributions import constraints
 from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
-from probml.language.language import chain_steps, whole_steps
+from probml.language.chain import Chain
 from probml.numerics.logs import log_of
 
 SLACK = 1e-4  # by how much the probabilities of a row may miss 1
 
 
-class MarkovChain(dist.Distribution):
+class MarkovChain(Chain):
     """States of a Markov chain: p(z) = initial[z_1] Π_t transition[z_{t−1}, z_t], event shape
     (steps,).
 
@@ -48,8 +47,8 @@ class MarkovChain(dist.Distribution):
     def __init__(self, initial, transition, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
         self.initial, self.transition = jnp.asarray(initial), jnp.asarray(transition)
-        self.declared, self.inhomogeneous = steps, inhomogeneous
-        self.steps = chain_steps(whole_steps(steps, "MarkovChain"))
+        self.inhomogeneous = inhomogeneous
+        self._last(steps)
         rank = 3 if inhomogeneous else 2
         if self.initial.ndim < 1 or self.transition.ndim < rank:
             raise ModelError(

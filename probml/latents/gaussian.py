@@ -56,8 +56,8 @@ class Gaussian:
                     if argument != "loc":
                         return f"'{latent}' enters the {argument} of '{name}'"
                     bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not _straight(structure, group.names,
-                                                                             name):
+                    if use.level > Level.AFFINE or bent or not straight(structure, group.names,
+                                                                            name):
                         return f"'{latent}' enters the location of '{name}' not affinely"
         return None
 
@@ -91,7 +91,7 @@ class Gaussian:
                     size = int(np.prod(site.cells, dtype=int))
                     value, mask = values[start : start + size], None
                     start, x = start + size, value.reshape(_layout(site))
-                own = _standard(site, structure.cells(name, at), x, mask)
+                own = standardised(site, structure.cells(name, at), x, mask)
                 out.append(own[0].reshape(-1))
                 log += own[1]
                 if name in group.names:
@@ -125,7 +125,8 @@ class Gaussian:
             else:
                 x = columns(site, x) - middle[name]
                 mask = None if mask is None else columns(site, mask)
-            out[name] = seconds(weight, mean, moments.root, x, mask, at, cells)
+            spread = jnp.swapaxes(moments.root, -1, -2) @ moments.root
+            out[name] = seconds(weight, mean, spread, x, mask, at, cells)
         return out
 
     def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
@@ -141,19 +142,9 @@ class Gaussian:
         for name in group.sites:
             site = structure.sites[name]
             loc, slope, arguments = locations(structure, name, env, flat, place)
-            count = statistics[name].around[:, 0, 0]
             left = scatter(statistics[name], loc - middle[name], slope)
-            root = _root(site, arguments)
-            if site.event:
-                half = solve_triangular(root, left, lower=True)
-                square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
-                                   axis1=-2, axis2=-1)
-                log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
-            else:
-                square, log = left[..., 0, 0] / root**2, jnp.log(root)
-            log += 0.5 * LOG_TWO_PI * loc.shape[-1]
-            live = count > 0
-            total -= jnp.where(live, 0.5 * square + count * log, 0.0).sum()
+            total += log_total(site, root_of(site, arguments), left,
+                               statistics[name].around[:, 0, 0])
         return total
 
 
@@ -178,8 +169,8 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
             if name in group.names:
                 own = noise[start : start + sizes[name]].reshape(_layout(site))
                 start += sizes[name]
-            residual, more, value = _standard(site, structure.cells(name, at),
-                                              *seen.get(name, (None, None)), own)
+            residual, more, value = standardised(site, structure.cells(name, at),
+                                                 *seen.get(name, (None, None)), own)
             residuals.append(residual.reshape(-1))
             log += more
             if value is not None:
@@ -198,11 +189,13 @@ def _layout(site: Site) -> tuple[int, ...]:
     return (int(np.prod(site.lattice, dtype=int)), *site.event)
 
 
-def _standard(site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
-              noise: jax.Array | None = None) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def standardised(
+    site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
+    noise: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
     beside their squares; and its value, where unseen made of `noise`."""
-    loc, root = arguments["loc"], _root(site, arguments)
+    loc, root = arguments["loc"], root_of(site, arguments)
     if site.event:
         return _vectors(loc, root, x, seen, noise)
     value = None if noise is None else loc + root * noise
@@ -241,7 +234,25 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
     return residual, log, value
 
 
-def _root(site: Site, arguments: Mapping) -> jax.Array:
+def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array) -> jax.Array:
+    """Σ of E[log p] over rows and cells of a site.
+
+    Args:
+        root: as `root_of`. left: Σ E[(x − loc)(x − loc)ᵀ] of each cell, (cells, d, d). count: how
+            often each cell is seen, (cells,).
+    """
+    if site.event:
+        half = solve_triangular(root, left, lower=True)
+        square = jnp.trace(solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True),
+                           axis1=-2, axis2=-1)
+        log = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum(-1)
+    else:
+        square, log = left[..., 0, 0] / root**2, jnp.log(root)
+    log += 0.5 * LOG_TWO_PI * left.shape[-1]
+    return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
+
+
+def root_of(site: Site, arguments: Mapping) -> jax.Array:
     """A scale of each cell, or the Cholesky factor of each vector's covariance."""
     if not site.event:
         return arguments["scale"]
@@ -259,7 +270,8 @@ def _root(site: Site, arguments: Mapping) -> jax.Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def _straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
+def straight(structure: Structure, names: tuple[str, ...], name: str,
+             argument: str = "loc") -> bool:
     """Whether the location at two points of the latents, of both signs, and at their middle, lie on
     a line: a proof reads powers on the positive half line alone."""
     program, takes = structure.programs[name]
@@ -274,7 +286,7 @@ def _straight(structure: Structure, names: tuple[str, ...], name: str) -> bool:
     def locations(env: Mapping, shifts: jax.Array):
         return jax.vmap(lambda shift: structure.arguments(
             name, {**env, **{key: env[key] + shift for key in mine}}
-        )["loc"])(shifts)
+        )[argument])(shifts)
 
     with jax.ensure_compile_time_eval():
         low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))

@@ -6,15 +6,16 @@ from probml.errors import Refusal
 from probml.jaxpr.levels import Level
 from probml.latents.conjugate import Conjugate
 from probml.latents.gaussian import PLAIN, Gaussian
-from probml.latents.latent import Group, Latent
+from probml.latents.latent import Group, Kind
+from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
 from probml.structure.structure import Structure
 
 # the first that claims a group has it; the last takes any single number
-KINDS: list[Latent] = [Gaussian(), Conjugate(), Quadrature()]
+KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Quadrature()]
 
 
-def register(kind: Latent) -> None:
+def register(kind: Kind) -> None:
     """Add a kind of latents from outside: asked before Quadrature, for models traced after it.
     A kind that is equal to one already there takes its place."""
     if kind in KINDS:

@@ -27,7 +27,7 @@ class Group:
     one, the latents themselves and the seen sites below; both parents first.
     """
 
-    kind: "Latent"
+    kind: Any  # a Kind; of one row a Latent
     names: tuple[str, ...]
     sites: tuple[str, ...]
 
@@ -48,10 +48,10 @@ class Moments(NamedTuple):
     root: jax.Array
 
 
-class Latent(Protocol):
+class Kind(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
-    pools: bool  # whether it is a Pooling
+    pools: bool  # whether second moments of rows are all that an M-step needs
 
     @property
     def words(self) -> str:
@@ -59,6 +59,11 @@ class Latent(Protocol):
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         """None where the integral is this kind's, else the reason in words."""
+
+
+class Latent(Kind, Protocol):
+    """A kind of numbers of a row, which knows one row at one state; that of numbers along time,
+    which knows one step, is linear_chain.py."""
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""

@@ -54,18 +54,17 @@ def columns(site: Site, array: jax.Array) -> jax.Array:
     return array if site.event else array[..., None]
 
 
-def seconds(weight: jax.Array, mean: jax.Array, root: jax.Array, x: jax.Array | None,
+def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array, x: jax.Array | None,
             seen: jax.Array | None, at: slice, cells: int) -> Second:
     """The second moments of a site over rows.
 
     Args:
-        weight: (b,). mean, root: of the latents less z̄, (b, p) and (b, p, p).
+        weight: (b,). mean, spread: of the latents less z̄, (b, p), and their covariance (b, p, p).
         x: less x̄, (b, cells, d); None: the site is a latent, and x the coordinates `at` of z.
         seen: (b, cells, d) of a site that is none; a vector counts where it is seen whole.
     """
     one = jnp.ones((len(mean), 1), mean.dtype)
     first = jnp.concatenate([one, mean], 1)
-    spread = jnp.swapaxes(root, -1, -2) @ root
     around = first[:, :, None] * first[:, None, :]
     around = around.at[:, 1:, 1:].add(spread)
     wide = around.shape[-1]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, lapack
+from probml.numerics import disk, feeding, lapack
 from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -74,9 +74,10 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options[-1])
                 if program is not None:
-                    return program(*(a for i, a in enumerate(args) if i not in shelf.static))
+                    dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
+                    return feeding.sound(program(*dynamic))
                 with disk.kept():
-                    return compiled[0](*args)
+                    return feeding.sound(compiled[0](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options[-1] is None:
                 raise

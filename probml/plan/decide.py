@@ -10,6 +10,7 @@ from probml.elimination import orders
 from probml.errors import Refusal
 from probml.latents import grouping
 from probml.latents.latent import Group
+from probml.plan.groupings import groupings
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -23,6 +24,7 @@ def make(
     merge_globals: bool = False,
     joints: tuple[tuple[str, ...], ...] = (),
     holes: tuple[str, ...] = (),
+    effects: tuple[str, ...] = (),
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -31,18 +33,19 @@ def make(
             own.
         joints: targets that a query asks for together.
         holes: continuous sites seen in part whose unseen cells others look at.
+        effects: parameters that are integrated out, of those that can be (plan/effects.py).
 
     Raises:
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes))
+                 merge_globals, tuple(joints), tuple(holes), tuple(effects))
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple, holes: tuple) -> Plan:
+          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
@@ -65,8 +68,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
             looked = state == "torn" and any(p in latents for p in site.parents)
             # where nothing is seen, as in a fit that was put at a point, nothing is integrated
             if site.rows and pattern and (state is None and has_children or site.name in holes
-                                          or looked):
-                latents.append(site.name)
+                                          or looked) or site.chain and (pattern or targets):
+                latents.append(site.name)  # a chain also where it is seen: its steps are no rows
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
@@ -94,12 +97,15 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
                              [*inside, *(n for n in observed if sites[n].factor)],
                              [name for name in beside if name not in inside])
+    _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
+    integrated |= {child for name in effects for child in structure.children[name]}
+    parts = groupings(structure, effects)
     pooled, rowwise = [], []
     for name in (n for n in (*observed, *inside) if n not in integrated):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
     draft = Plan(structure, pattern, given, targets, variables, tuple(observed), tuple(pooled),
-                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups)
+                 tuple(rowwise), (), (), (), (), 1, 1, 1, groups, parts)
     _check_supports(draft)
     local = [v for v in variables if sites[v].time is None and (sites[v].rows or merge_globals)]
     inner = [v for v in variables if sites[v].time is not None and not sites[v].chain]
@@ -145,6 +151,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
+        sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
+            part.cells for part in parts)),
     )
     return Plan(
         structure,
@@ -163,7 +171,27 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         orders.work(scopes, sizes, order),
         width,
         groups,
+        parts,
     )
+
+
+def _check_switching(structure: Structure, groups: tuple[Group, ...], variables: Mapping) -> None:
+    """Refuse numbers along time whose moves, or what is seen of them, depend on states that change
+    along time: their filter would have to keep a normal for each path of these."""
+    sites = structure.sites
+    for group in groups:
+        for name in (name for name in group.sites if any(sites[n].chain for n in group.names)):
+            for state in sites[name].parents:
+                if state in variables and sites[state].time is not None:
+                    chain = next(n for n in group.names if sites[n].chain)
+                    raise Refusal(
+                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) is to be "
+                        f"integrated out along time, but '{name}' depends on '{state}', whose "
+                        f"states are unseen and change along time: a switching linear system, of "
+                        f"which no exact filter is known that keeps few numbers. Give '{state}' "
+                        f"in the data; let it be one state a row, dist.Categorical in rows(), "
+                        f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
+                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -217,12 +245,12 @@ def _barren(structure: Structure, given: tuple[str, ...]) -> set[str]:
 
 def _countable(structure: Structure, site: Site) -> bool:
     """Whether a chain that is seen whole is its pair counts: its tables are the same at every step,
-    and no other chain looks at it."""
+    and no other chain with states looks at it."""
     sites = structure.sites
     parents = [sites[p] for p in site.parents if sites[p].rows]
     plain = all(p.time is None and p.discrete and p.states is not None and math.prod(p.cells) == 1
                 for p in parents)
-    return plain and not site.inputs and not any(sites[c].chain
+    return plain and not site.inputs and not any(c in structure.markov
                                                  for c in structure.children[site.name])
 
 

@@ -17,6 +17,7 @@ from probml.jaxpr.switches import Switches, find
 from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
+from probml.plan.groupings import Grouping
 from probml.structure.structure import Structure
 
 BUDGET = 2**30  # bytes one row's largest table may take
@@ -62,6 +63,8 @@ class Plan:
     work: int  # entries of all tables a row
     width: int  # numbers a row touches
     latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
+    # numbers outside rows that are integrated out, the grouping of most numbers first
+    groupings: tuple[Grouping, ...] = ()
 
     @functools.cached_property
     def portable(self) -> str:
@@ -74,8 +77,21 @@ class Plan:
 
     @functools.cached_property
     def free(self) -> tuple[str, ...]:
-        """The parameters: continuous sites outside rows whose value is not data."""
-        return tuple(name for name in self.structure.parameters if name not in self.given)
+        """The parameters: continuous sites outside rows whose value is not data, and which are not
+        integrated out."""
+        return tuple(name for name in self.structure.parameters if name not in self.given
+                     and name not in self.effects)
+
+    @functools.cached_property
+    def effects(self) -> tuple[str, ...]:
+        """The numbers outside rows that are integrated out."""
+        return tuple(name for grouping in self.groupings for name in grouping.names)
+
+    @functools.cached_property
+    def grouped(self) -> tuple[str, ...]:
+        """The sites in rows whose density looks at effects."""
+        near = {c for name in self.effects for c in self.structure.children[name]}
+        return tuple(name for name in self.observed if name in near)
 
     @functools.cached_property
     def globals(self) -> tuple[str, ...]:
@@ -87,7 +103,8 @@ class Plan:
         made of, but for global variables."""
         sites = self.structure.sites
         codes = (name for name in self.given if sites[name].discrete and not sites[name].rows)
-        return (*self.structure.parameters, *codes, *self.structure.penalties)
+        values = (name for name in self.structure.parameters if name not in self.effects)
+        return (*values, *codes, *self.structure.penalties)
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
@@ -105,9 +122,9 @@ class Plan:
 
     @functools.cached_property
     def integrated(self) -> tuple[str, ...]:
-        """The sites whose density looks at latents: neither pooled nor row-wise, but part of a
-        group's message."""
-        return tuple(name for group in self.latents for name in group.sites)
+        """The sites in rows whose density looks at latents or effects: neither pooled nor row-wise,
+        but part of a group's message, or of what rows say of effects."""
+        return (*(name for group in self.latents for name in group.sites), *self.grouped)
 
     @functools.cached_property
     def hidden(self) -> dict[str, Group]:
@@ -137,9 +154,9 @@ class Plan:
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
-        """The sites of the groups whose statistics do not pool."""
-        return tuple(name for group in self.latents if group not in self.even
-                     for name in group.sites)
+        """The sites of the groups whose statistics do not pool, and those that look at effects."""
+        return (*(name for group in self.latents if group not in self.even
+                  for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
         """The groups whose latents a site is, or looks at."""
@@ -149,6 +166,10 @@ class Plan:
     def reach(self, group: Group) -> tuple[str, ...]:
         """The variables on which the message of a group depends."""
         return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
+
+    def timed(self, group: Group) -> bool:
+        """Whether a group's latents run along time, and are integrated out there."""
+        return any(self.structure.sites[name].time is not None for name in group.names)
 
     def discrete_parents(self, name: str) -> tuple[str, ...]:
         """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
@@ -176,7 +197,7 @@ class Plan:
     @functools.cached_property
     def counted(self) -> tuple[str, ...]:
         """The chains that are seen whole: their pairs are counted."""
-        return tuple(name for name in self.observed if self.structure.sites[name].chain)
+        return tuple(name for name in self.observed if name in self.structure.markov)
 
     @functools.cached_property
     def steps(self) -> frozenset[str]:
@@ -302,16 +323,16 @@ class Plan:
 
     @property
     def complete(self) -> bool:
-        """Nothing inside rows is summed or integrated out: pooled statistics are then the same at
-        every parameter value."""
-        return not (self.torn or self.latents) and all(name in self.globals
+        """Nothing inside rows is summed or integrated out, and no effects of groups: pooled
+        statistics are then the same at every parameter value."""
+        return not (self.torn or self.latents or self.groupings) and all(name in self.globals
                                                        for name in self.variables)
 
     @property
     def additive(self) -> bool:
         """Rows enter through pooled statistics alone, the same at every parameter value: those of
         parts of the data add up."""
-        return not (self.torn or self.variables or self.rowwise or self.latents)
+        return not (self.torn or self.variables or self.rowwise or self.latents or self.groupings)
 
     @functools.cached_property
     def factorising(self) -> int:

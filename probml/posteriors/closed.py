@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 import jax
+import jax.numpy as jnp
 
 from probml.device.rows import Known
+from probml.errors import ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import blocks
@@ -15,14 +17,16 @@ from probml.plan.plan import Plan
 from probml.posteriors import predictive
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Conjugate
-from probml.posteriors.posterior import Averaged
+from probml.posteriors.posterior import Averaged, register
 
 
+@register
 class Closed(Conjugate):
     """A posterior in closed form: independent blocks, the gaussian ones given the scales they
     share."""
 
     varies = exact = True
+    partly = ()
     table = tables = chains = None
     stats = MappingProxyType({})
 
@@ -44,7 +48,19 @@ class Closed(Conjugate):
     def saved(self):
         leaves = jax.tree.leaves(self)
         meta = {"closed": len(leaves), "roots": ["root" in natural for natural in self.natural]}
-        return meta, {f"closed/{i}": leaf for i, leaf in enumerate(leaves)}
+        return {"posterior": "Closed"} | meta, {f"closed/{i}": leaf
+                                                for i, leaf in enumerate(leaves)}
+
+    @classmethod
+    def restored(cls, meta, arrays, plan):
+        template = cls.template(plan, meta.get("roots") or ())
+        missing = [i for i in range(meta["closed"]) if f"closed/{i}" not in arrays]
+        if missing or meta["closed"] != len(jax.tree.leaves(template)):
+            raise ModelError(f"its posterior has {meta['closed']} arrays, of which {len(missing)} "
+                             f"are missing")
+        leaves = [arrays[f"closed/{i}"] for i in range(meta["closed"])]
+        leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     @classmethod
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":

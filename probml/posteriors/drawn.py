@@ -11,13 +11,15 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
+from probml.errors import ModelError
 from probml.evidence import density
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Averaged
+from probml.posteriors.posterior import Averaged, part, register
 
 
+@register
 class Draws(NamedTuple):
     """Joint draws, chain by chain."""
 
@@ -28,7 +30,7 @@ class Draws(NamedTuple):
     # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
     stats: dict[str, Any]
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
 
     @property
     def chains(self) -> Mapping[str, Any]:
@@ -82,9 +84,21 @@ class Draws(NamedTuple):
         arrays = {f"values/{name}": value for name, value in self.values.items()}
         arrays |= {f"stats/{name}": value for name, value in self.stats.items()}
         arrays |= {} if self.tables is None else {"tables": self.tables}
-        return {"drawn": "Draws"}, {f"drawn/{name}": value for name, value in arrays.items()}
+        return ({"posterior": "Draws"},
+                {f"drawn/{name}": value for name, value in arrays.items()})
+
+    @classmethod
+    def restored(cls, meta, arrays, plan):
+        arrays = part(arrays, "drawn/")
+        found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
+        wanted = {name: plan.structure.sites[name].shape for name in plan.free}
+        if any(name not in found.values or found.values[name].shape[2:] != shape
+               for name, shape in wanted.items()):
+            raise ModelError(f"its draws are {sorted(arrays)}, expected those of {sorted(wanted)}")
+        return found
 
 
+@register
 class Normal(NamedTuple):
     """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
 
@@ -92,7 +106,7 @@ class Normal(NamedTuple):
     scale: Any  # (d,)
     factor: Any  # (d, m)
 
-    varies, exact = True, False
+    varies, exact, partly = True, False, ()
     table = tables = chains = None
     stats = MappingProxyType({})
 
@@ -107,8 +121,15 @@ class Normal(NamedTuple):
         return Averaged({name: values[name] for name in params}, None, {}, True)
 
     def saved(self):
-        return {"drawn": "Normal"}, {f"drawn/{name}": value
-                                     for name, value in self._asdict().items()}
+        return ({"posterior": "Normal"},
+                {f"drawn/{name}": value for name, value in self._asdict().items()})
+
+    @classmethod
+    def restored(cls, meta, arrays, plan):
+        arrays = part(arrays, "drawn/")
+        if arrays.keys() != set(cls._fields):
+            raise ModelError(f"its normal has {sorted(arrays)}, expected {sorted(cls._fields)}")
+        return cls(**arrays)
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal where it is unbounded, else a normal mapped into

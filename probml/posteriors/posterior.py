@@ -9,13 +9,14 @@ parameters as a joint table of log probabilities: one for a point, one a draw fo
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
+from probml.errors import ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
@@ -36,6 +37,10 @@ class Posterior(Protocol):
     @property
     def varies(self) -> bool:
         """Whether parameters differ from draw to draw; False of a point."""
+
+    @property
+    def partly(self) -> tuple[str, ...]:
+        """What varies, where all else is at one point; () where all does, or nothing."""
 
     @property
     def exact(self) -> bool:
@@ -75,9 +80,38 @@ class Posterior(Protocol):
         """
 
     def saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file says of it, and its arrays by name."""
+        """What a file says of it, and its arrays by name; `posterior`: its kind."""
+
+    @classmethod
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan) -> Self:
+        """The one that `saved` told of, every array in its place; `arrays`: all of the file.
+
+        Raises:
+            ModelError: what is missing, or of another model.
+        """
 
 
+Kind = TypeVar("Kind", bound=type)
+KINDS: dict[str, type] = {}  # what a file may hold, by the name it says
+
+
+def register(kind: Kind) -> Kind:
+    """Make a kind of posterior known to files; a decorator.
+
+    Raises:
+        ModelError: another kind has its name.
+    """
+    if KINDS.setdefault(kind.__name__, kind) is not kind:
+        raise ModelError(f"posteriors.register: a kind {kind.__name__} is known already")
+    return kind
+
+
+def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays of a file below a prefix, by the rest of their names."""
+    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+@register
 class Point(NamedTuple):
     """Parameters at one point, which the fit holds, and nothing known of how far they may be off.
 
@@ -89,6 +123,7 @@ class Point(NamedTuple):
     table: Any = None
 
     varies = exact = False
+    partly = ()
     tables = chains = None
     stats = MappingProxyType({})
 
@@ -106,6 +141,10 @@ class Point(NamedTuple):
 
     def saved(self):
         return {}, {} if self.table is None else {"states": self.table}
+
+    @classmethod
+    def restored(cls, meta, arrays, plan):
+        return cls(arrays.get("states"))
 
 
 def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:

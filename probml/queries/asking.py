@@ -61,6 +61,8 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
             budget.
     """
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
+    if data.steps and len(data.structure.chains) > len(data.structure.markov):
+        data.structure.check_chains({**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
@@ -160,7 +162,7 @@ def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
         found, drew = drawing.draw_each(plan, belief, question.known, question.rows,
                                         jnp.asarray(index), key)
         real = np.arange(most) < counts[:, None]
-        size = question.rows.weights.size
+        size = question.rows.chunks * question.rows.size
 
         def scattered(array):
             array = np.asarray(array)
@@ -196,6 +198,11 @@ def answer(
     data = data if ask else data.trimmed()
     question = prepare(fit, data, [site for _, site in ask], plug_in)
     plan, network = question.plan, data.structure.network
+    beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
+    if view != queries.ALL and beside:
+        raise Refusal(f"given='{view}' of model '{fit.model.name}': its numbers along time depend "
+                      f"on '{beside[0]}', which is unseen and belongs to the whole row: give "
+                      f"'{beside[0]}' in the data, or ask given='all'")
     if network and ask and view == queries.ALL and not question.averaged:
         found = small.answer(plan, ask, question.belief, question.known, question.rows,
                              data.table.rows)

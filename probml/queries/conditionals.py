@@ -6,14 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
 from probml.dataset import dataset
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError, Refusal
-from probml.evidence.passes import each
-from probml.factors import integrated
+from probml.factors import integrated, linear_chains
+from probml.numerics import semidefinite
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
@@ -37,36 +38,39 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     if not question.plan.hidden[name].kind.pools:
         raise Refusal(f"conditional(data, '{name}'): it is not normal given a row; take "
                       f"impute(data)['{name}'] for its mean, or draws, simulate(rows, given=data)")
-    log, weight, mean, root = _components(question.plan, name, question.averaged, question.belief,
-                                          question.known, question.rows)
-    # (draws, chunks, b, states, ...) → (rows, draws × states, ...)
-    log, weight, mean, root = (
-        np.moveaxis(np.stack([question.back(part) for part in leaf]), 0, 1)
-        for leaf in (log, weight, mean, root)
+    log, *parts = _components(question.plan, name, question.averaged, question.belief,
+                              question.known, question.rows)
+    lead = 1 if site.time is None else 2  # rows, or rows and steps
+    # (draws, chunks, b[, steps], states, ...) → (rows[, steps], draws × states, ...)
+    log = np.stack([question.back(part) for part in log], -1)
+    weight, mean, root = (
+        np.moveaxis(np.stack([question.back(part, name) for part in leaf]), 0, lead)
+        for leaf in parts
     )
     share = np.exp(log - log.max(1, keepdims=True))
-    weight = weight * (share / share.sum(1, keepdims=True))[:, :, None]
-    weight, mean, root = (leaf.reshape(len(leaf), -1, *leaf.shape[3:])
-                          for leaf in (weight, mean, root))
+    share = (share / share.sum(1, keepdims=True)).reshape(len(log), *(1,) * (lead - 1), -1, 1)
+    weight, mean, root = (leaf.reshape(*leaf.shape[:lead], -1, *leaf.shape[lead + 2 :])
+                          for leaf in (weight * share, mean, root))
     # rootᵀ root = lower lowerᵀ, also where it is singular
     lower = np.swapaxes(np.linalg.qr(root, mode="r"), -1, -2)
     sign = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
-    if weight.shape[1] == 1:
-        mean, lower = mean[:, 0], lower[:, 0]
+    if weight.shape[lead] == 1:
+        mean, lower = mean[..., 0, :], lower[..., 0, :, :]
     # a cell that is seen has no spread, which validation would refuse
-    parts = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False) if site.cells
-             else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
-    if weight.shape[1] == 1:
-        return parts
-    return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
+    normal = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False)
+              if len(site.cells) > lead - 1
+              else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
+    if weight.shape[lead] == 1:
+        return normal
+    return dist.MixtureSameFamily(dist.Categorical(probs=weight), normal)
 
 
 @functools.partial(jit, static_argnames=("plan", "name", "averaged"))
-def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, chunks: Rows):
+def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
     """log p(row), the probabilities of the states beside a latent, its mean and root in each:
-    (draws, chunks, b, ...)."""
-    group = plan.hidden[name]
+    (draws, chunks, b, ...), of a site along time (draws, chunks, b, steps, ...)."""
+    group, site = plan.hidden[name], plan.structure.sites[name]
     reach, start = plan.reach(group), 0
     states = math.prod(plan.variables[v].states for v in reach)
     for latent in group.names:
@@ -76,21 +80,29 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
         start += size
 
     def chunk(rows, belief):
-        found = integrated.moments(plan, belief.params, known, rows, group)
         log, weight = states_and_log(plan, reach, belief, known, rows)
-        count = len(rows.weights)
-        mean = found.mean[..., start : start + size].reshape(count, states, size)
-        root = found.root[..., start : start + size].reshape(count, states, -1, size)
-        return log, weight.reshape(count, states), mean, root
+        count, mine = len(rows.weights), slice(start, start + size)
+        weight = weight.reshape(count, states)
+        if not plan.timed(group):
+            found = integrated.moments(plan, belief.params, known, rows, group)
+            mean = found.mean[..., mine].reshape(count, states, size)
+            return log, weight, mean, found.root[..., mine].reshape(count, states, -1, size)
+        mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
+        mean = rows.steps.folded(mean[..., mine]).reshape(count, -1, states, size)
+        spread = rows.steps.folded(spread[..., mine, mine]).reshape(count, -1, states, size, size)
+        root = jnp.swapaxes(semidefinite.root(spread), -1, -2)
+        if site.time is None:
+            return log, weight, mean[:, 0], root[:, 0]
+        return log, jnp.broadcast_to(weight[:, None], mean.shape[:-1]), mean, root
 
     if not averaged:
         return jax.tree.map(lambda leaf: leaf[None],
-                            each(lambda rows: chunk(rows, belief), chunks))
+                            every.map(lambda rows: chunk(rows, belief)))
     each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
     def at(draw):
         params, table = draw if each_table else (draw, belief.table)
         own = belief._replace(params=params, table=table)
-        return each(lambda rows: chunk(rows, own), chunks)
+        return every.map(lambda rows: chunk(rows, own))
 
     return jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)

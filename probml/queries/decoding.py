@@ -7,17 +7,16 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
-from probml.evidence.passes import each
 from probml.factors import sequences
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
-from probml.queries.moments import conditional
+from probml.queries.moments import conditional, means_along
 from probml.queries.parts import Belief, level, parts_of
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"))
 def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
-           known: Known, chunks: Rows):
+           known: Known, every: Rows):
     """The jointly most probable states of the variables `sites`, all others summed out: the log of
     that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
 
@@ -33,7 +32,8 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         parts, peaks = parts_of(plan, belief, known, rows), {}
         for name in leaves:  # an unseen leaf adds its maximum, cell by cell, to its parents' score
             at, count = level(plan, rows, name)
-            p = conditional(plan, belief.params, known, at, name, "probabilities", count)
+            p = conditional(plan, belief.params, known, at, name, "probabilities", count,
+                            means_along(plan, belief.params, known, rows, name, "all"))
             scope = tuple(parent for parent in plan.structure.sites[name].parents
                           if parent in plan.variables)
             peaks[name] = p, scope
@@ -74,4 +74,4 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
             out[name] = chosen if at is states else sequences.fold(plan, steps, name, chosen)
         return jnp.broadcast_to(best, (size,)), out
 
-    return each(chunk, chunks)
+    return every.map(chunk)

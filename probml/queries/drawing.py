@@ -5,10 +5,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
-from probml.evidence.passes import each
 from probml.factors import integrated, sequences
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -16,7 +15,7 @@ from probml.queries.parts import Belief, parts_of
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax.Array, key):
+def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array, key):
     """As `draw`, row groups each with parameters of their own.
 
     Args:
@@ -27,27 +26,26 @@ def draw_each(plan: Plan, belief: Belief, known: Known, chunks: Rows, index: jax
     Returns:
         log p(row), (groups, rows a group), and name → joint states of the same shape.
     """
-    flat, each_table = (merged(chunks),
-                        belief.table is not None and belief.table.ndim > len(plan.globals))
+    each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
     def group(parts):
         params, table, index, key = parts
         own = belief._replace(params=params, table=table if each_table else belief.table)
-        rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
-        return jax.tree.map(lambda leaf: leaf[0], _drawn(plan, own, known, rows, key))
+        return jax.tree.map(lambda leaf: leaf[0],
+                            _drawn(plan, own, known, rows.taken(index), key))
 
     tables = belief.table if each_table else jnp.zeros(len(index))
     return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def draw(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
-    return _drawn(plan, belief, known, chunks, key)
+    return _drawn(plan, belief, known, rows, key)
 
 
-def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
+def _drawn(plan: Plan, belief: Belief, known: Known, every: Rows, key):
     def chunk(rows, key):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
@@ -73,4 +71,4 @@ def _drawn(plan: Plan, belief: Belief, known: Known, chunks: Rows, key):
                        if name not in states}
         return jnp.broadcast_to(log, (size,)), states
 
-    return each(chunk, chunks, jax.random.split(key, chunks.weights.shape[0]))
+    return every.map(chunk, jax.random.split(key, every.chunks))

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
-from probml.factors import integrated
+from probml.device.rows import Chunk, Known
+from probml.factors import integrated, linear_chains
 from probml.factors.naturals import log_masses, over_states
 from probml.factors.rowwise import row_environment
 from probml.plan.plan import Plan
@@ -18,16 +18,32 @@ def average(q: jax.Array, values: jax.Array) -> jax.Array:
     return (q.reshape(*q.shape, *(1,) * (values.ndim - q.ndim)) * values).sum(states)
 
 
-def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows, name: str, what: str,
-                size: int) -> jax.Array:
+def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
+                view: str) -> dict[str, jax.Array]:
+    """The means of the latents along time that a site is, or looks at: group → (b, *states, p) of
+    the rows, or steps, that answers about it have.
+
+    Args:
+        rows: whole ones. view: as `linear_chains.means`.
+    """
+    out = {}
+    for group in (group for group in plan.groups(name) if plan.timed(group)):
+        found = linear_chains.means(plan, params, known, rows, group, view)
+        timed = plan.structure.named[name].time is not None
+        out[group.name] = found if timed else rows.steps.folded(found)[:, 0]
+    return out
+
+
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str, what: str,
+                size: int, along: Mapping[str, jax.Array]) -> jax.Array:
     """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
     states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
-    value."""
+    value. `along`: as `integrated.averaged`, see `means_along`."""
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     if plan.groups(name):
         return integrated.averaged(plan, params, known, rows, name,
-                                   lambda env: _mean(plan, name, env, what, ()))
+                                   lambda env: _mean(plan, name, env, what, ()), along, size)
     fixed, parts = {**params, **known.given}, ()
     if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.factors import sequences
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     steps: list[Factor]
     moves: list[Moves]
 
-    def whole(self, plan: Plan, rows: Rows, pairs: Any = None) -> list[Factor]:
+    def whole(self, plan: Plan, rows: Chunk, pairs: Any = None) -> list[Factor]:
         """One graph; what is hidden along time is summed out."""
         if not (self.steps or self.moves):
             return self.rows
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
                                              len(rows.weights), pairs=pairs)]
 
 
-def parts_of(plan: Plan, belief: Belief, known: Known, rows: Rows) -> Parts:
+def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
     """The factor graph of a chunk of rows."""
     natural = naturals(plan, belief.params, known)
     args = (plan, belief.params, known, natural, rows)
@@ -67,7 +67,7 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Rows) -> Parts:
     return Parts(factors, steps, chain_moves(*args))
 
 
-def level(plan: Plan, rows: Rows, name: str) -> tuple[Rows, int]:
+def level(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
     """The rows that answers about a site have, and their number: those of the data, or their
     steps."""
     if plan.structure.named[name].time is None:

@@ -12,24 +12,23 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
-from probml.evidence.passes import each
 from probml.factors import sequences
 from probml.factors.factors import level_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.numerics.compiling import jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
-from probml.queries.moments import average, conditional
+from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, level, parts_of
 
 # what an answer about a step looks at: all, the steps up to it, those before
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Rows,
+def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Chunk,
             view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
     parameter value."""
@@ -68,8 +67,8 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     )
     if view != ALL and inside:
         inner = _so_far(plan, belief, known, rows, parts, sorted(inside), view)
-    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)} | inner
-    q = {site: found[scope] for site, scope in scopes.items()}
+    found = {scope: table for (scope, _), table in zip(taps, tables, strict=True)}
+    q = {site: (inner if timed[site] else found)[scope] for site, scope in scopes.items()}
     out = {}
     for question, site in ask:
         at, count = level(plan, rows, site[0] if isinstance(site, tuple) else site)
@@ -78,15 +77,17 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         if question == "joint":
             answer = q[site]
         elif question == "probability":
-            answer = _probability(plan, belief, known, at, site, q[site], count)
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = _probability(plan, belief, known, at, site, q[site], count, along)
         elif question == "mean" and site in plan.variables:  # a count that others depend on
             found = plan.structure.sites[site]
             answer = jnp.tensordot(q[
                 site
             ], found.valued(jnp.asarray(plan.variables[site].values)).astype(q[site].dtype), 1)
         elif question == "mean":
-            answer = average(q[site],
-                              conditional(plan, belief.params, known, at, site, "mean", count))
+            along = means_along(plan, belief.params, known, rows, site, view)
+            answer = average(q[site], conditional(plan, belief.params, known, at, site, "mean",
+                                                  count, along))
         elif question == "pairs":
             answer = _pairs(plan, site, pairs)
         if timed[site]:
@@ -97,7 +98,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
 
 
 def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Known,
-                   rows: Rows) -> tuple[jax.Array, jax.Array]:
+                   rows: Chunk) -> tuple[jax.Array, jax.Array]:
     """log p(row) of a chunk, and p(joint states of `scope` | row), (b, *states)."""
     if not scope:
         return _answer(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
@@ -113,7 +114,7 @@ def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
     return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
 
 
-def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: Parts, scopes: list,
+def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts, scopes: list,
             view: str) -> dict:
     """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
     and what is seen of the row itself."""
@@ -155,7 +156,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Rows, parts: Parts, 
     return dict(zip(scopes, jax.grad(total)(blank), strict=True))
 
 
-def _hidden(rows: Rows, site: str) -> Rows:
+def _hidden(rows: Chunk, site: str) -> Chunk:
     """The same rows, in which a site is not seen."""
     return rows._replace(
         values={n: v for n, v in rows.values.items() if n != site},
@@ -170,8 +171,8 @@ def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
     return (site,) if site in plan.variables else plan.scope(site)
 
 
-def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str, q: jax.Array,
-                 size: int) -> jax.Array:
+def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: str, q: jax.Array,
+                 size: int, along: Mapping[str, jax.Array]) -> jax.Array:
     """(b, *cells, states) marginal probabilities of a discrete site."""
     site = plan.structure.sites[name]
     if name in plan.variables:
@@ -180,7 +181,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
             return q.reshape(len(q), *site.cells, site.finite)
         hot = jax.nn.one_hot(values, site.finite)  # (joint states, *cells, states)
         return jnp.tensordot(q, hot, 1)
-    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size))
+    p = average(q, conditional(plan, belief.params, known, rows, name, "probabilities", size,
+                               along))
     if name in rows.values:
         hot = jax.nn.one_hot(rows.values[name], site.finite)
         p = jnp.where(rows.seen[name][..., None], hot, p) if name in rows.seen else hot
@@ -188,7 +190,7 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Rows, name: str
 
 
 @functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"))
-def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, chunks: Rows,
+def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
            view: str = ALL):
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
     weighed by each draw's p(row)."""
@@ -209,11 +211,11 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
                for k, v in out.items()}
         return jax.scipy.special.logsumexp(log, 0) - math.log(log.shape[0]), out
 
-    return each(chunk, chunks)
+    return every.map(chunk)
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Array:
+def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
@@ -223,15 +225,16 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, chunks: Rows) -> jax.Arra
         )
         params = {name: draw[name] for name in plan.free}
         natural = naturals(plan, params, at)
-        return each(lambda rows: jnp.broadcast_to(row_evidence(plan, params, at, natural, rows),
-                                                  rows.weights.shape), chunks)
+        return every.map(lambda rows: jnp.broadcast_to(
+            row_evidence(plan, params, at, natural, rows), rows.weights.shape
+        ))
 
     return jax.lax.map(one, draws)
 
 
 @functools.partial(jit, static_argnames=("plan", "names"))
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
-               chunks: Rows) -> dict[str, jax.Array]:
+               every: Rows) -> dict[str, jax.Array]:
     """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws,
     chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
@@ -241,8 +244,8 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
         belief = Belief({name: draw[name] for name in plan.free}, None, {})
-        return each(lambda rows: {
+        return every.map(lambda rows: {
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
-        }, chunks)
+        })
 
     return jax.lax.map(one, draws)

@@ -33,8 +33,7 @@ class _Named:
 
 @functools.partial(jit, static_argnums=0)
 def _graph(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
-    first = jax.tree.map(lambda leaf: leaf[0], rows)
-    return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, first).rows]
+    return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -44,7 +43,7 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
 
     The tables hold log p(row, site) for each site that is asked for, all else summed out.
     """
-    several = plan.chains or plan.steps or plan.latents or len(rows.weights) > 1
+    several = plan.chains or plan.steps or plan.latents or rows.chunks > 1
     if several or not 0 < len(ask) <= QUESTIONS:
         return None
     scopes = []

@@ -122,7 +122,7 @@ def point(fit: "Fit") -> dict[str, Any]:
         return _host({name: jnp.tensordot(weights, value, 1)
                       for name, value in at_each(structure, draws, fixed).items()})
     values = fit.belief.chains
-    draws = fit._draws(KEPT, 0) if values is None else {
+    draws = fit.belief.spread(fit._plan, fit._known(), KEPT)[0] if values is None else {
         n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
     }
     out = {name: value.mean(0) for name, value in at_each(structure, draws, fixed).items()}

@@ -46,7 +46,7 @@ class Site:
     locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
     # of its states, where the model declares them: sample(..., infer={"labels": (...)})
     labels: tuple | None = None
-    chain: bool = False  # a MarkovChain
+    chain: bool = False  # a distribution along time: MarkovChain, GaussianChain
     # the number of its values: its states, or of a count of known total, 0 … total
     finite: int | None = None
     low: int = 0  # the least of them; within this package a value is its code, value − low

@@ -11,9 +11,10 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains, finite, registry
+from probml.language.chain import Chain
 from probml.language.language import ROWS, Bound
-from probml.language.markov_chain import MarkovChain
 from probml.structure import deterministics
+from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of
 from probml.structure.site import Site
 
@@ -53,7 +54,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         treedef, states = None, family.states(arguments)
         locations = ("loc",) if "loc" in arguments else ()
     else:
-        leaves, treedef = jax.tree.flatten(base)
+        leaves, treedef = leaves_of_distribution(base)
         arguments, states = {f"argument{i}": jnp.asarray(leaf)
                              for i, leaf in enumerate(leaves)}, None
         loc = (getattr(base, "loc", None)
@@ -80,7 +81,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         count=domain.discrete and not factor and finite.counts(base),
         labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
         else tuple(labels),
-        chain=isinstance(base, MarkovChain),
+        chain=isinstance(base, Chain),
     )
     return site, arguments
 
@@ -180,7 +181,7 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
         axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
-            raise ModelError(f"{where}: a MarkovChain stands inside rows() and in no other plate; "
+            raise ModelError(f"{where}: a {site.kind} stands inside rows() and in no other plate; "
                              f"write one site a chain")
         if len(site.shape) != len(grown) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
@@ -209,7 +210,8 @@ def leaves_of(
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)
     for name, msg in (*messages.items(), *made.items()):
-        leaves = jax.tree.leaves(peel(msg["fn"])[0]) if name in messages else [msg["value"]]
+        leaves = (leaves_of_distribution(peel(msg["fn"])[0])[0] if name in messages
+                  else [msg["value"]])
         owners.extend([name] * len(leaves))
         flat += [jnp.asarray(leaf) for leaf in leaves]
     return flat

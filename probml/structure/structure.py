@@ -29,7 +29,6 @@ from probml.jaxpr import levels
 from probml.jaxpr.switches import SETTING
 from probml.jaxpr.walk import Literal, evaluate
 from probml.language.language import Bound
-from probml.language.markov_chain import distributions
 from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
 from probml.structure import indices
@@ -163,16 +162,24 @@ class Structure:
         value = atom.val if isinstance(atom, Literal) else held.get(atom)
         return None if value is None else np.asarray(value)
 
-    def check_chains(self, params: Mapping[str, Any]) -> None:
-        """Refuse a chain whose tables, at these parameters, are no distributions, as far as they
-        depend on nothing else."""
-        for name in self.chains:
-            if all(p in params for p in self.programs[name][1]):
-                env = {p: jnp.reshape(jnp.asarray(v), self.sites[p].shape)
-                       for p, v in params.items() if p in self.sites}
-                for argument, table in self.arguments(name, env).items():
-                    distributions(f"model '{self.model.name}', site '{name}' (MarkovChain): "
-                                  f"{argument}", table)
+    def check_chains(self, params: Mapping[str, Any], steps: int | None = None) -> None:
+        """Refuse a chain whose arguments, at these parameters, are impossible (tables that are no
+        distributions, covariances with a negative eigenvalue), as far as they depend on nothing
+        else; with `steps` those of numbers that are so over so many steps."""
+        for name in (n for n in self.chains if steps is None or n not in self.markov):
+            site, (program, takes) = self.sites[name], self.programs[name]
+            needs = levels.dependencies(program)
+            at = [i for i, need in enumerate(needs) if all(takes[k] in params for k in need)]
+            if not at:
+                continue
+            part, inputs = levels.restrict(program, at)
+            with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+                known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
+                                                     aval.shape)
+                                         for k, aval in zip(inputs, part.in_avals, strict=True)))
+            site.family.check(f"model '{self.model.name}', site '{name}' ({site.kind})",
+                              {site.arguments[i]: np.asarray(value)
+                               for i, value in zip(at, known, strict=True)}, steps)
 
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The same for a site with a family, in the user's layout: argument → (lattice cells
@@ -313,6 +320,11 @@ class Structure:
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites.values() if site.chain)
+
+    @functools.cached_property
+    def markov(self) -> tuple[str, ...]:
+        """Those of them that have states."""
+        return tuple(name for name in self.chains if self.sites[name].discrete)
 
     @functools.cached_property
     def timed(self) -> tuple[str, ...]:

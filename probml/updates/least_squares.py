@@ -85,7 +85,7 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
 
     first = jnp.concatenate([-jax.jacfwd(own)(here), own(here)[:, None]], 1)
     first = jnp.concatenate([first, jnp.zeros((1, first.shape[1]), first.dtype)])
-    found, _ = jax.lax.scan(add, jnp.linalg.qr(first, mode="r"), rows)
+    found, _ = rows.fold(add, jnp.linalg.qr(first, mode="r"))
     upper, right = found[:-1, :-1], found[:-1, -1]
     sign = jnp.where(jnp.diagonal(upper) < 0, -1.0, 1.0).astype(upper.dtype)
     return {"loc": here + solve_triangular(upper, right), "root": sign[:, None] * upper}

@@ -4,7 +4,8 @@ A form is read off from derivatives of the one objective ⟨q, log factors⟩ + 
 shared parameters and several sites need no case of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,9 @@ from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows
 from probml.evidence.density import bijection
-from probml.evidence.passes import Expected, accumulate
+from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import row_surrogate, surrogate
+from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
@@ -33,17 +35,20 @@ class Objective:
     over the chunks, made only where a block touches one.
     """
 
-    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, chunks: Rows,
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows,
                  prior: bool, mode: bool = True):
         self.mode = mode  # priors in the coordinates that are maximised, or their own densities
         self.priors = outside(plan) if prior else ()
-        self.plan, self.expected, self.params, self.known, self.chunks, self.prior = (
-            plan, expected, dict(params), known, chunks, prior
+        self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
+            plan, expected, dict(params), known, rows, prior
         )
 
-    def _pooled(self, unpack, c, priors=None):
+    def _over(self, function: Callable) -> Any:
+        return over_responsible(self.plan, self.expected, self.rows, function)
+
+    def _pooled(self, unpack, c, priors=None, origin=None):
         params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors
-        value = surrogate(self.plan, self.expected, params, self.known)
+        value = surrogate(self.plan, self.expected, params, self.known, origin)
         return value + log_prior(self.plan, params, self.known, self.mode,
                                  priors) if priors else value
 
@@ -63,27 +68,34 @@ class Objective:
         total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
         if rowwise:
 
-            def chunk(pair):
-                rows, taps = pair
+            def chunk(rows, taps):
                 part = jax.grad(lambda c: row_surrogate(
                     self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
                 ))
-                return jax.vmap(part)(points), ()
+                return jax.vmap(part)(points)
 
-            total = jax.tree.map(jnp.add, total, _over(chunk, self.chunks, self.expected.taps))
+            total = jax.tree.map(jnp.add, total, self._over(chunk))
         return total
 
-    def value_and_gradient(self, unpack, c, rowwise: bool):
-        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c))(c)
+    def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
+        """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
+        its gradient.
+
+        In float32 a climb by the sum itself ends where a step gains less than the sum's rounding.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
+        priors = self._moving(names)
+        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
         if rowwise:
 
-            def chunk(pair):
-                rows, taps = pair
+            def chunk(rows, taps):
                 return jax.value_and_grad(lambda c: row_surrogate(
                     self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
-                ))(c), ()
+                ))(c)
 
-            more = _over(chunk, self.chunks, self.expected.taps)
+            more = self._over(chunk)
             value, gradient = value + more[0], jax.tree.map(jnp.add, gradient, more[1])
         return value, gradient
 
@@ -91,29 +103,13 @@ class Objective:
     def value_gradient_hessian(self, unpack, c):
         """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
 
-        def chunk(pair):
-            rows, taps = pair
+        def chunk(rows, taps):
             return second_order(lambda c: row_surrogate(
                 self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
-            ))(c), ()
+            ))(c)
 
         pooled = second_order(lambda c: self._pooled(unpack, c))(c)
-        return jax.tree.map(jnp.add, pooled, _over(chunk, self.chunks, self.expected.taps))
-
-
-class _Pair(tuple):
-    """Rows with their taps, so that `accumulate` chunks both."""
-
-    @property
-    def weights(self):
-        return self[0].weights
-
-
-jax.tree_util.register_pytree_node(_Pair, lambda p: (tuple(p), None), lambda _, c: _Pair(c))
-
-
-def _over(chunk, rows, taps):
-    return accumulate(chunk, _Pair((rows, taps)))[0]
+        return jax.tree.map(jnp.add, pooled, self._over(chunk))
 
 
 def maximise(
@@ -121,7 +117,7 @@ def maximise(
     expected: Expected,
     params: Mapping,
     known: Known,
-    chunks: Rows,
+    rows: Rows,
     prior: bool,
     steps: int = 20,
     closed: bool = True,
@@ -137,7 +133,7 @@ def maximise(
     """
     params = dict(params)
     for stage in blocks(plan, prior):
-        objective = Objective(plan, expected, params, known, chunks, prior)
+        objective = Objective(plan, expected, params, known, rows, prior)
         if not closed:
             params.update(_ascend(objective, stage, steps))
         elif all(block.form and block.conjugate for block in stage):
@@ -281,10 +277,11 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     rowwise = any(block.rowwise for block in stage)
     maps = transforms(plan, params, objective.known, names)
     start = {name: maps[name].inv(params[name]) for name in names}
+    origin = naturals(plan, params, objective.known)
 
     def loss(u):
         value, gradient = objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names},
-                                                       u, rowwise)
+                                                       u, rowwise, set(names), origin)
         return -value, jax.tree.map(jnp.negative, gradient)
 
     best, *_ = lbfgs(loss, start, steps, 1e-12)

@@ -385,10 +385,10 @@ def test_min_fill_on_a_tree_has_width_two():
     names = [f"t{i}" for i in range(1000)]
     scopes = [(names[i], names[rng.integers(i)]) for i in range(1, 1000)]
     sizes = {name: int(rng.integers(2, 5)) for name in names}
-    start = time.perf_counter()
+    start = time.process_time()
     order = min_fill(scopes, sizes, names)
     clique, entries = widest(scopes, sizes, order)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert sorted(order) == sorted(names) and len(clique) == 2 and entries <= 16
     assert order == min_fill(reversed(scopes), sizes, set(names))
 
@@ -433,10 +433,10 @@ def test_a_chain_of_1000_traces_in_seconds(way):
             evidence([Factor(log, scope) for log, scope in zip(logs, scopes, strict=True)], order)
         )
 
-    start = time.perf_counter()
+    start = time.process_time()
     order = min_fill(scopes, dict.fromkeys(names, 2), names)
     jax.jit(jax.grad(total)).trace([f.log for f in factors])
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize(

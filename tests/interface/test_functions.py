@@ -1,6 +1,7 @@
 """Functions as they are written for NumPyro, obs= and plates of their own in them: their densities
 are NumPyro's, or what brute force sums."""
 
+import functools
 import itertools
 import pickle
 
@@ -416,3 +417,84 @@ def test_questions_about_rows_say_what_to_write():
         refuses(ask, "rows()")
     assert fit.simulate(y=Y)["o"].shape == ()
     np.testing.assert_allclose(fit.params["m"], 2 * Y.sum() / (1 + 2 * N), rtol=1e-4)
+
+
+# What the tables of others' models found
+
+
+def test_a_function_goes_on_with_what_was_observed():
+    """A loop over time that hands on the value of its own site."""
+    def walk(y):
+        a, before = sample("a", dist.Normal(0, 1)), y[0]
+        for t in range(1, len(y)):
+            before = sample(f"y{t}", dist.Normal(a * before, 1.0), obs=y[t])
+
+    y = Y[:5]
+    want = stats.norm(0.5 * y[:-1], 1).logpdf(y[1:]).sum() + stats.norm().logpdf(0.5)
+    np.testing.assert_allclose(probml.model(walk)().log_density({"y": y}, {"a": 0.5}), want,
+                               atol=1e-9)
+
+
+def test_a_handler_that_decorates_and_a_partial_function_are_models():
+    @handlers.reparam(config={"a": LocScaleReparam(0.0)})
+    def decorated(group, y, scale=1.0):
+        with plate("group", 4):
+            a = sample("a", dist.Normal(0.0, scale))
+        with plate("n", len(y)):
+            sample("y", dist.Normal(a[group], 1.0), obs=y)
+
+    a = np.arange(4.0)
+    want = stats.norm(2 * a[G], 1).logpdf(Y).sum() + stats.norm().logpdf(a).sum()
+    data = {"group": G, "y": Y}
+    for model in (probml.model(decorated)(scale=2.0),
+                  probml.model(functools.partial(decorated, scale=2.0))()):
+        np.testing.assert_allclose(model.log_density(data, {"a_decentered": a}), want, atol=1e-9)
+
+
+# Discrete sites in plates, cell by cell
+
+
+def raters_in_long_form(item, rater, y, items, raters):
+    pi = sample("pi", dist.Dirichlet(jnp.ones(2)))
+    theta = sample("theta", dist.Dirichlet(jnp.ones(2)).expand([raters, 2]).to_event(2))
+    with plate("items", items):
+        z = sample("z", dist.Categorical(pi))
+        hard = sample("hard", dist.Bernoulli(jnp.where(z == 1, 0.3, 0.6)))
+    with plate("ratings", len(y)):
+        guess = sample("guess", dist.Bernoulli(0.2 + 0.2 * hard[item]))
+        p = jnp.where(guess[:, None] == 1, 0.5, theta[rater, z[item]])
+        sample("y", dist.Categorical(p), obs=y)
+
+
+def test_cells_that_are_read_through_an_index_cost_states_times_cells():
+    """Items of different numbers of ratings: three discrete sites, 40 and 100 cells."""
+    items, raters, n = 40, 3, 100
+    item, rater, y = RNG.integers(items, size=n), RNG.integers(raters, size=n), RNG.integers(
+        2, size=n)
+    p = {"pi": np.array([0.3, 0.7]), "theta": RNG.dirichlet(np.ones(2), (raters, 2))}
+    want = 0.0
+    for i in range(items):
+        each = 0.0
+        for z, hard in itertools.product((0, 1), (0, 1)):
+            h = (0.6, 0.3)[z]
+            one = p["pi"][z] * (h if hard else 1 - h)
+            for j in np.flatnonzero(item == i):
+                g = 0.2 + 0.2 * hard
+                one *= g * 0.5 + (1 - g) * p["theta"][rater[j], z, y[j]]
+            each += one
+        want += np.log(each)
+    model = probml.model(raters_in_long_form)(items=items, raters=raters)
+    got = model.log_density({"item": item, "rater": rater, "y": y}, p)
+    np.testing.assert_allclose(got, want, atol=1e-9)
+
+
+def test_cells_that_look_at_each_other_are_refused_by_name():
+    def blocks(graph, k=2):
+        p = sample("p", dist.Beta(1, 1).expand([k, k]).to_event(2))
+        with plate("nodes", len(graph)):
+            z = sample("z", dist.Categorical(jnp.ones(k) / k))
+        sample("graph", dist.Bernoulli(p[z[:, None], z]), obs=graph)
+
+    graph = RNG.integers(2, size=(20, 20))
+    refuses(lambda: probml.model(blocks)().log_density({"graph": graph}, {"p": np.full((2, 2), .4)}),
+            "'graph'", "several cells of 'z'")

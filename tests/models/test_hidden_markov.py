@@ -302,6 +302,18 @@ def test_a_sticky_prior_keeps_the_chain_in_its_states():
     )
 
 
+def test_one_sequence_does_not_make_its_first_state_sure():
+    """Laplace's rule: of one first state (1 + 1) / (2 + 1), the posterior mean under a uniform
+    prior."""
+    y, z = np.array([[0, 1, 1, 0, 0, 1]]), np.array([[0, 1, 1, 0, 0, 1]])
+    for first, expected in ((None, [2 / 3, 1 / 3]), (4.0, [4 / 7, 3 / 7])):
+        model = hidden_markov(k=2, emission="categorical", first=first)
+        fit = model.fit({"y": y, "z": z}, probml.EM())
+        np.testing.assert_allclose(fit.params["initial"], expected, atol=1e-9)
+    with pytest.raises(probml.ModelError, match="first=0.*above 0"):
+        hidden_markov(k=2, first=0).fit({"y": np.zeros((1, 5, 1))})
+
+
 # The face
 
 

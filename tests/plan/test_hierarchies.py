@@ -61,9 +61,9 @@ def exact_moments():
     }
 
 
-def test_the_default_answer_to_a_hierarchy_is_its_posterior():
-    fit = schools().fit(SCHOOLS)
-    assert fit.engine.startswith("NUTS")
+def test_effects_that_are_integrated_out_leave_the_posterior_of_a_hierarchy_as_it_is():
+    """NUTS by name, over mu and tau alone; theta is drawn given each draw of them."""
+    fit = schools().fit(SCHOOLS, probml.NUTS())
     summary = fit.summary()
     truth = exact_moments()
     for name, (mean, sd) in truth.items():
@@ -72,11 +72,33 @@ def test_the_default_answer_to_a_hierarchy_is_its_posterior():
         error = sd / np.sqrt(rows["ess_bulk"].to_numpy())
         assert np.all(np.abs(rows["mean"].to_numpy() - mean) < 4 * error), name
         np.testing.assert_allclose(rows["sd"], np.broadcast_to(sd, len(rows)), rtol=0.15)
+    assert fit.converged and np.asarray(fit.belief.stats["diverging"]).sum() == 0
+
+
+def test_the_default_answer_to_normal_effects_is_the_mode_with_these_integrated_out():
+    """The marginal mode of eight schools is at tau = 0, which is said."""
+    fit = schools().fit(SCHOOLS)
+    assert fit.engine.startswith("MAP") and fit.converged
+    assert fit.params["tau"] < 0.1 and "'tau' is at its boundary" in fit.status
+    mean = (EFFECT / ERROR**2).sum() / ((1 / ERROR**2).sum() + 1 / 25)
+    assert fit.params["mu"] == pytest.approx(mean, abs=1e-3)
+    np.testing.assert_allclose(fit.params["theta"], mean, atol=0.01)
+
+
+@probml.model
+def heavy(school, error):
+    """The same with effects that are not normal."""
+    mu = sample("mu", dist.Normal(0.0, 5.0))
+    tau = sample("tau", dist.HalfNormal(10.0))
+    with plate("schools", 8):
+        theta = sample("theta", dist.StudentT(4.0, mu, tau))
+    with probml.rows():
+        sample("y", dist.Normal(theta[school], error))
 
 
 def test_map_by_name_runs_and_warns_at_once():
     with pytest.warns(RuntimeWarning) as said:
-        fit = schools().fit(SCHOOLS, probml.MAP())
+        fit = heavy().fit(SCHOOLS, probml.MAP())
     assert ("make a hierarchy" in str(said[0].message) and "'tau'" in str(said[0].message)
             and "NUTS()" in str(said[0].message))
     assert (not fit.converged and "'tau' shrinks for ever" in fit.status
@@ -84,7 +106,7 @@ def test_map_by_name_runs_and_warns_at_once():
 
 
 def test_explain_says_which_parameters_make_the_hierarchy():
-    told = schools().explain(SCHOOLS)
+    told = heavy().explain(SCHOOLS)
     roles = {row["site"]: row["role"] for row in told.sites}
     assert (roles["tau"] == "parameter of a hierarchy: the spread of theta"
             and roles["mu"] == "parameter")
@@ -92,6 +114,15 @@ def test_explain_says_which_parameters_make_the_hierarchy():
     assert (engines["EM"].startswith("refuses") and engines["MAP"].startswith("refuses")
             and "'tau'" in engines["MAP"])
     assert engines["NUTS"] == "chosen"
+
+
+def test_explain_says_which_effects_are_integrated_out():
+    told = schools().explain(SCHOOLS)
+    roles = {row["site"]: row["role"] for row in told.sites}
+    assert roles["theta"] == "effects of groups, integrated out, exact Gaussian"
+    assert roles["tau"] == "parameter, the spread of theta" and roles["mu"] == "parameter"
+    engines = {row["engine"]: row[""] for row in told.engines}
+    assert engines["MAP"] == "chosen" and "'theta' is integrated out" in engines["Exact"]
 
 
 def effects_of(model, data):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Known, Rows
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
@@ -34,7 +34,8 @@ ASKED = 1e-12
 def curved(plan: Plan, known: Known) -> bool:
     """Whether Newton's steps pay: rows are passed over, their density is smooth in few
     coefficients, nothing is summed out."""
-    if not plan.rowwise or plan.variables or plan.torn or plan.structure.chains:
+    if (not plan.rowwise or plan.variables or plan.torn or plan.groupings
+        or plan.structure.chains):
         return False
     kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
     return (all(not s.entry.kinked and not s.factor for s in kinds)
@@ -60,9 +61,12 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     u = _flat(plan, params, known)
     many, ends = n > 4 * SAMPLE, {}
-    near = (_sample(rows, np.linspace(0, n - 1, SAMPLE).astype(int))
-            if many else rows)
-    scale, tolerance = (n / SAMPLE, ROUGH) if many else (1.0, engine.tolerance)
+    near, scale, tolerance = rows, 1.0, engine.tolerance
+    if many:
+        # rows that are read in parts have padding between them
+        places = n if rows.held else int(rows.chunks) * rows.size
+        near = _taken(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
+        scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
     def block(u, count):
         u, value, count, trail, flat, ends["last"], first = _stiff(
@@ -125,16 +129,16 @@ def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, St
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _climb(plan: Plan, prior: bool, u, known: Known, chunks: Rows, steps, tolerance):
+def _climb(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, tolerance):
     def loss(u):
-        return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, chunks))
+        return jax.tree.map(jnp.negative, climbed(plan, prior, u, known, rows))
 
     point, value, count, trail, gradient = lbfgs(loss, u, steps, tolerance, trail=BLOCK)
     return point, -value, count, -trail, level(value, gradient) | (tolerance >= ASKED)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, scale, steps,
+def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale, steps,
            tolerance):
     """Newton's steps; also the Hessians at the end and at the start."""
 
@@ -142,7 +146,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
         def point(u):
             return density.unflat(plan, u, known)[0], 0.0
 
-        return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, chunks,
+        return jax.tree.map(jnp.negative, value_gradient_hessian(plan, point, u, known, rows,
                                                                  prior, mode=True, scale=scale))
 
     point, value, count, trail, gradient, hessian, first = damped_newton(evaluate, u, steps,
@@ -152,7 +156,7 @@ def _stiff(plan: Plan, prior: bool, u: jax.Array, known: Known, chunks: Rows, sc
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, chunks: Rows, steps,
+def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, rows: Rows, steps,
             tolerance):
     """L-BFGS in coordinates z, u = centre + root z."""
 
@@ -160,7 +164,7 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, c
         def point(z):
             return density.unflat(plan, centre + root @ z, known)[0], 0.0
 
-        value, gradient = value_and_gradient(plan, point, z, known, chunks, prior, mode=True)
+        value, gradient = value_and_gradient(plan, point, z, known, rows, prior, mode=True)
         return -value, -gradient
 
     point, value, count, trail, gradient = lbfgs(both, z, steps, tolerance, trail=BLOCK,
@@ -169,10 +173,9 @@ def _framed(plan: Plan, prior: bool, z: jax.Array, centre, root, known: Known, c
 
 
 @jit
-def _sample(chunks: Rows, index: jax.Array) -> Rows:
+def _taken(rows: Rows, index: jax.Array) -> Rows:
     """Some rows, in chunks of their own."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, CHUNK, *leaf.shape[1:]),
-                        picked(merged(chunks), index))
+    return rows.taken(index)
 
 
 @jit

@@ -26,6 +26,6 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def objective(plan: Plan, prior: bool, u, known: Known, chunks: Rows):
+def objective(plan: Plan, prior: bool, u, known: Known, rows: Rows):
     """What MAP climbs, and its gradient, at unbounded coordinates."""
-    return climbed(plan, prior, u, known, chunks)
+    return climbed(plan, prior, u, known, rows)

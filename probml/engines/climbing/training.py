@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows, Summary, merged, picked
+from probml.device.rows import Known, Resident, Rows
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Progress, Turn, iterate
@@ -40,8 +40,8 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
     limit, key = engine.steps or STEPS, random_key(problem.seed)
-    # statistics are one whole, which no batch divides
-    n = 1 if isinstance(rows, Summary) else problem.size
+    # what no batch divides is one whole
+    n = problem.size if engine.batch_rows or engine.held_out else 1
     held = None
     if engine.held_out:
         count = round(engine.held_out * n)
@@ -116,12 +116,12 @@ def _wanders(history: list[float]) -> bool:
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _mean(plan: Plan, u, known: Known, chunks: Rows):
+def _mean(plan: Plan, u, known: Known, rows: Rows):
     """Mean log evidence of rows, at the prior of what lies outside them."""
     params = from_free(plan, u, known)[0]
-    total = row_totals(plan, params, known, chunks)
+    total = row_totals(plan, params, known, rows)
     states = global_factors(plan, params, known)[: len(plan.globals)]
-    return total_evidence(plan, states, total) / chunks.weights.sum()
+    return total_evidence(plan, states, total) / rows.total(lambda chunk: chunk.weights.sum())
 
 
 def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,27 +133,24 @@ def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jit
-def _divided(chunks: Rows, index: jax.Array, real: jax.Array) -> Rows:
+def _divided(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
     """Some rows in chunks of their own; padding has weight 0."""
-    flat = merged(chunks)
-    parts = jax.vmap(lambda index: picked(flat, index))(index)
-    return parts._replace(weights=jnp.where(real, parts.weights, 0.0))
+    parts = rows.taken(index).stacked
+    return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, known: Known,
-             chunks: Rows, order, n, offset, count: int):
+             every: Rows, order, n, offset, count: int):
     """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
     import optax
 
-    flat = merged(chunks) if batch else None
-
     def step(carry, i):
         u, state = carry
-        rows, scale = chunks, 1.0
+        rows, scale = every, 1.0
         if batch:
             index = jax.lax.dynamic_slice(order, ((offset + i) * batch,), (batch,))
-            rows = jax.tree.map(lambda leaf: leaf[None], picked(flat, index))
+            rows = every.taken(index)
             scale = n / batch
         _, gradient = climbed(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from probml.device.rows import Known, Rows, total_weight
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
@@ -32,7 +32,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     drawn, first = first.drawn, first._replace(drawn=None)
     whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
-    gain, ceiling = (np.asarray(engine.tolerance * total_weight(rows)),
+    gain, ceiling = (np.asarray(engine.tolerance * rows.weight),
                      engine.max_iterations + 1)
     restarts = len(state.value)
     history: list[np.ndarray] = []
@@ -100,15 +100,22 @@ def point_of(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def best_of(plan: Plan, state: State, trail: np.ndarray, close: float) -> Outcome:
-    """The best restart. close: nats within which two ends count as one."""
-    status, value = np.asarray(state.status), np.asarray(state.value)
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    ended = alive & (status != Status.LEFT)
+def best_at(state: State, close: float) -> int:
+    """Which restart is the best. close: nats within which two ends count as one."""
+    value = np.asarray(state.value)
+    ended = ~np.isin(state.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
     reached = np.where(ended, value, -np.inf)
     # rounding must not choose the order of the states
     alike = TIE * close + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())
-    best = int(np.argmax(reached >= reached.max() - (alike if np.isfinite(alike) else 0.0)))
+    return int(np.argmax(reached >= reached.max() - (alike if np.isfinite(alike) else 0.0)))
+
+
+def best_of(plan: Plan, state: State, trail: np.ndarray, close: float, best: int) -> Outcome:
+    """The restart `best`, and what became of the others. close: nats within which two ends count as
+    one."""
+    status, value = np.asarray(state.status), np.asarray(state.value)
+    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    ended = alive & (status != Status.LEFT)
     history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     return Outcome(

@@ -25,6 +25,9 @@ from probml.updates.updates import maximise, transforms
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
 BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
+# share of what a leap told of the steps that are left that counts at the next one, whose step may
+# lie across the slow ways
+FADING = 0.8
 # times longer at the most, where rounding hides gains; relative steps of parameters that stand
 # still
 PATIENT, STILL = 8.0, 3e-5
@@ -45,6 +48,8 @@ class State(NamedTuple):
     base: dict  # unconstrained coordinates of the cycle's first point
     fallback: dict
     calm: jax.Array  # how many evaluations in a row gained less than the tolerance
+    slow: jax.Array  # how many steps are left when one is made, as lengths of late leaps foretell
+    left: jax.Array  # relative way of the parameters to where they go: so many steps
     count: jax.Array
     status: jax.Array
 
@@ -64,7 +69,8 @@ def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
             if params else {})
     phase = zero + (START if labelled else 0)
     phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
-    return State(params, params, value, phase, base, params, zero, zero, zero)
+    return State(params, params, value, phase, base, params, zero, np.ones_like(value),
+                 np.zeros_like(value), zero, zero)
 
 
 @functools.lru_cache(maxsize=256)
@@ -189,13 +195,16 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
     improved = _bundled(plan, improved)
 
     pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
+    slow, left = state.slow, state.left
     if accelerate:
         pair = jax.vmap(lambda p: free_of(plan, p, known))(
             jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved)
         )
         here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
         extrapolate = state.phase == 1
-        leap = _leap(plan, state, here, after, known)
+        leap, length = _leap(plan, state, here, after, known)
+        slow = jnp.where(extrapolate, jnp.maximum(-length, FADING * slow), slow)
+        left = jnp.where(extrapolate, slow * _moved(state.pending, improved), left)
         leap = {name: _supported(plan, name, value, improved[name]) for name, value in leap.items()}
         pending = choose(extrapolate, leap, choose(rejected, state.fallback, improved))
         base = choose(extrapolate, state.base, here)
@@ -223,6 +232,8 @@ def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expec
         base,
         improved,
         calm.astype(state.calm.dtype),
+        slow.astype(state.slow.dtype),
+        left.astype(state.left.dtype),
         state.count + jnp.where(starting, 0, 1).astype(state.count.dtype),
         status.astype(state.status.dtype),
     )
@@ -233,22 +244,27 @@ def _patience(value: jax.Array, gain, here: Mapping, after: Mapping) -> jax.Arra
     what it gains: until that adds up, or the parameters stand still."""
     rounding = jnp.finfo(value.dtype).eps * jnp.abs(value)
     hidden = jnp.where(gain > 0, jnp.ceil(rounding / jnp.where(gain > 0, gain, 1.0)), 1.0)
-    moved = [jnp.max(jnp.abs(after[name] - here[name])) - STILL * jnp.max(jnp.abs(after[name]))
-             for name in after]
-    moves = jnp.any(jnp.stack([jnp.zeros((), value.dtype), *moved]) > 0)
-    return jnp.where(moves, jnp.clip(hidden, 1.0, PATIENT), 1.0)
+    return jnp.where(_moved(here, after) > STILL, jnp.clip(hidden, 1.0, PATIENT), 1.0)
 
 
-def _leap(plan: Plan, state: State, here: Mapping, after: Mapping, known: Known) -> dict:
-    """SQUAREM's extrapolation from base, here = M(base), after = M(here), with its third step
-    length."""
+def _moved(here: Mapping, after: Mapping) -> jax.Array:
+    """How far parameters moved, relative to the largest of their bundle; the farthest of all."""
+    moved = [jnp.max(jnp.abs(after[name] - here[name]), initial=0.0)
+             / jnp.maximum(jnp.max(jnp.abs(after[name]), initial=0.0), 1e-30) for name in after]
+    return functools.reduce(jnp.maximum, moved, jnp.zeros(()))
+
+
+def _leap(plan: Plan, state: State, here: Mapping, after: Mapping,
+          known: Known) -> tuple[dict, jax.Array]:
+    """SQUAREM's extrapolation from base, here = M(base), after = M(here), and its third step
+    length: where a step is so many times what is left of it a step later, so many are left."""
     step = jax.tree.map(jnp.subtract, here, state.base)
     bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
     length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
     length = jnp.clip(length, -256.0, -1.0)
     maps = transforms(plan, _loose(plan, state.pending), known, list(state.pending))
     leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
-    return {name: maps[name](u) for name, u in leap.items()}
+    return {name: maps[name](u) for name, u in leap.items()}, length
 
 
 def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:

@@ -110,9 +110,9 @@ def advance_all(plan: Plan, settings: Settings, frame: Frame, states, known: Kno
 def rows_work(plan: Plan, rows: Rows | Summary) -> int:
     """Exponentials and logarithms of one density, about: those of the rows, which may be compiled
     to vectors of them."""
-    if plan.chains or not plan.variables or isinstance(rows, Summary):
+    if plan.chains or not plan.variables:
         return 0
-    return rows.weights.size * max(plan.work, 2 if plan.ordered else 0)
+    return rows.chunks * rows.size * max(plan.work, 2 if plan.ordered else 0)
 
 
 QUICK, LASTING = ([functools.partial(jit, static_argnums=(0, 1), long=long)(f)

@@ -1,8 +1,10 @@
-"""Discrete sites outside rows beside draws of the parameters: drawn given each, exactly."""
+"""Discrete sites outside rows, and effects of groups, beside draws of the parameters: drawn given
+each, exactly."""
 
 import functools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
+from probml.posteriors import effects
 from probml.posteriors.drawn import Draws, Normal
 
 BLOCK = 512  # draws that are given their states by one device call
@@ -22,8 +25,10 @@ KEPT = 1000  # draws of a normal, where discrete sites are drawn with each
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
-    """The same with the discrete sites outside rows, drawn given the data and each draw of the
-    parameters."""
+    """The same with the discrete sites outside rows and the effects of groups, drawn given the data
+    and each draw of the parameters."""
+    if plan.groupings:
+        draws = draws._replace(values={**draws.values, **_effects(plan, draws, known, rows, seed)})
     if not plan.globals:
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
@@ -45,6 +50,25 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
+def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
+    """A draw of the effects given each of the parameters, as these lie."""
+    lead = np.shape(draws.values[plan.free[0]])[:2]
+    keys = jax.random.split(random_key(seed + 2), math.prod(lead))
+    flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
+            for name in plan.free}
+    found = jax.device_get(_effects_each(plan, flat, known, rows, keys))
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+@functools.partial(jit, static_argnums=0)
+def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
+    def one(pair):
+        params, key = pair
+        return effects.draw(effects.given(plan, params, known, rows), plan, key)
+
+    return jax.lax.map(one, (values, keys))
+
+
 @functools.partial(jit, static_argnums=0)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
@@ -58,14 +82,14 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
-    held = rows.weights.shape[-1] if isinstance(rows, Rows) else 1
-    together = 1 << max(TOGETHER // (held * states), 1).bit_length() - 1
+    together = 1 << max(TOGETHER // (rows.size * states), 1).bit_length() - 1
     return jax.lax.map(one, (values, keys), batch_size=min(together, len(keys)))
 
 
 def settled(plan: Plan, normal: Normal, known: Known, rows: Rows, seed: int) -> Normal | Draws:
-    """The normal itself, or draws of it with the discrete sites outside rows drawn with each."""
-    if not plan.globals:
+    """The normal itself, or draws of it with the discrete sites outside rows, and the effects of
+    groups, drawn with each."""
+    if not (plan.globals or plan.groupings):
         return normal
     drawn = {name: np.asarray(value)[None]
              for name, value in normal.draw(plan, known, KEPT, seed).items()}

@@ -12,10 +12,10 @@ from probml.updates.updates import maximise
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def closed_start(plan: Plan, prior: bool, params, known: Known, chunks: Rows):
+def closed_start(plan: Plan, prior: bool, params, known: Known, rows: Rows):
     """The closed-form blocks at their maximum given the rest: a start that no unit of the data can
     mislead."""
-    better = maximise(plan, expect(plan, params, known, chunks), params, known, chunks, prior,
+    better = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,
                       only_forms=True)
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
     return {name: jnp.where(sound, better[name], params[name]) for name in params}

@@ -12,7 +12,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load
-from probml.device.rows import Known, Rows, merged, picked
+from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
 from probml.engines.start.draws import Noise
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
@@ -179,13 +179,14 @@ def starts(
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart
-    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents):
+    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents
+                                                     or plan.groupings):
         point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
     # the posterior of row-wise sites belongs to the rows it was made on
-    if (whole or plan.rowwise) and not allowed or plan.latents:
+    if (whole or plan.rowwise) and not allowed or plan.latents or plan.groupings:
         point = first_step(plan, prior, known, rows, allowed | outside)
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {}, allowed)
     drawn = int(labels.drawn.sum())
@@ -275,24 +276,24 @@ def stack(value, restarts: int) -> np.ndarray:
 def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
     restarts, size = labels.rows.shape
     rows, _ = load(data, plan, None, labels.rows.reshape(-1))
-    flat = merged(jax.tree.map(np.asarray, rows))
+    flat = merged(jax.tree.map(np.asarray, rows.stacked))
     each = [picked(flat, index) for index in np.arange(labels.rows.size).reshape(restarts, size)]
-    rows = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
-    weights = labels.weights[:, None].astype(rows.weights.dtype)
-    steps = rows.steps
-    inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(rows.likelihood)
+    held = jax.tree.map(lambda *leaves: np.stack(leaves)[:, None], *each)
+    weights = labels.weights[:, None].astype(held.weights.dtype)
+    steps = held.steps
+    inner, likelihood = dict(steps.rows.likelihood) if steps else {}, dict(held.likelihood)
     for variable, evidence in labels.evidence.items():
         where = likelihood if plan.structure.sites[variable].time is None else inner
         where[variable] = evidence[:, None].astype(weights.dtype)
-    rows = _filled(rows)._replace(weights=weights, likelihood=likelihood)
+    held = _filled(held)._replace(weights=weights, likelihood=likelihood)
     if steps:
-        rows = rows._replace(
+        held = held._replace(
             steps=dataclasses.replace(steps, rows=_filled(steps.rows)._replace(likelihood=inner))
         )
-    return placed_all(rows)
+    return Resident(placed_all(held))
 
 
-def _filled(rows: Rows) -> Rows:
+def _filled(rows: Chunk) -> Chunk:
     """Rows whose torn vectors count as seen: they are filled by column means."""
     return rows._replace(
         seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={}

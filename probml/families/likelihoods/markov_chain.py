@@ -8,7 +8,7 @@ from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Likelihood
 from probml.families.log_linear import rising
-from probml.language.markov_chain import MarkovChain
+from probml.language.markov_chain import MarkovChain, distributions
 from probml.numerics.logs import log_of
 
 
@@ -37,6 +37,10 @@ class Chain(Likelihood):
 
     def natural(self, arguments, centre):
         return {name: log_of(table) for name, table in arguments.items()}
+
+    def check(self, where, arguments, steps):
+        for name, table in arguments.items():
+            distributions(f"{where}: {name}", table)
 
     def probabilities(self, arguments):
         """Of the first state."""

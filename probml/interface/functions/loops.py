@@ -1,28 +1,36 @@
 """numpyro's scan with discrete states that nobody sees → its evidence, by the forward algorithm.
 
-Let c be what one step hands to the next, z the discrete sites of a step. Where c depends on the
-step's own z and not on the one it was handed (a chain of first order),
+Let c be what one step hands to the next, z the discrete sites of a step, in cells that do not look
+at each other (sequences, animals). Where c depends on the step's own z and not on the one before (a
+chain of first order), then for every cell
 
     α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
 
-Cost: steps × K² evaluations of the step's body, K joint states (Rabiner 1989).
+What is continuous and unseen in a step is drawn beside it, by a scan of its own that forgets z.
+
+Cost: steps × K² evaluations of the step's body, K joint states of a cell (Rabiner 1989).
 """
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.contrib.control_flow.scan import PytreeTrace
 
 from probml.errors import ModelError
-from probml.families import finite
+from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
+from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.numerics.logs import log_sum
+
+MOST = 2**12  # joint states of a cell
 
 
 class Summed:
@@ -40,125 +48,249 @@ class Summed:
         )
 
 
+class _Loop(NamedTuple):
+    """A scan whose discrete sites are summed out.
+
+    Attributes:
+        hidden: its discrete sites; drawn: the names of the continuous ones that are unseen.
+        given: sites that a handler around the scan conditions on, name → values of all steps.
+    """
+
+    body: Callable
+    hidden: Mapping[str, States]
+    drawn: tuple[str, ...]
+    given: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return next(iter(self.hidden))
+
+    def trace(self, carry: Any, x: Any, step: Any, values: Mapping) -> tuple[dict, Any]:
+        """The messages of one step and what it hands on; what is in `values` has them."""
+        seen = {name: value[step] for name, value in self.given.items()}
+        with (handlers.block(), handlers.trace() as trace, handlers.condition(data=seen),
+              handlers.substitute(data=dict(values))):
+            after, _ = self.body(carry, x)
+        return trace, jax.tree.map(jnp.asarray, after)
+
+    def run(self, carry: Any, x: Any, step: Any, states: Mapping,
+            values: Mapping) -> tuple[list[jax.Array], Any]:
+        """The logs of all discrete and observed sites at these states, each flat, and what the step
+        hands on."""
+        trace, after = self.trace(carry, x, step, {**states, **values})
+        return [log.ravel() for log in logs_of(trace, self.drawn).values()], after
+
+
+def names_inside(msg: dict) -> set[str]:
+    """The sites of a control-flow message's body; of cond those of its first."""
+    if len(msg["args"]) == 5:
+        body, init, xs = msg["args"][:3]
+        return set(_plain(body, init, jax.tree.map(lambda leaf: leaf[0], xs)))
+    _, body, _, operand = msg["args"]
+    return set(_plain(body, operand))
+
+
 def summed_out(msg: dict) -> None:
     """A control-flow message whose body has discrete sites that are unseen → one factor, named
     after the first of them; others stay as they are."""
     if len(msg["args"]) != 5:  # cond
         return
     body, init, xs, length, reverse = msg["args"]
-    given = dict(item for kind, values in msg["kwargs"]["substitute_stack"] if kind == "condition"
-                 for item in values.items())
+    given = dict(item for kind, values in msg["kwargs"]["substitute_stack"]
+                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    hidden = _hidden(body, init, first)
-    hidden = {name: found for name, found in hidden.items() if name not in given}
-    if not hidden:
+    loop = _loop(body, init, first, given)
+    if not loop.hidden:
         return
-    name = next(iter(hidden))
-    grid = np.array(list(itertools.product(*(range(low, low + count)
-                                             for low, count in hidden.values()))))
-    if math.prod(count for _, count in hidden.values()) > 2**12:
-        raise ModelError(f"site '{name}' in a scan: {len(grid)} joint states a step are too many "
-                         f"to be summed out")
-
-    def step(carry, x, states):
-        """(log p of a step's sites, carry to the next step) at one setting of the hidden ones."""
-        values = {site: states[i] for i, site in enumerate(hidden)}
-        with handlers.block(), handlers.trace() as trace, handlers.substitute(data=values):
-            after, _ = body(carry, x)
-        total = jnp.zeros(())
-        for site in trace.values():
-            if site["type"] != "sample":
-                continue
-            if not site["is_observed"] and site["name"] not in hidden:
-                raise ModelError(f"site '{site['name']}' is continuous and unseen in a scan with "
-                                 f"the discrete '{name}': only one kind can be unseen there")
-            fn, scale = site["fn"], site["scale"]
-            log = fn.log_factor if isinstance(fn, dist.Unit) else fn.log_prob(site["value"])
-            total += jnp.sum(log if scale is None else scale * log)
-        return total, jax.tree.map(jnp.asarray, after)
-
-    states = jnp.asarray(grid)
-    init = jax.tree.map(jnp.asarray, init)
-    _check_order(step, init, first, states[0], name)
     if length is None:
         length = len(jax.tree.leaves(xs)[0])
-    order = slice(None, None, -1) if reverse else slice(None)
-    xs = jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], xs)
-    log, carry = jax.vmap(step, (None, None, 0))(init, jax.tree.map(lambda leaf: leaf[0], xs),
-                                                states)
-
-    def onward(held, x):
-        log, carry = held
-        moves, after = jax.vmap(jax.vmap(step, (None, None, 0)), (0, None, None))(carry, x, states)
-        log = jax.scipy.special.logsumexp(log[:, None] + moves, axis=0)
-        # from any state before: it is the same
-        return (log, jax.tree.map(lambda leaf, old: leaf[0].astype(old.dtype), after, carry)), None
-
-    if length > 1:
-        (log, _), _ = jax.lax.scan(onward, (log, carry),
-                                   jax.tree.map(lambda leaf: leaf[1:], xs), length=length - 1)
-    numpyro.factor(name, jax.scipy.special.logsumexp(log))
-    left = Summed(name)
-    shapes = jax.eval_shape(lambda: _plain(body, init, first))
-    carry, ys = jax.tree.map(lambda _: left, shapes)
-    msg["value"] = ((length, None, carry), (PytreeTrace({}), ys))
+    init, xs = jax.tree.map(jnp.asarray, (init, xs))
+    values = _drawn(loop, msg) if loop.drawn else {}
+    if reverse:
+        xs, values = jax.tree.map(lambda leaf: leaf[::-1], (xs, values))
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length))
+    left = Summed(loop.name)
+    shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, _blank(loop, init, first))[1])
+    carry = jax.tree.map(lambda _: left, shapes)
+    msg["value"] = ((length, None, carry), (PytreeTrace({}), left))
 
 
-def _plain(body, carry, x) -> Any:
-    with handlers.block(), handlers.seed(rng_seed=0):
-        return body(carry, x)
+def _plain(body: Callable, *args: Any) -> dict:
+    """The messages of a body run by itself, abstractly."""
+    found = {}
 
-
-def _hidden(body, carry, x) -> dict[str, tuple[int, int]]:
-    """The discrete sites of a body that are unseen: name → (least value, how many)."""
-    found: dict[str, tuple[int, int]] = {}
-
-    def run():
+    def run() -> int:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-            body(carry, x)
-        for name, site in trace.items():
-            fn = site.get("fn")
-            if (site["type"] != "sample" or site["is_observed"] or isinstance(fn, dist.Unit)
-                or not fn.support.is_discrete):
-                continue
-            if fn.batch_shape + fn.event_shape:
-                raise ModelError(
-                    f"site '{name}' in a scan has the shape {fn.batch_shape + fn.event_shape}: a "
-                    f"discrete site that is summed out there is one value a step"
-                )
-            ends = _ends(fn)
-            if ends is None:
-                raise ModelError(f"site '{name}' ({type(fn).__name__}) in a scan is unseen and has "
-                                 f"no finite list of values")
-            found[name] = ends
+            body(*args)
+        found.update(trace)
         return 0
 
     jax.eval_shape(run)
     return found
 
 
-def _ends(fn: dist.Distribution) -> tuple[int, int] | None:
-    logits = getattr(fn, "logits", None)
-    if type(fn).__name__.startswith("Categorical") and logits is not None:
-        return 0, logits.shape[-1]
-    ends = finite.ends(fn)
-    if ends is None or any(isinstance(end, jax.core.Tracer) for end in ends):
-        return None
-    return finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
+def _loop(body: Callable, init: Any, first: Any, given: Mapping) -> _Loop:
+    hidden, drawn = {}, []
+
+    def run() -> int:
+        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
+            body(init, first)
+        for name, site in trace.items():
+            if name in given or site["type"] != "sample" or site["is_observed"]:
+                continue
+            if is_hidden(site):
+                hidden[name] = states_of(name, site["fn"], " in a scan")
+            elif type(site["fn"]).__name__ != "Unit":
+                drawn.append(name)
+        return 0
+
+    jax.eval_shape(run)
+    joint = math.prod(states.count for states in hidden.values())
+    if joint > MOST:
+        raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states a step are "
+                         f"too many to be summed out")
+    return _Loop(body, hidden, tuple(drawn), given)
 
 
-def _check_order(step, carry, x, state, name: str) -> None:
-    """Refuse a chain of higher order: what a step hands on depends on what it was handed."""
-    flat, tree = jax.tree.flatten(carry)
+def _blank(loop: _Loop, init: Any, first: Any) -> dict[str, jax.Array]:
+    """Every unseen site of a step at some value of its shape."""
+    found = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
+    return found | {name: jnp.zeros(site["fn"].shape())
+                    for name, site in _plain(loop.body, init, first).items() if name in loop.drawn}
 
-    def after(*leaves):
-        return jax.tree.leaves(step(jax.tree.unflatten(tree, leaves), x, state)[1])
 
-    depends = levels.dependencies(jax.make_jaxpr(after)(*flat))
-    if any(depends):
+def _drawn(loop: _Loop, msg: dict) -> dict[str, jax.Array]:
+    """The continuous sites of all steps, by a scan in which the discrete ones are held still: they
+    do not depend on these (_checked)."""
+    _, init, xs, length, reverse = msg["args"]
+    still = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
+
+    def step(carry, x):
+        with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn
+                             and site["type"] != "plate"),
+              handlers.trace() as trace, handlers.substitute(data=still)):
+            after, _ = loop.body(carry, x)
+        return after, {name: trace[name]["value"] for name in loop.drawn}
+
+    _, values = scan(step, init, xs, length=length, reverse=reverse)
+    return values
+
+
+def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int) -> jax.Array:
+    """log p of all that is seen in the scan, discrete sites summed out."""
+    grid = np.array(list(itertools.product(*(range(states.count)
+                                             for states in loop.hidden.values()))))
+    every = {name: states.everywhere()[grid[:, i]]
+             for i, (name, states) in enumerate(loop.hidden.items())}
+    at = lambda t: jax.tree.map(lambda leaf: leaf[t], (xs, dict(values)))  # noqa: E731
+    x, drawn = at(0)
+    moves = _depends(loop, init, x, drawn)
+    where, count = _cells(loop, init, x, drawn)
+
+    def of_cells(logs: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Logs of all elements → those of each cell, and the sum of what looks at none."""
+        log = jnp.concatenate(logs)
+        each = jax.ops.segment_sum(log, np.where(where == NONE, count, where), count + 1)
+        return each[:-1], each[-1]
+
+    def step(carry: list, x: Any, t: Any, states: Mapping, values: Mapping) -> tuple:
+        logs, after = loop.run(jax.tree.unflatten(tree, carry), x, t, states, values)
+        return *of_cells(logs), jax.tree.leaves(after)
+
+    start, tree = jax.tree.flatten(init)
+    log, rest, carry = jax.vmap(step, (None, None, None, 0, None))(start, x, 0, every, drawn)
+    # one that moves with the states has one value for each, another is the same in all
+    split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
+                          for leaf, moved in zip(flat, moves, strict=True)]
+    kinds = [leaf.dtype for leaf in split(carry)]
+    axes = [0 if moved else None for moved in moves]
+
+    def onward(held, now):
+        log, total, carry, t = held
+        x, values = now
+        inner = jax.vmap(step, (None, None, None, 0, None))
+        moved, rest, after = jax.vmap(inner, (axes, None, None, None, None))(carry, x, t, every,
+                                                                           values)
+        log = log_sum(log[:, None] + moved, 0)
+        # from any state before: it is the same
+        after = [leaf[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
+        return (log, total + rest[0, 0], split(after), t + 1), None
+
+    held = (log, rest[0], split(carry), 1)
+    if length > 1:
+        later = jax.tree.map(lambda leaf: leaf[1:], (xs, dict(values)))
+        held, _ = jax.lax.scan(onward, held, later, length=length - 1)
+    return log_sum(held[0], 0).sum() + held[1]
+
+
+def _depends(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:
+    """Which leaves of what a step hands on move with its states.
+
+    Raises:
+        ModelError: such a one depends on what it was before (a chain of higher order); a continuous
+            site depends on a state.
+    """
+    flat, tree = jax.tree.flatten(init)
+    states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
+
+    def after(states, *leaves):
+        trace, carry = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
+        drawns = [leaf for name in loop.drawn for leaf in jax.tree.leaves(trace[name]["fn"])]
+        return jax.tree.leaves(carry), drawns
+
+    closed = jax.make_jaxpr(after)(states, *flat)
+    depends = levels.dependencies(closed)
+    first = len(states)
+    moves = [any(i < first for i in depends[leaf]) for leaf in range(len(flat))]
+    while True:
+        wider = [moves[leaf] or any(moves[i - first] for i in depends[leaf] if i >= first)
+                 for leaf in range(len(flat))]
+        if wider == moves:
+            break
+        moves = wider
+    bad = {first + leaf for leaf, moved in enumerate(moves) if moved}
+    if any(depends[leaf] & bad for leaf in range(len(flat)) if moves[leaf]):
         raise ModelError(
-            f"site '{name}' in a scan is summed out by the forward algorithm, which takes a chain "
-            f"of first order: what a step hands on must depend on its own discrete sites and not "
-            f"on what it was handed. Hand on the newest state alone, or hold the older ones as "
-            f"one site of more states"
+            f"site '{loop.name}' in a scan is summed out by the forward algorithm, which takes a "
+            f"chain of first order: what a step hands on must depend on its own discrete sites and "
+            f"not on those before. Hand on the newest state alone, or hold the older ones as one "
+            f"site of more states"
         )
+    bad |= set(range(first))
+    if any(uses & bad for uses in depends[len(flat) :]):
+        raise ModelError(
+            f"site '{loop.drawn[0]}' is continuous and unseen in a scan and depends on the "
+            f"discrete '{loop.name}', which is summed out there: observe one of the two"
+        )
+    return moves
+
+
+def _cells(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> tuple[np.ndarray, int]:
+    """The cell at which each element of a step's logs looks, now and in the step before, and how
+    many cells there are.
+
+    Raises:
+        ModelError: an element looks at two cells.
+    """
+    names, states = list(loop.hidden), [jnp.full(s.shape, s.low) for s in loop.hidden.values()]
+
+    def twice(before, now, x, drawn):
+        _, carry = loop.run(init, x, 0, dict(zip(names, before, strict=True)), drawn)
+        return loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)[0]
+
+    closed = jax.make_jaxpr(twice)(states, states, x, dict(drawn))
+    tracked = {i: f"{i}" for i in range(2 * len(names))}
+    count, out = max(s.cells for s in loop.hidden.values()), []
+    for var, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
+        where = np.full(var.shape, NONE)
+        for own in found.values():
+            clash = (own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)
+            if clash.any():
+                raise ModelError(
+                    f"site '{loop.name}' in a scan has {count} cells, and a step looks at more "
+                    f"than one of them at once, so they cannot be summed out cell by cell: put "
+                    f"the chains in a plate whose members do not look at each other"
+                )
+            where = np.where(own != NONE, own, where)
+        out.append(where)
+    return np.concatenate(out), count

@@ -6,19 +6,26 @@ which it runs) is read as `rows()`, the arguments that are as long as inputs. Th
 checks say whether its members are independent given the rest.
 """
 
+import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset import arrays, codes
+from probml.dataset import arrays as tables
+from probml.dataset import codes
 from probml.errors import DataError, ModelError
+from probml.interface.functions.held import held
 from probml.interface.functions.readings import Reading, Rowed, Whole
 from probml.interface.functions.survey import Survey, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import freeze, thaw
 from probml.structure.structure import Structure
 
+FEW = 64  # joint values of discrete sites outside rows with which these are found
+WITHIN = 12  # binary digits of joint values within a row, or of sites of one cell each
+JOINT = 16  # the same of what is summed as joint values at all
 MANY = 4096  # different values of a column that are kept beside it
 
 
@@ -57,7 +64,13 @@ def meet(model: Bound, data: Any) -> Met:
     except RowsUnknown:
         return Met(model, data)
     _check(model, shown, arguments, given)
-    rowed = _rowed(model, shown, arguments, items)
+    found = _plates(shown)
+    crowded = isinstance(found, list) and all(_crowded(shown, plate) for plate, _, _ in found)
+    if crowded:  # rows would go through joint states where cells can be summed out one by one
+        with contextlib.suppress(ModelError):
+            return _baking(model, shown, arguments, given, _summed(shown),
+                           "its discrete sites are summed out cell by cell")
+    rowed = found if isinstance(found, str) else _rowed(model, shown, arguments, items, found)
     return rowed if isinstance(rowed, Met) else _whole(model, shown, arguments, given, rowed)
 
 
@@ -81,11 +94,11 @@ def _value(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "OUST":
         try:
-            return np.unique(array, return_inverse=True)[1].reshape(array.shape)
+            return held(np.unique(array, return_inverse=True)[1].reshape(array.shape))
         except TypeError:
             return value
     # an array of its own: what is observed is told from what else holds the same numbers
-    return array.view() if array.ndim else array.item()
+    return held(array) if array.ndim else array.item()
 
 
 def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -163,7 +176,7 @@ def _bound(model: Bound, reading: Reading, values: Mapping[str, Any],
 
 
 def _traced(model: Bound, data: Mapping[str, Any]) -> Structure:
-    raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
+    raws = {name: tables.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return codes.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                            for name, raw in raws.items()})
 
@@ -201,12 +214,17 @@ def _plates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | st
     return found or why
 
 
-def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-           items: Mapping[str, Any]) -> Met | str:
+def _crowded(shown: Survey, plate: str | None) -> bool:
+    """Whether rows along a plate would go through many joint values of discrete sites of several
+    cells, outside rows or within one."""
+    outside = sum(site.bits for site in shown.hidden if plate not in site.plates)
+    inside = sum(site.bits / site.plates[plate][1] for site in shown.hidden if plate in site.plates)
+    return outside > math.log2(FEW) or inside > WITHIN
+
+
+def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapping[str, Any],
+           found: list) -> Met | str:
     """The function with a plate of its own as rows; else why not."""
-    found = _plates(shown)
-    if isinstance(found, str):
-        return found
     why = ""
     for plate, along, size in found:
         long = {name: value for name, value in arguments.items() if np.ndim(value)
@@ -230,9 +248,9 @@ def _rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any],
 
 def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
            along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple]) -> Met:
-    held = {name: value for name, value in arguments.items() if name not in long}
+    rest = {name: value for name, value in arguments.items() if name not in long}
     names = {_named(own, shown): own for own in long}
-    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, every), held, long)
+    first = _bound(model, Rowed(model.generative, names, plate, along, {}, {}, every), rest, long)
     structure = _traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
@@ -248,7 +266,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
     reading = Rowed(model.generative, names, plate, along, idle, observed, every)
-    read = _bound(model, reading, held, long)
+    read = _bound(model, reading, rest, long)
     return Met(read, _translated(read, items),
                f"the rows are {_words(plate, along)}, as if rows() had been written")
 
@@ -296,6 +314,23 @@ def _translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
 
 def _whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
            why: str) -> Met:
+    """The function as one density; discrete sites of several cells are summed out cell by cell, or,
+    where that cannot be and their joint values are few, as these."""
+    summed = _summed(shown)
+    try:
+        return _baking(model, shown, arguments, given, summed, why)
+    except DataError:
+        raise
+    except ModelError:
+        if not summed or sum(site.bits for site in shown.hidden) > JOINT:
+            raise
+        with contextlib.suppress(ModelError):
+            return _baking(model, shown, arguments, given, (), why)
+        raise
+
+
+def _baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
+            summed: tuple[str, ...], why: str) -> Met:
     """The function as one density; arguments that it needs as numbers are bound."""
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf"]
@@ -303,7 +338,7 @@ def _whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
     failure: Exception | None = None
     for baked in ([], *([name] for name in free), free):
         try:
-            return _baked(model, shown, arguments, given, [*fixed, *baked], why)
+            return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why)
         except DataError:
             raise
         except Exception as error:
@@ -314,22 +349,34 @@ def _whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
 
 
 def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
-           why: str) -> Met:
+           summed: tuple[str, ...], why: str) -> Met:
     names = {_named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
-    held = {name: arguments[name] for name in baked}
-    read = _bound(model, Whole(model.generative, names, seen), held, arguments)
+    fixed = {name: arguments[name] for name in baked}
+    reading = Whole(model.generative, names, seen, summed)
+    read = _bound(model, reading, fixed, arguments)
     data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
     structure = _traced(read, data)
     outside = [names[name] for site in structure.named.values() if not site.rows
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
-        return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], why)
-    fixed = [name for name in baked if np.ndim(arguments[name])]
-    bound = f"; {', '.join(map(repr, fixed))} are baked into it" if fixed else ""
+        return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
+                      why)
+    arrays = [name for name in baked if np.ndim(arguments[name])]
+    verb = "is" if len(arrays) == 1 else "are"
+    bound = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
     return Met(read, data, f"one density of everything, no rows: {why}{bound}. For rows write "
                            f"`with probml.rows():` in the place of their plate")
+
+
+def _summed(shown: Survey) -> tuple[str, ...]:
+    """The discrete sites to be summed out cell by cell; none, where their joint states are few and
+    each is one cell: then they are part of what is asked and answered."""
+    if all(math.prod(site.batch) == 1 for site in shown.hidden) and sum(
+        site.bits for site in shown.hidden) <= WITHIN:
+        return ()
+    return tuple(site.name for site in shown.hidden)
 
 
 def _again(model: Bound, data: Any) -> Met:

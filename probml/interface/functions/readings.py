@@ -5,6 +5,7 @@ A reading stands in the place of the decorated function (`Bound.generative`), so
 models reads it like any other: no engine and no question knows of it.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,13 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.column import Column
+from probml.interface.functions.held import held
 from probml.interface.functions.loops import summed_out
-from probml.interface.functions.survey import full_plate
+from probml.interface.functions.plates import summed_in_plates
+from probml.interface.functions.survey import prepared
 from probml.language.language import ROWS
+
+OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
 
 class Reading:
@@ -63,36 +68,41 @@ class Whole(Reading):
 
     Args:
         given: inputs that are values of sites, name of the input → site.
+        summed: discrete sites that are summed out cell by cell (plates.py).
     """
 
     whole = True
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str]):
+    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
+                 summed: tuple[str, ...] = ()):
         super().__init__(generative, {**arguments, **given})
-        self.own, self.given = dict(arguments), dict(given)
+        self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given
+        return self.generative, self.own, self.given, self.summed
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
         values = {name: value[0] for name, value in inputs.items()}
         arguments = {own: values[name] for name, own in self.own.items()}
-        with _Weighs({site: values[name] for name, site in self.given.items()}):
-            return self.generative.run({**settings, **arguments}, {})
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: values[name] for name, site in self.given.items()}
+        call = functools.partial(self.generative.run, {**settings, **arguments}, {})
+        with _Weighs(seen):
+            return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
 
 class _Weighs(Messenger):
-    """Turns what is observed into log weights of the one row."""
+    """Turns what is observed into log weights of the one row; the function goes on with what was
+    observed."""
 
     def __init__(self, given: Mapping[str, Any]):
         super().__init__()
         self.given = given
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "plate":
-            full_plate(msg)
+        prepared(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
             summed_out(msg)
@@ -107,7 +117,11 @@ class _Weighs(Messenger):
         log = fn.log_factor if isinstance(fn, dist.Unit) else fn.log_prob(value)
         total = jnp.sum(log if msg["scale"] is None else msg["scale"] * log)
         msg |= {"fn": dist.Unit(total[None]), "value": None, "is_observed": True, "scale": None,
-                "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)]}
+                "cond_indep_stack": [CondIndepStackFrame("rows", -1, 1)], OBSERVED: value}
+
+    def postprocess_message(self, msg: dict) -> None:
+        if OBSERVED in msg:
+            msg["value"] = msg[OBSERVED]
 
 
 class Rowed(Reading):
@@ -157,8 +171,7 @@ class _Rows(Messenger):
         self.plate, self.along, self.rows = plate, along, rows
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "plate":
-            full_plate(msg)
+        prepared(msg)
         if msg["type"] not in ("sample", "deterministic"):
             return
         frames = list(msg["cond_indep_stack"])

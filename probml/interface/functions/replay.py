@@ -11,7 +11,7 @@ from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.readings import Reading
-from probml.interface.functions.survey import full_plate, survey, writes_rows
+from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
 
@@ -36,8 +36,7 @@ class _Forget(Messenger):
     """Draws what the function observes."""
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "plate":
-            full_plate(msg)
+        prepared(msg)
         factor = type(msg.get("fn")).__name__ == "Unit"
         if msg["type"] == "sample" and msg["is_observed"] and not factor:
             msg |= {"is_observed": False, "value": None}

@@ -6,6 +6,7 @@ the very array that went in.
 """
 
 import contextlib
+import math
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,9 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
-from probml.language.language import Bound
+from probml.interface.functions.loops import names_inside
+from probml.interface.functions.states import states_of
+from probml.language.language import Bound, inner
 
 
 class Found(NamedTuple):
@@ -29,6 +32,7 @@ class Found(NamedTuple):
         batch: the batch shape of the distribution, broadcast with what is observed.
         shape: of the distribution, events included.
         value: what is observed; a tracer where the function computes it by jax.numpy.
+        states: how many values a discrete one has that is unseen; None: no finite list.
     """
 
     name: str
@@ -40,6 +44,12 @@ class Found(NamedTuple):
     shape: tuple[int, ...]
     value: Any
     support: Any
+    states: int | None = None
+
+    @property
+    def bits(self) -> float:
+        """Binary digits of the joint values of all cells."""
+        return math.prod(self.batch) * math.log2(self.states or 1)
 
     @property
     def known(self) -> bool:
@@ -51,13 +61,14 @@ class Survey(NamedTuple):
     """What a run of the function has shown.
 
     Attributes:
-        loops: numpyro's scan or cond was met.
+        loops: numpyro's scan or cond was met; inside: the sites of these.
         computed: the names of the deterministics.
         twice: sites whose values are given and observed inside the function.
     """
 
     sites: dict[str, Found]
     loops: bool
+    inside: frozenset[str]
     computed: tuple[str, ...]
     twice: tuple[str, ...]
 
@@ -66,14 +77,24 @@ class Survey(NamedTuple):
         """The sites that are observed, factors left out."""
         return tuple(site for site in self.sites.values() if site.observed and not site.factor)
 
+    @property
+    def hidden(self) -> tuple[Found, ...]:
+        """The discrete sites that are unseen, those of loops left out."""
+        return tuple(site for site in self.sites.values() if site.discrete and not site.observed
+                     and site.name not in self.inside)
 
-def full_plate(msg: dict) -> None:
-    """A plate's message → the plate in full, its members' numbers concrete: what engines sum over
-    is the density of all data."""
-    size = msg["args"][0]
-    msg["args"] = (size, None)
-    with jax.ensure_compile_time_eval():
-        msg["value"] = jnp.arange(size)
+
+def prepared(msg: dict) -> None:
+    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
+    engines sum over is the density of all data; a factor under a mask as a factor."""
+    if msg["type"] == "plate":
+        size = msg["args"][0]
+        msg["args"] = (size, None)
+        with jax.ensure_compile_time_eval():
+            msg["value"] = jnp.arange(size)
+    fn = msg.get("fn")
+    if isinstance(fn, dist.MaskedDistribution) and isinstance(fn.base_dist, dist.Unit):
+        msg["fn"] = dist.Unit(jnp.where(fn._mask, fn.base_dist.log_factor, 0.0))
 
 
 def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
@@ -89,14 +110,16 @@ class _Watch(Messenger):
         super().__init__()
         self.given, self.sites, self.loops, self.computed = given, {}, False, []
         self.plates: dict[str, int] = {}
+        self.inside: set[str] = set()
         self.twice: list[str] = []
 
     def process_message(self, msg: dict) -> None:
+        prepared(msg)
         if msg["type"] == "plate":
-            full_plate(msg)
             self.plates[msg["name"]] = msg["args"][0]
         if msg["type"] == "control_flow":
             self.loops = True
+            self.inside |= names_inside(msg)
             msg["kwargs"]["rng_key"] = jax.random.key(0)
         if msg["type"] == "deterministic":
             self.computed.append(msg["name"])
@@ -115,9 +138,13 @@ class _Watch(Messenger):
                                      jnp.result_type(int if discrete else float))
         value = None if factor or not observed else msg["value"]
         batch = fn.batch_shape if value is None else observed_batch(fn, value)
+        states = None
+        if discrete and not observed:
+            with contextlib.suppress(ModelError):
+                states = states_of(name, fn).count
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
         self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
-                                 () if factor else tuple(fn.shape()), value, support)
+                                 () if factor else tuple(fn.shape()), value, support, states)
 
 
 def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
@@ -156,14 +183,15 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         ) from error
     if any(not watch.sites[name].known for name in values if name in watch.sites):
         run()
-    return Survey(watch.sites, watch.loops, tuple(watch.computed), tuple(watch.twice))
+    return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
+                  tuple(watch.twice))
 
 
 def writes_rows(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, speaks of `rows`."""
     stack = []
     with contextlib.suppress(AttributeError):
-        stack.append(function.__code__)
+        stack.append(inner(function).__code__)
     while stack:
         code = stack.pop()
         if "rows" in code.co_names:

@@ -1,0 +1,47 @@
+"""Where the cells of a column lie, and how widely: sums that parts of the rows add up to."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from probml.dataset.tables import Column
+
+
+class Moments(NamedTuple):
+    """Of a column's cells, over the rows in which each is seen: their weight, their mean, and the
+    sum of squares about it. They add up without loss of digits (Chan, Golub & LeVeque 1983)."""
+
+    weight: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
+
+    @classmethod
+    def of(cls, column: Column, weights: np.ndarray | None = None) -> "Moments":
+        """Of numbers, (n, *cells), with weights (n,); None: 1 each."""
+        values, seen = column.values, column.seen
+        if weights is None and seen is None:
+            mean = values.mean(0, dtype=float)
+            away = values - mean
+            return cls(np.full(mean.shape, float(len(values))), mean,
+                       np.einsum("i...,i...->...", away, away))
+        share = np.ones(len(values)) if weights is None else weights
+        if seen is None:
+            weight = np.full(values.shape[1:], share.sum())
+            mean = np.tensordot(share, values, 1) / weight
+            away = values - mean
+        else:
+            weight = np.tensordot(share, seen, 1)
+            some = np.where(weight > 0, weight, 1.0)
+            mean = np.tensordot(share, np.where(seen, values, 0.0), 1) / some
+            # a cell that nobody has seen lies where the others do
+            mean = np.where(weight > 0, mean, (weight * mean).sum() / max(weight.sum(), 1e-300))
+            away = np.where(seen, values - mean, 0.0)
+        return cls(weight, mean, np.einsum("i,i...,i...->...", share, away, away))
+
+    def merged(self, other: "Moments") -> "Moments":
+        """Of both parts together."""
+        weight = self.weight + other.weight
+        share = other.weight / np.where(weight > 0, weight, 1.0)
+        away = other.mean - self.mean
+        return Moments(weight, self.mean + share * away,
+                       self.square + other.square + self.weight * share * away**2)

@@ -1,0 +1,131 @@
+"""A source of rows under a model: one look at all its parts, in which every row is checked, then
+pass after pass of which each reads, codes and cuts them anew."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.dataset import tables
+from probml.dataset.dataset import Data, Survey
+from probml.dataset.profile import Profile, under
+from probml.dataset.read import expected_of, read
+from probml.dataset.source import Source, naming, source_of
+from probml.errors import DataError, Refusal
+from probml.language.language import Bound
+
+
+def opened(model: Bound, data: Any) -> Data:
+    """A user's data, checked against a model: a table whole, of a source the profile and a sample.
+
+    Raises:
+        DataError: see read.read; of a source also the part, and how parts differ.
+        Refusal: a source of sequences, of labels of an index, or of one density of everything.
+    """
+    source = source_of(data)
+    return read(model, data).trimmed() if source is None else _surveyed(model, source)
+
+
+def _surveyed(model: Bound, source: Source) -> Data:
+    profile: Profile | None = None
+    for name, part in source.parts():
+        with naming(name):
+            held = read(model, part)
+            _refuse(held)
+            found = Profile.of(held, name)
+            profile = found if profile is None else profile.merged(found)
+    if profile is None:
+        raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
+    means = {name: found.mean for name, found in profile.moments.items()}
+    return under(profile.sample, profile.pattern, means)._replace(survey=Survey(source, profile))
+
+
+def _refuse(held: Data) -> None:
+    model, structure = held.model, held.structure
+    where = f"model '{model.name}' cannot be fitted to rows that are read in parts"
+    if structure.chains or model.whole:
+        why = (f"'{structure.chains[0]}' runs along time" if structure.chains
+               else "it is one density of everything")
+        raise Refusal(f"{where}: {why}. Pass all rows in memory")
+    labelled = next((name for name in held.table.labels if name in held.table.inputs), None)
+    if labelled is not None:
+        raise Refusal(f"{where}: the index '{labelled}' has labels, which each part would number "
+                      f"for itself. Pass its codes, whole numbers from 0 on")
+
+
+class Reader:
+    """The rows of a source, pass after pass, in pieces of at most so many rows; what a fit has made
+    sure of is not checked again, and nothing in it is JAX's: it works beside running programs.
+
+    Args:
+        data: of a source, see `opened`. size: rows of a piece.
+        means: site → (*cells) what unseen cells hold.
+    """
+
+    def __init__(self, data: Data, size: int, means: dict[str, np.ndarray]):
+        assert data.survey is not None
+        self.data, self.size, self.means = data, size, means
+        self.source, self.profile = data.survey
+        structure = data.structure
+        self.expected = {site.name: replace(expected_of(site, structure, None), valid=None)
+                         for site in structure.sites.values() if not site.factor}
+
+    @property
+    def count(self) -> int:
+        """How many pieces a pass has."""
+        return sum(-(-rows // self.size) for rows in self.profile.sizes)
+
+    def pieces(self) -> Iterator[Data]:
+        """A pass: every piece in its place; the last of a part may be short."""
+        parts = self.source.parts()
+        for name, rows in zip(self.profile.names, self.profile.sizes, strict=True):
+            found = next(parts, None)
+            if found is None or found[0] != name:
+                got = "no more parts" if found is None else f"part '{found[0]}'"
+                raise DataError(f"the source has changed since it was first read: expected part "
+                                f"'{name}' of {rows} rows, got {got}")
+            with naming(name):
+                whole = self._read(found[1])
+            if whole.table.rows != rows:
+                raise DataError(f"the source has changed since it was first read: part '{name}' "
+                                f"had {rows} rows, and now has {whole.table.rows}")
+            for low in range(0, rows, self.size):
+                yield whole.taken(np.arange(low, min(low + self.size, rows)))
+            del found, whole  # before another part comes
+
+    def _read(self, part: Any) -> Data:
+        model, like = self.data.model, self.data.table
+        table = tables.read(part, self.expected, model.inputs, self.data.labels, model=model.name,
+                            asked=True)
+        inputs = {name: values.astype(like.inputs[name].dtype, copy=False)
+                  for name, values in table.inputs.items()}
+        table = replace(table, inputs=inputs, values=like.values, labels=like.labels)
+        return under(self.data._replace(table=table, survey=None), self.profile.pattern,
+                     self.means)
+
+
+def by_parts(verb: Callable) -> Callable:
+    """A question whose first argument is data, and whose answer is arrays of their rows, also of a
+    source: part by part, the answers one behind the other."""
+
+    @functools.wraps(verb)
+    def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+        source = source_of(data)
+        if source is None:
+            return verb(self, data, *args, **named)
+        return _stacked(source, lambda part: verb(self, part, *args, **named))
+
+    return ask
+
+
+def _stacked(source: Source, ask: Callable) -> Any:
+    found = []
+    for name, part in source.parts():
+        with naming(name):
+            found.append(ask(part))
+    if not found:
+        raise DataError("the source has no parts: expected at least one")
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

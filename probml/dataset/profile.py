@@ -1,0 +1,210 @@
+"""What is told of all rows by a first look at them: how many they are, what is seen of which site,
+labels, where columns lie, and some rows themselves. Profiles of parts add up to that of the whole.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from probml.dataset import tables
+from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
+from probml.errors import DataError
+
+KEPT = 10_000  # rows that stand for all: engines look there for a start
+STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Of all rows of a source, part by part.
+
+    Attributes:
+        names, sizes: of the parts, and their rows.
+        pattern: site → seen, part, torn or likelihood, as Data.pattern of all rows.
+        labels: site → labels of its states.
+        moments: continuous site → of its cells.
+        sample: at most KEPT rows, drawn without regard to anything; all, if they are no more.
+        ranks: (rows of the sample,) by which they were drawn.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    pattern: Mapping[str, str]
+    labels: Mapping[str, tuple]
+    moments: Mapping[str, Moments]
+    sample: Data
+    ranks: np.ndarray
+
+    @classmethod
+    def of(cls, data: Data, name: str = "") -> "Profile":
+        """Of one part, as it was read."""
+        sites, rows = data.structure.sites, data.table.rows
+        moments = {name: Moments.of(column) for name, column in data.table.columns.items()
+                   if not sites[name].discrete and sites[name].time is None}
+        ranks = np.random.default_rng([zlib.crc32(name.encode()), rows]).random(rows)
+        labels = {site: _shown(own, data.table.columns.get(site))
+                  for site, own in data.table.labels.items()}
+        return cls((name,), (rows,), data.pattern, labels, moments,
+                   *_kept(data._replace(survey=None), ranks))
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    def merged(self, other: "Profile") -> "Profile":
+        """Of both, the other's parts behind.
+
+        Raises:
+            DataError: parts that cannot be read as one table, which site and why.
+        """
+        one, two = self.sample, other.sample
+        _alike(one, two)
+        labels = {site: _union(site, [own.labels[site] for own in (self, other)
+                                      if site in own.labels], one.structure.sites[site].states)
+                  for site in {**self.labels, **other.labels}}
+        for site in labels:
+            for own in (self, other):
+                if site not in own.labels and site in own.pattern:
+                    raise DataError(f"'{site}' has labels, {list(labels[site])}, in some parts, and"
+                                    f" codes in others: give one of both throughout")
+        pattern = {site: _weaker(site, self.pattern.get(site), other.pattern.get(site))
+                   for site in {**self.pattern, **other.pattern}}
+        moments = {**self.moments, **other.moments}
+        for site in self.moments.keys() & other.moments.keys():
+            moments[site] = self.moments[site].merged(other.moments[site])
+        parts = [under(_recoded(own.sample, own.labels, labels), pattern) for own in (self, other)]
+        whole = _joined(*parts)
+        whole = whole._replace(table=replace(whole.table, labels={
+            site: _whole(own, whole.structure.sites[site].states) for site, own in labels.items()
+        }))
+        return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
+                       *_kept(whole, np.concatenate([self.ranks, other.ranks])))
+
+
+def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {}) -> Data:
+    """The same rows, their columns as in a larger table of that pattern: what is seen throughout
+    here may be unseen elsewhere, and the other way round.
+
+    Args:
+        means: continuous site → what its unseen cells hold; of states and counts it is 0.
+    """
+    columns, sites, rows = {}, data.structure.sites, data.table.rows
+    for name, state in pattern.items():
+        site, column = sites[name], data.table.columns.get(name)
+        shape = (rows, *site.along(data.steps))
+        if column is None:
+            values = np.zeros(shape, np.int32 if site.discrete else float)
+            column = tables.Column(values, np.zeros(shape, bool))
+            if state == "likelihood":
+                column = replace(column, likelihood=np.ones((rows, site.states)))
+        elif state in ("part", "torn") and column.seen is None:
+            column = replace(column, seen=np.ones(shape, bool))
+        if column.seen is not None and (name in means or site.discrete):
+            fill = np.asarray(means.get(name, 0)).astype(column.values.dtype)
+            column = replace(column, values=np.where(column.seen, column.values, fill))
+        columns[name] = replace(column, torn=state == "torn")
+    return data._replace(table=replace(data.table, columns=columns))
+
+
+def _kept(data: Data, ranks: np.ndarray) -> tuple[Data, np.ndarray]:
+    if len(ranks) <= KEPT:
+        return data, ranks
+    index = np.sort(np.argpartition(ranks, KEPT)[:KEPT])
+    return data.taken(index), ranks[index]
+
+
+def _alike(one: Data, other: Data) -> None:
+    """Refuse parts that are not of one structure, or differ outside rows."""
+    if one.structure is not other.structure:
+        kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
+                 for data in (one, other)]
+        name = next((n for n in kinds[0] if kinds[0][n] != kinds[1].get(n)), next(iter(kinds[0])))
+        raise DataError(f"the input '{name}' has another type, or shape, than in the parts before: "
+                        f"make it one type throughout")
+    for name in {**one.table.values, **other.table.values}:
+        pair = [data.table.values.get(name) for data in (one, other)]
+        if any(value is None for value in pair) or not np.array_equal(*pair):
+            raise DataError(f"'{name}' stands outside rows, and is not the same in all parts")
+
+
+def _weaker(site: str, one: str | None, other: str | None) -> str:
+    """What is seen of a site in both parts together; None: nothing."""
+    if one == other and one is not None:
+        return one
+    if "likelihood" in (one, other):
+        if None in (one, other):
+            return "likelihood"
+        raise DataError(f"'{site}' is likelihood evidence in some parts, and states in others")
+    known = [state for state in (one, other) if state is not None]
+    return STRENGTH[max(STRENGTH.index(state) for state in (*known, "part"))]
+
+
+def _shown(labels: tuple, column: tables.Column | None) -> tuple:
+    """Labels without those that only fill up the states of which a part shows none."""
+    count = len(labels)
+    while count and (labels[count - 1] in (count - 1, f"state {count - 1}") and (
+        column is None or not (column.values[... if column.seen is None else column.seen]
+                               == count - 1).any()
+    )):
+        count -= 1
+    return labels[:count]
+
+
+def _whole(labels: tuple, states: int) -> tuple:
+    """Labels of all states: those that no row shows have numbers."""
+    rest = [code if code not in labels else f"state {code}" for code in range(len(labels), states)]
+    return (*labels, *rest)
+
+
+def _union(site: str, labels: Sequence[tuple], states: int) -> tuple:
+    """The labels of parts as one tuple: in the order of categories, else sorted.
+
+    Raises:
+        DataError: the parts have them in different orders, or together too many.
+    """
+    def order(label: Any) -> tuple:
+        return isinstance(label, str), label
+
+    out = max(labels, key=len)
+    if any(tuple(label for label in out if label in own) != own for own in labels):
+        if any(list(own) != sorted(own, key=order) for own in labels):
+            raise DataError(f"'{site}' has its categories in another order in some part: got "
+                            f"{' and '.join(str(list(own)) for own in labels)}")
+        out = tuple(sorted({label for own in labels for label in own}, key=order))
+    if len(out) > states:
+        raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "
+                        f"{states} states")
+    return out
+
+
+def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) -> Data:
+    """The same rows, their codes those of other labels."""
+    columns = dict(data.table.columns)
+    for name, column in columns.items():
+        if name in own and column.likelihood is None and own[name] != labels[name]:
+            place = np.array([labels[name].index(label) for label in own[name]] or [0], np.int32)
+            values = place[np.minimum(column.values, len(place) - 1)]
+            columns[name] = replace(column, values=values)
+    return data._replace(table=replace(data.table, columns=columns))
+
+
+def _joined(one: Data, other: Data) -> Data:
+    """The rows of both, of one pattern."""
+    def both(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+        return None if a is None or b is None else np.concatenate([a, b])
+
+    columns = {}
+    for name, column in one.table.columns.items():
+        more = other.table.columns[name]
+        columns[name] = replace(column, values=both(column.values, more.values),
+                                seen=both(column.seen, more.seen),
+                                likelihood=both(column.likelihood, more.likelihood))
+    inputs = {name: both(values, other.table.inputs[name])
+              for name, values in one.table.inputs.items()}
+    rows = one.table.rows + other.table.rows
+    return one._replace(table=replace(one.table, rows=rows, columns=columns, inputs=inputs,
+                                      index=None))

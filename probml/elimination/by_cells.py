@@ -1,0 +1,126 @@
+"""Sums over discrete variables of many cells, cell by cell: plates within plates, and cells that
+are read through an index (tensor variable elimination, Obermeyer et al. 2019).
+
+A part is a table over the states of some variables, for many elements at once, with the cell of
+each variable that an element looks at. A variable is summed out where every one of its cells meets
+at most one cell of every other: products over the elements of a cell are segment sums of logs, then
+one log-sum-exp over the states. So the cost is states × cells, not states^cells.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import ModelError
+from probml.numerics.logs import log_sum
+
+NONE = -1  # in the place of a cell: the element does not look at this variable
+
+
+class Part(NamedTuple):
+    """Log factors of many elements.
+
+    Attributes:
+        log: (*states of the names, elements).
+        cells: name → the cell of each element, (elements,).
+    """
+
+    log: jax.Array
+    cells: dict[str, np.ndarray]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.cells)
+
+
+class Tangled(ModelError):
+    """No order takes the variables out cell by cell."""
+
+    def __init__(self, names: Sequence[str]):
+        super().__init__(", ".join(names))
+        self.names = tuple(names)
+
+
+def parted(part: Part) -> list[Part]:
+    """The same in parts whose elements all look at all of their variables."""
+    if not part.cells:
+        return [part]
+    looks = np.stack([cells != NONE for cells in part.cells.values()])
+    out = []
+    for pattern in np.unique(looks, axis=1).T:
+        own = np.flatnonzero((looks == pattern[:, None]).all(0))
+        # one that does not look at a variable is the same in all of its states
+        log = part.log[tuple(slice(None) if used else 0 for used in pattern)]
+        log = log if len(own) == looks.shape[1] else jnp.take(log, own, axis=-1)
+        out.append(Part(log, {name: cells[own] for (name, cells), used
+                              in zip(part.cells.items(), pattern, strict=True) if used}))
+    return out
+
+
+def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: int) -> jax.Array:
+    """log Σ over all variables of the product of the parts: one number.
+
+    Args:
+        sizes: name → (cells, states).
+        most: entries that a table may have.
+
+    Raises:
+        Tangled: each variable left has a cell that meets two cells of another, or the tables of all
+            orders are larger than `most`.
+
+    Cost: Σ over variables of cells × the states of it and of those it meets.
+    """
+    left = [piece for part in parts for piece in parted(part)]
+    total, names = jnp.zeros(()), list(sizes)
+    while names:
+        found = {name: _met(left, name, sizes) for name in names}
+        ways = {name: met for name, met in found.items() if met is not None}
+        costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
+                 for name, met in ways.items()}
+        if not costs or min(costs.values()) > most:
+            raise Tangled(names)
+        name = min(costs, key=costs.__getitem__)
+        near = [part for part in left if name in part.cells]
+        left = [part for part in left if name not in part.cells]
+        left += parted(Part(_message(near, name, tuple(ways[name]), sizes), ways[name]))
+        names.remove(name)
+    for part in left:
+        total += part.log.sum()
+    return total
+
+
+def _met(parts: Sequence[Part], name: str,
+         sizes: Mapping[str, tuple[int, int]]) -> dict[str, np.ndarray] | None:
+    """The cells of others that each cell of a variable meets; None where it meets several."""
+    count, out = sizes[name][0], {}
+    for part in (part for part in parts if name in part.cells):
+        own = part.cells[name]
+        for other, cells in part.cells.items():
+            if other == name:
+                continue
+            found = out.setdefault(other, np.full(count, NONE))
+            found[own] = np.where(found[own] == NONE, cells, found[own])
+            if (found[own] != cells).any():
+                return None
+    return out
+
+
+def _message(near: Sequence[Part], name: str, others: tuple[str, ...],
+             sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
+    """log Σ over a variable's states, for each of its cells: (*states of the others, cells)."""
+    count, total = sizes[name][0], jnp.zeros(())
+    for part in near:
+        own = part.cells[name]
+        order = (name, *others)
+        axes = [part.names.index(n) for n in order if n in part.names]
+        log = jnp.transpose(part.log, (len(axes), *axes))
+        if not np.array_equal(own, np.arange(count)):
+            log = jax.ops.segment_sum(log, own, count)
+        shape = [sizes[n][1] if n in part.names else 1 for n in order]
+        total = total + log.reshape(count, *shape)
+    whole = jnp.broadcast_to(total, (count, *(sizes[n][1] for n in (name, *others))))
+    return jnp.moveaxis(log_sum(whole, 1), 0, -1)

@@ -1,0 +1,53 @@
+"""The best end climbed on until its parameters, too, have come to rest: along a ridge an iteration
+gains next to nothing long before they do."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Status
+from probml.engines.restarting.squarem import BLOCK, State, advance
+from probml.engines.start.start import Start
+from probml.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from probml.engines.em import EM
+
+STRICT = 1e-3  # share of the tolerance at which this ascent ends in any case
+CALLS = 8  # of the device, BLOCK evaluations each, at the most
+
+
+def near(tolerance: float) -> float:
+    """How far parameters may be from where they go, relative to their size, at an end: in a
+    direction about which a row tells all it can, so far away lies `tolerance` nats a row below."""
+    return float(np.sqrt(2 * tolerance))
+
+
+def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int, first: Start,
+           rows: Rows, known: Known, closed: bool, close: float) -> tuple[State, np.ndarray]:
+    """The states and trails of all restarts, that of `best` at rest: where the way that is left to
+    its parameters, as SQUAREM foretells it from how slowly its steps shrink, is below `close`.
+
+    The program is that of the restarts: nothing is compiled. In float32 rounding may end it before;
+    `State.left` tells.
+    """
+    if int(state.status[best]) != Status.CONVERGED or not float(state.left[best]) > close:
+        return state, trail
+    static = (engine.prior, engine.hard, engine.accelerate, closed)
+    gain = np.asarray(STRICT * engine.tolerance * rows.weight)
+    ceiling, parts = engine.max_iterations + 1, [trail]
+    on = np.arange(len(state.status)) == best
+    others, start = np.asarray(state.status), first._replace(drawn=None)
+    now = state._replace(status=np.where(on, Status.RUNNING, Status.LEFT).astype(others.dtype),
+                         calm=np.zeros_like(np.asarray(state.calm)))
+    for _ in range(CALLS):
+        limit = min(int(now.count[best]) + BLOCK, ceiling)
+        now, more, _ = advance(plan, static, now, start, known, rows, np.int32(limit), gain)
+        parts.append(np.asarray(more))
+        ended = int(now.status[best]) != Status.RUNNING or limit == ceiling
+        if ended or not float(now.left[best]) > close:
+            break
+    if int(now.status[best]) not in (Status.RUNNING, Status.CONVERGED):
+        return state, trail  # what was found before was an end
+    return now._replace(status=others), np.concatenate(parts, 1)

@@ -1,0 +1,120 @@
+"""Effects of groups over all rows: their part of the evidence, its gradient, and what an M-step
+needs of them.
+
+Rows add up; the effects are eliminated after the last (factors/effects.py). In float32 rows are
+taken twice: about the prior's locations, and again about what was found, so that squares are those
+of what is left.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Chunk, Known
+from probml.factors import effects
+from probml.factors.effects import Eliminated, Information, Moments, Two
+from probml.factors.naturals import environment
+from probml.latents.gaussian import LOG_TWO_PI, root_of
+from probml.plan.groupings import Grouping
+from probml.plan.plan import Plan
+
+
+def _told(plan: Plan, params: Mapping, known: Known, rows: Chunk, noise: Two) -> Information:
+    point = effects.point_at(plan, effects.prior(plan, params, known), noise)
+    return effects.information(plan, params, known, rows, point)
+
+
+def reference(plan: Plan, params: Mapping, known: Known, total: Callable) -> Two:
+    """ε about which rows are taken.
+
+    Args:
+        total: (chunk → what adds up) → its sum over all chunks.
+    """
+    nothing = effects.none(plan)
+    if nothing.first.dtype != jnp.float32:
+        return nothing
+    found = _at(plan, jax.lax.stop_gradient(params), known, total, nothing).centre
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(jnp.nan_to_num(leaf)), found)
+
+
+def _at(plan: Plan, params: Mapping, known: Known, total: Callable, noise: Two) -> Eliminated:
+    told = total(lambda rows: _told(plan, params, known, rows, noise))
+    return effects.eliminated(effects.prior(plan, params, known), told, noise)
+
+
+def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
+    """log p(the rows that look at effects | params), and the effects given them; `total` as in
+    `reference`."""
+    return _at(plan, params, known, total, reference(plan, params, known, total))
+
+
+def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
+              total: Callable) -> tuple[Callable, Callable]:
+    """The two functions by which passes.returned finds (log p(the rows that look at effects |
+    point(u)), its gradient in u without what goes through rows), and that."""
+    noise = reference(plan, point(u)[0], known, total)
+
+    def chunk(rows):
+        return jax.vjp(lambda u: _told(plan, point(u)[0], known, rows, noise), u)
+
+    def outside(told):
+        def whole(u, told):
+            return effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise).log
+
+        value, (outer, share) = jax.value_and_grad(whole, (0, 1))(u, told)
+        return (value, outer), share
+
+    return chunk, outside
+
+
+def expect(plan: Plan, params: Mapping, known: Known,
+           total: Callable) -> tuple[jax.Array, Moments]:
+    """An E-step: the effects' part of the log evidence, and their moments; `total` as in
+    `reference`."""
+    found = given_rows(plan, params, known, total)
+    return found.log, effects.moments(plan, effects.prior(plan, params, known), found)
+
+
+def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                  held: Moments) -> jax.Array:
+    """E[log p(the rows that look at effects | params)] over effects of these moments."""
+    told = effects.information(plan, params, known, rows, held.mean)
+    return told.log - 0.5 * jnp.sum(held.block * told.block) - jnp.sum(
+        held.cross * told.cross) - 0.5 * jnp.sum(held.rest * told.rest)
+
+
+def surrogate(plan: Plan, params: Mapping, known: Known, held: Moments) -> jax.Array:
+    """E[log p(effects | params)] over effects of these moments."""
+    env, total = environment(plan, params, known), jnp.zeros(())
+    for grouping in plan.groupings:
+        for i, name in enumerate(grouping.names):
+            own = effects.own_covariance(plan, held, name)
+            total += _expected(plan, grouping, i, env, held.mean[name], own)
+    return total
+
+
+def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Array,
+              own: jax.Array) -> jax.Array:
+    """E[log p(effect | env)] of one effect, from its mean and its members' covariances."""
+    site = plan.structure.sites[grouping.names[i]]
+    arguments = plan.structure.cells(site.name, env)
+    root, size, width = root_of(site, arguments), site.event, own.shape[1]
+    tail = 2 * len(size)
+    root = effects.apart(grouping, i, root.reshape(*site.lattice, *size, *size), tail)
+    loc = arguments["loc"].reshape(site.shape)
+    gap = effects.apart(grouping, i, mean - loc)
+    log = -0.5 * LOG_TWO_PI * gap.size
+    if not size:
+        variance = jnp.diagonal(own, axis1=-2, axis2=-1)
+        return log - 0.5 * jnp.sum((gap**2 + variance) / root**2) - jnp.log(root).sum()
+    d = size[0]
+    gap = gap.reshape(len(gap), -1, d)
+    blocks = own.reshape(len(gap), width // d, d, width // d, d)
+    blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)
+    square = gap[..., :, None] * gap[..., None, :] + blocks
+    half = jax.scipy.linalg.solve_triangular(root, square, lower=True)
+    half = jax.scipy.linalg.solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True)
+    scale = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum()
+    return log - 0.5 * jnp.trace(half, axis1=-2, axis2=-1).sum() - scale

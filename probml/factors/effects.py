@@ -1,0 +1,342 @@
+"""Effects of groups, integrated out: what rows say of them adds up, and they are eliminated once
+all rows have spoken.
+
+About a point u₀ of the effects, log p(rows | u₀ + δ) = g + hᵀδ − ½ δᵀ G δ: rows are normal about
+locations affine in u, so with standardised residuals r and slopes B, g = Σ log p(row | u₀),
+h = −Σ Bᵀ r and G = Σ BᵀB, which add over rows (a monoid: chunks, in any order). A row has slopes
+only in the cells of the members that it reads; they are found by one push forward for each cell of
+a member, in which all members move at once, and added up member by member.
+
+Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior. About u₀ = loc + R ε₀, with
+K = I + RᵀGR and b = Rᵀh − ε₀,
+
+    log p(rows) = g − ½ |ε₀|² + ½ bᵀ K⁻¹ b − ½ log det K,      ε | rows ~ N(ε₀ + K⁻¹ b, K⁻¹),
+
+whatever ε₀ (Bates et al. 2015, equation 14 and on, whose θ makes R; K ⪰ I however small a spread,
+which may be 0). The first grouping's part of K is one block a member; the others are eliminated
+after it, by one dense factor of the Schur complement.
+
+Cost: rows × (numbers a row reads)², members × cells³, and (numbers of the other groupings)³.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from probml.device.rows import Chunk, Known
+from probml.factors.naturals import environment
+from probml.factors.rowwise import row_environment
+from probml.latents.gaussian import root_of, standardised
+from probml.numerics import small
+from probml.plan.groupings import Grouping
+from probml.plan.plan import Plan
+from probml.structure.densities import cells
+
+
+class Two(NamedTuple):
+    """Numbers of all effects: of the first grouping (members, cells), of the others (r,)."""
+
+    first: jax.Array
+    rest: jax.Array
+
+
+class Information(NamedTuple):
+    """What rows say of effects about a point; it adds up."""
+
+    log: jax.Array  # g
+    slope: Two  # h
+    block: jax.Array  # G of each member of the first grouping, (members, cells, cells)
+    cross: jax.Array  # of these with the others, (members, cells, r)
+    rest: jax.Array  # of the others, (r, r)
+
+
+class Prior(NamedTuple):
+    """u = loc + root · ε, the root one block a member, (members, cells, cells); `rest`: of each of
+    the other groupings."""
+
+    loc: Two
+    first: jax.Array
+    rest: tuple[jax.Array, ...]
+
+
+class Eliminated(NamedTuple):
+    """The log evidence of the rows, and ε given them."""
+
+    log: jax.Array
+    centre: Two
+    lower: jax.Array  # Cholesky factors of K's blocks, (members, cells, cells)
+    gain: jax.Array  # K's first block⁻¹ × its cross part, (members, cells, r)
+    rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
+
+
+def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                point: Mapping[str, jax.Array]) -> Information:
+    """What a chunk of rows says of the effects about `point`, each weighted."""
+    sites, fixed = plan.structure.sites, environment(plan, params, known)
+    varying = {name: row_environment(plan, known, rows, name) for name in plan.grouped}
+    seen = {name: (cells(sites[name], rows.values[name]),
+                   cells(sites[name], rows.seen[name]) if name in rows.seen else None)
+            for name in plan.grouped}
+
+    def residuals(point: Mapping):
+        def one(varying, seen):
+            out, log = [], jnp.zeros(())
+            for name in plan.grouped:
+                arguments = plan.structure.cells(name, {**fixed, **point, **varying[name]})
+                residual, more, _ = standardised(sites[name], arguments, *seen[name])
+                out.append(residual.reshape(-1))
+                log += more
+            return jnp.concatenate(out), log
+
+        return jax.vmap(one, axis_size=len(rows.weights))(varying, seen)
+
+    residual, push, log = jax.linearize(residuals, dict(point), has_aux=True)
+    slopes = jax.vmap(push)(_moves(plan, point))  # (cells, rows, m)
+    live = rows.weights > 0
+    weight = jnp.where(live, rows.weights, 0.0)
+    residual = jnp.where(live[:, None], residual, 0.0)
+    slopes = jnp.where(live[:, None], slopes, 0.0)
+    total = jnp.sum(weight * jnp.where(live, log - 0.5 * jnp.sum(residual**2, -1), 0.0))
+    slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
+    square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
+    return _added(plan, rows, total, slope, square)
+
+
+def _added(plan: Plan, rows: Chunk, log: jax.Array, slope: jax.Array,
+           square: jax.Array) -> Information:
+    """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
+    first, *others = plan.groupings
+    d, count, owner, dtype = first.cells, first.members, _members(first, rows), slope.dtype
+    place, r = [jnp.zeros((len(owner), 0), int)], 0
+    for grouping in others:
+        begin = r + grouping.cells * _members(grouping, rows)
+        place.append(begin[:, None] + jnp.arange(grouping.cells))
+        r += grouping.size
+    at = jnp.concatenate(place, 1)
+    rest_slope, cross, rest = (jnp.zeros(r, dtype), jnp.zeros((count, d, r), dtype),
+                               jnp.zeros((r, r), dtype))
+    if r:
+        rest_slope = rest_slope.at[at].add(slope[:, d:])
+        # an index between others moves its axis to the front
+        cross = cross.at[owner[:, None], :, at].add(jnp.swapaxes(square[:, :d, d:], 1, 2))
+        rest = rest.at[at[:, :, None], at[:, None, :]].add(square[:, d:, d:])
+    return Information(
+        log,
+        Two(jax.ops.segment_sum(slope[:, :d], owner, count), rest_slope),
+        jax.ops.segment_sum(square[:, :d, :d], owner, count),
+        cross,
+        rest,
+    )
+
+
+def _members(grouping: Grouping, rows: Chunk) -> jax.Array:
+    """Which member each row reads, (b,)."""
+    if grouping.index is None:
+        return jnp.zeros(len(rows.weights), int)
+    codes = rows.inputs[grouping.index.input]
+    if grouping.index.cells:
+        codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0]]
+    codes = jnp.round(codes.reshape(-1)).astype(int)
+    return grouping.scale * codes + grouping.offset
+
+
+def _moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """One unit step for each cell of a member, of all members at once: name → (p, *shape)."""
+    total = sum(grouping.cells for grouping in plan.groupings)
+    out, start = {}, 0
+    for grouping in plan.groupings:
+        for i, (name, width) in enumerate(zip(grouping.names, grouping.widths, strict=True)):
+            own = jnp.eye(total, dtype=point[name].dtype)[:, start : start + width]
+            own = jnp.broadcast_to(own[:, None], (total, grouping.members, width))
+            out[name] = jax.vmap(lambda step, g=grouping, i=i: _together(g, i, step))(own)
+            start += width
+    return out
+
+
+def apart(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Array:
+    """An array of an effect's shape, with `tail` axes more → (members, numbers a member, tail)."""
+    axis = grouping.axes[i]
+    moved = array[None] if axis is None else jnp.moveaxis(array, axis, 0)
+    return moved.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
+
+
+def _together(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
+    """(members, numbers a member) → an effect's shape."""
+    axis, shape = grouping.axes[i], grouping.shapes[i]
+    if axis is None:
+        return array.reshape(shape)
+    return jnp.moveaxis(array.reshape(shape[axis], *shape[:axis], *shape[axis + 1 :]), 0, axis)
+
+
+def prior(plan: Plan, params: Mapping, known: Known) -> Prior:
+    """Location and root of the effects' prior."""
+    env = environment(plan, params, known)
+    (loc, root), *others = (_of(plan, grouping, env) for grouping in plan.groupings)
+    flat = [jnp.zeros(0, loc.dtype), *(each.reshape(-1) for each, _ in others)]
+    return Prior(Two(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
+
+
+def _turned(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+    """array · R along its last axis, (..., r), R the root of the other groupings' prior; or its
+    transpose."""
+    parts, begin = [], 0
+    for root in found.rest:
+        size = root.shape[0] * root.shape[1]
+        part = array[..., begin : begin + size].reshape(*array.shape[:-1], *root.shape[:2])
+        root = jnp.swapaxes(root, 1, 2) if transposed else root
+        part = (part * root[:, 0, 0, None] if root.shape[1] == 1
+                else jnp.einsum("...mj,mji->...mi", part, root))
+        parts.append(part.reshape(*array.shape[:-1], size))
+        begin += size
+    return jnp.concatenate(parts, -1) if parts else array
+
+
+def _both_sides(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+    """RᵀAR of a symmetric A, or RARᵀ."""
+    return _turned(found, _turned(found, array, transposed).T, transposed)
+
+
+def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
+    """Of one grouping: locations (members, d), roots (members, d, d)."""
+    locs, roots = [], []
+    for i, name in enumerate(grouping.names):
+        site = plan.structure.sites[name]
+        arguments = plan.structure.cells(name, env)
+        locs.append(apart(grouping, i, arguments["loc"].reshape(site.shape)))
+        root = root_of(site, arguments)
+        root = apart(grouping, i, root.reshape(*site.lattice, *site.event, *site.event),
+                     2 * len(site.event))
+        # one factor for each of the cells that are independent: those of several are blocks
+        root = root if site.event else root[..., None, None]
+        eye = jnp.eye(root.shape[1], dtype=root.dtype)
+        blocks = root[:, :, :, None] * eye[:, None, :, None]
+        size = root.shape[1] * root.shape[2]
+        roots.append(blocks.reshape(len(root), size, size))
+    if len(roots) == 1:
+        return locs[0], roots[0]
+    return jnp.concatenate(locs, 1), jax.vmap(
+        lambda *each: jax.scipy.linalg.block_diag(*each))(*roots)
+
+
+def none(plan: Plan) -> Two:
+    """ε of 0."""
+    first, *others = plan.groupings
+    return Two(jnp.zeros((first.members, first.cells)),
+               jnp.zeros(sum(grouping.size for grouping in others)))
+
+
+def point_at(plan: Plan, found: Prior, noise: Two) -> dict[str, jax.Array]:
+    """The effects at ε."""
+    return named(plan, Two(found.loc.first + _times(found.first, noise.first),
+                           found.loc.rest + _turned(found, noise.rest, True)))
+
+
+def named(plan: Plan, numbers: Two) -> dict[str, jax.Array]:
+    """Numbers of all effects as each effect has them, name → its shape."""
+    out, begin = {}, 0
+    for which, grouping in enumerate(plan.groupings):
+        own = numbers.first if which == 0 else numbers.rest[begin : begin + grouping.size].reshape(
+            grouping.members, grouping.cells)
+        begin += grouping.size if which else 0
+        parts = jnp.split(own, np.cumsum(grouping.widths)[:-1], 1)
+        out |= {name: _together(grouping, i, part)
+                for i, (name, part) in enumerate(zip(grouping.names, parts, strict=True))}
+    return out
+
+
+def _times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def eliminated(found: Prior, told: Information, noise: Two) -> Eliminated:
+    """log p(rows | params), and ε given the rows.
+
+    Args:
+        told: about the effects at `noise`.
+    """
+    turned = jnp.swapaxes(found.first, -1, -2)
+    eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
+    lower = small.cholesky(eye + turned @ told.block @ found.first)
+    first = _times(turned, told.slope.first) - noise.first
+    half = small.solve(lower, first[..., None])
+    log = told.log - 0.5 * jnp.sum(noise.first**2) + 0.5 * jnp.sum(half**2)
+    log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
+    if not found.rest:
+        move = small.solve(lower, half, True)[..., 0]
+        return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
+    cross = small.solve(lower, turned @ _turned(found, told.cross))
+    whole = jnp.eye(len(told.rest), dtype=told.rest.dtype)
+    flat = cross.reshape(-1, len(whole))
+    schur = whole + _both_sides(found, told.rest) - flat.T @ flat
+    root = jnp.linalg.cholesky(schur)
+    rest = _turned(found, told.slope.rest) - noise.rest - half.reshape(-1) @ flat
+    left = solve_triangular(root, rest, lower=True)
+    log += 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(noise.rest**2)
+    log -= jnp.log(jnp.diagonal(root)).sum()
+    move = solve_triangular(root, left, lower=True, trans=1)
+    gain = small.solve(lower, cross, True)
+    away = small.solve(lower, half, True)[..., 0] - gain @ move
+    return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
+
+
+def drawn(found: Eliminated, key: jax.Array) -> Two:
+    """A draw of ε less its mean."""
+    first, second = jax.random.split(key)
+    own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
+        (first, second), found.centre, strict=True))
+    own = small.solve(found.lower, own[..., None], True)[..., 0]
+    if rest.size:
+        rest = solve_triangular(found.rest, rest, lower=True, trans=1)
+        own -= found.gain @ rest
+    return Two(own, rest)
+
+
+class Moments(NamedTuple):
+    """Effects given all rows: their means by name, and covariances as Information has them."""
+
+    mean: dict[str, jax.Array]
+    block: jax.Array
+    cross: jax.Array
+    rest: jax.Array
+
+
+def moments(plan: Plan, found: Prior, given: Eliminated) -> Moments:
+    eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
+    eye = jnp.broadcast_to(eye, given.lower.shape)
+    block = small.solve(given.lower, small.solve(given.lower, eye), True)
+    turned, rest, cross = jnp.swapaxes(found.first, -1, -2), given.rest, given.gain
+    if found.rest:
+        rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))
+        block += given.gain @ rest @ jnp.swapaxes(given.gain, -1, -2)
+        cross = -found.first @ _turned(found, given.gain @ rest, True)
+        rest = _both_sides(found, rest, True)
+    return Moments(point_at(plan, found, given.centre), found.first @ block @ turned, cross, rest)
+
+
+def own_covariance(plan: Plan, held: Moments, name: str) -> jax.Array:
+    """Of one effect's numbers within each member, (members, d, d)."""
+    begin = 0
+    for which, grouping in enumerate(plan.groupings):
+        block = held.block
+        if which:
+            part = held.rest[begin : begin + grouping.size, begin : begin + grouping.size]
+            part = part.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
+            block = jnp.moveaxis(jnp.diagonal(part, axis1=0, axis2=2), -1, 0)
+            begin += grouping.size
+        if name in grouping.names:
+            i = grouping.names.index(name)
+            start = sum(grouping.widths[:i])
+            part = slice(start, start + grouping.widths[i])
+            return block[:, part, part]
+    raise KeyError(name)
+
+
+def deviations(plan: Plan, held: Moments, name: str) -> jax.Array:
+    """Standard deviations of one effect's numbers, in its shape."""
+    variance = jnp.diagonal(own_covariance(plan, held, name), axis1=-2, axis2=-1)
+    grouping = next(g for g in plan.groupings if name in g.names)
+    return jnp.sqrt(_together(grouping, grouping.names.index(name), variance))

@@ -1,0 +1,76 @@
+"""Discrete sites that nobody sees, as a function is run with them: their states, and the log
+densities of a run."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.errors import ModelError
+from probml.families import finite
+
+
+class States(NamedTuple):
+    """The states of a discrete site: so many whole numbers from `low` on, in each of its cells."""
+
+    name: str
+    shape: tuple[int, ...]
+    low: int
+    count: int
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    def everywhere(self) -> jax.Array:
+        """The site with all cells in one state, for each state: (count, *shape)."""
+        states = self.low + np.arange(self.count).reshape(-1, *(1,) * len(self.shape))
+        return jnp.asarray(np.broadcast_to(states, (self.count, *self.shape)))
+
+
+def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
+    """The states of a site's distribution.
+
+    Raises:
+        ModelError: they have no finite list that is known before parameters are.
+    """
+    logits, ends = getattr(fn, "logits", None), finite.ends(fn)
+    if type(fn).__name__.startswith("Categorical") and logits is not None:
+        listed = 0, logits.shape[-1]
+    elif ends is None or fn.event_shape or any(isinstance(e, jax.core.Tracer) for e in ends):
+        listed = None
+    else:
+        listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
+    if listed is None:
+        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is unseen and has no finite "
+                         f"list of values: give it in the data, or end it by a Categorical")
+    return States(name, tuple(fn.batch_shape), *listed)
+
+
+def is_hidden(site: Mapping[str, Any]) -> bool:
+    """Whether a traced site is discrete, unseen and no factor."""
+    return (site["type"] == "sample" and not site["is_observed"]
+            and not isinstance(site["fn"], dist.Unit) and bool(site["fn"].support.is_discrete))
+
+
+def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str, jax.Array]:
+    """The log density of every sample site of a trace, element by element, scales in it."""
+    out = {}
+    for name, site in trace.items():
+        if site["type"] != "sample" or name in leave:
+            continue
+        fn, value, scale = site["fn"], site["value"], site["scale"]
+        if isinstance(fn, dist.Unit):
+            log = fn.log_factor
+        elif is_hidden(site) and finite.ends(fn) is not None:
+            first, last = finite.ends(fn)
+            inside = jnp.clip(value, first, last)
+            log = jnp.where(value == inside, fn.log_prob(inside), -jnp.inf)
+        else:
+            log = fn.log_prob(value)
+        out[name] = jnp.asarray(log if scale is None else scale * log)
+    return out

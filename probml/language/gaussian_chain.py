@@ -1,0 +1,228 @@
+"""The distribution of a Gaussian chain's states: a linear dynamical system."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpyro.distributions import constraints
+from numpyro.util import is_prng_key
+
+from probml.errors import ModelError
+from probml.language.chain import Chain
+from probml.numerics.semidefinite import log_det, rank, root, standardised
+
+ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
+GROWTH = 1e30  # by how much states may grow over a sequence: more and float32 overflows
+FLAT = 1e-4  # relative distance from where states without noise must be
+
+
+class GaussianChain(Chain):
+    """States of a linear Gaussian chain: z_1 ~ N(initial_mean, initial_covariance), z_t =
+    transition z_{t−1} + offset + ε_t, ε_t ~ N(0, covariance); event shape (steps, d).
+
+    Inside a model the states of an unseen chain are integrated out along time by Kalman's filter,
+    wherever they are not seen; normal sites may look at the chain at their own step, affinely, with
+    time as their first event axis: `dist.Normal(z[..., 0], noise).to_event(1)`, or
+    `dist.Normal(z @ loading.T, noise).to_event(2)`.
+
+    Covariances may be singular: a season or a lag is a coordinate that is copied without noise.
+    transition, covariance and offset may vary along time, with one axis more, of the steps, or of
+    size 1: (..., steps, d, d), (..., steps, d). Entry t leads into step t, and entry 0 is not used.
+    So what differs from row to row has that axis as well: (n, 1, d, d).
+
+    Args:
+        initial_mean: (..., d), of the first state. initial_covariance: (..., d, d).
+        transition: (d, d), or (..., steps, d, d).
+        covariance: of the noise, (d, d), or (..., steps, d, d).
+        steps: the number of steps; None takes it from the data, or from `simulate(rows,
+            steps=...)`.
+        offset: (d,), or (..., steps, d), what a step adds; None: nothing.
+
+    Raises:
+        ModelError: shapes that do not fit; a covariance that is known and not symmetric, or has a
+            negative eigenvalue; steps unknown or below 1.
+
+    Cost: a draw or a log density O(steps · d²) a chain.
+    Source: Kalman 1960; Särkkä 2013, chapter 4; Durbin & Koopman 2012, chapter 4.
+    """
+
+    arg_constraints = {"initial_mean": constraints.real_vector}
+    support = constraints.independent(constraints.real, 2)
+    reparametrized_params = ["initial_mean"]
+    pytree_data_fields = ("initial_mean", "initial_covariance", "transition", "covariance",
+                          "offset")
+    pytree_aux_fields = ("steps", "declared")
+
+    def __init__(self, initial_mean: Any, initial_covariance: Any, transition: Any,
+                 covariance: Any, steps: int | None = None, offset: Any = None, *,
+                 validate_args: bool | None = None):
+        self._last(steps)
+        mean, *matrices = (jnp.asarray(a) for a in (initial_mean, initial_covariance, transition,
+                                                    covariance))
+        if mean.ndim < 1:
+            raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got the "
+                             f"shape {mean.shape}: of one number, jnp.zeros(1)")
+        d, batch = mean.shape[-1], [mean.shape[:-1]]
+        offset = jnp.zeros(d, mean.dtype) if offset is None else jnp.asarray(offset)
+        for name, array, tail in zip(
+            ("initial_covariance", "transition", "covariance", "offset"), (*matrices, offset),
+            ((d, d), (d, d), (d, d), (d,)), strict=True
+        ):
+            if array.shape[array.ndim - len(tail) :] != tail:
+                raise ModelError(f"GaussianChain: initial_mean has {d} numbers, so {name} must end "
+                                 f"in {tail}; its shape is {array.shape}")
+            lead = array.shape[: array.ndim - len(tail)]
+            if name != "initial_covariance" and lead:
+                *lead, length = lead
+                if length not in (1, self.steps):
+                    raise ModelError(
+                        f"GaussianChain: {name} {array.shape} must have {self.steps} steps, or 1, "
+                        f"in the axis before its last {len(tail)}: one {name} a row is "
+                        f"(n, 1, {', '.join(map(str, tail))})")
+            batch.append(tuple(lead))
+        for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
+            semidefinite(f"GaussianChain: {name}", matrix)
+        self.initial_mean, self.offset = mean, offset
+        self.initial_covariance, self.transition, self.covariance = matrices
+        super().__init__(lax.broadcast_shapes(*batch), (self.steps, d),
+                         validate_args=validate_args)
+
+    def moves(self, name: str) -> jax.Array:
+        """transition, covariance or offset with an axis of steps, of size 1 where all are alike."""
+        array, own = getattr(self, name), 1 if name == "offset" else 2
+        return array[None] if array.ndim == own else array
+
+    def _along(self, array: jax.Array, own: int) -> jax.Array:
+        """(..., steps or 1, own axes) → (steps − 1, *batch, own axes): what leads into each step
+        but the first."""
+        lead, tail = array.shape[: array.ndim - own - 1], array.shape[array.ndim - own :]
+        array = jnp.broadcast_to(array, (*lead, self.steps, *tail))
+        array = jnp.broadcast_to(array, (*self.batch_shape, *array.shape[len(lead) :]))
+        return jnp.moveaxis(array, len(self.batch_shape), 0)[1:]
+
+    def sample(self, key, sample_shape=()):
+        assert is_prng_key(key)
+        shape = (*sample_shape, *self.batch_shape)
+        noise = jax.random.normal(key, (self.steps, *shape, self.event_shape[1]))
+        first = self.initial_mean + _times(root(self.initial_covariance), noise[0])
+        first = jnp.broadcast_to(first, noise.shape[1:])
+        pushes = self._along(root(self.moves("covariance")), 2)
+
+        def step(state, now):
+            push, transition, offset, noise = now
+            state = _times(transition, state) + offset + _times(push, noise)
+            return state, state
+
+        _, rest = lax.scan(step, first, (pushes, self._along(self.moves("transition"), 2),
+                                         self._along(self.moves("offset"), 1), noise[1:]))
+        return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
+
+    def log_prob(self, value):
+        if self._validate_args:
+            self._validate_sample(value)
+        value = jnp.asarray(value)
+        if value.shape[-2:] != self.event_shape:
+            raise ModelError(f"GaussianChain.log_prob: expected states (..., {self.steps}, "
+                             f"{self.event_shape[1]}), got the shape {value.shape}")
+        first = _log_normal(value[..., 0, :] - self.initial_mean, self.initial_covariance)
+        if self.steps == 1:
+            return first
+        before, after = value[..., :-1, :], value[..., 1:, :]
+
+        def later(name):
+            array = self.moves(name)
+            return array if array.shape[array.ndim - 2 - (name != "offset")] == 1 else (
+                array[..., 1:, :] if name == "offset" else array[..., 1:, :, :])
+
+        left = after - _times(later("transition"), before) - later("offset")
+        return first + _log_normal(left, later("covariance")).sum(-1)
+
+    @property
+    def mean(self):
+        """Of every step, (..., steps, d)."""
+        return self._moments()[0]
+
+    @property
+    def variance(self):
+        """Of every coordinate of every step, (..., steps, d)."""
+        return jnp.diagonal(self._moments()[1], axis1=-2, axis2=-1)
+
+    def _moments(self) -> tuple[jax.Array, jax.Array]:
+        d = self.event_shape[1]
+
+        def step(carry, now):
+            mean, covariance = carry
+            noise, transition, offset = now
+            mean = _times(transition, mean) + offset
+            covariance = transition @ covariance @ jnp.swapaxes(transition, -1, -2) + noise
+            return (mean, covariance), (mean, covariance)
+
+        first = (jnp.broadcast_to(self.initial_mean, (*self.batch_shape, d)),
+                 jnp.broadcast_to(self.initial_covariance, (*self.batch_shape, d, d)))
+        _, rest = lax.scan(step, first, (self._along(self.moves("covariance"), 2),
+                                         self._along(self.moves("transition"), 2),
+                                         self._along(self.moves("offset"), 1)))
+        mean, covariance = (jnp.concatenate([one[None], more])
+                            for one, more in zip(first, rest, strict=True))
+        return jnp.moveaxis(mean, 0, -2), jnp.moveaxis(covariance, 0, -3)
+
+
+def _times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
+    """log N(x; 0, covariance); of a singular one on its range, −∞ beside it."""
+    lower = root(covariance)
+    w = standardised(lower, x[..., None])[..., 0]
+    beside = jnp.abs(_times(lower, w) - x) > FLAT * (1 + jnp.abs(x))
+    log = -0.5 * (w**2).sum(-1) - log_det(lower) - 0.5 * rank(lower) * np.log(2 * np.pi)
+    return jnp.where(beside.any(-1), -jnp.inf, log)
+
+
+def semidefinite(what: str, matrix: Any,
+                 place: Callable[[tuple[int, ...]], str] | None = None) -> None:
+    """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue.
+
+    Args:
+        place: index of one of several → where it stands, in words.
+    """
+    if isinstance(matrix, jax.core.Tracer):
+        return
+    try:
+        matrix = np.asarray(matrix, float)
+    except (TypeError, ValueError):  # a place holder in a pytree
+        return
+    size = np.abs(matrix).max(initial=0.0, axis=(-1, -2))
+    skew = np.abs(matrix - np.swapaxes(matrix, -1, -2)).max(initial=0.0, axis=(-1, -2))
+    sound = np.isfinite(matrix).all((-1, -2)) & (skew <= ROUNDING * size)
+    least = np.full(size.shape, np.nan)
+    least[sound] = np.linalg.eigvalsh(matrix[sound]).min(-1, initial=np.inf)
+    wrong = ~(sound & (least >= -ROUNDING * size))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = place(at) if place is not None else f" at {list(at)}" * bool(at)
+        why = ("has entries that are not finite" if not np.isfinite(matrix[at]).all()
+               else f"has the negative eigenvalue {least[at]:.4g}" if sound[at]
+               else "is not symmetric")
+        raise ModelError(f"{what}{where} is no covariance: {np.round(matrix[at], 6).tolist()} "
+                         f"{why}; expected a symmetric matrix without negative eigenvalues, such "
+                         f"as A @ A.T")
+
+
+def bounded(what: str, transition: Any, steps: int) -> None:
+    """Refuse a transition of known numbers that lets states grow without bounds within so many
+    steps."""
+    matrix = np.asarray(transition, float)
+    if not np.isfinite(matrix).all():
+        raise ModelError(f"{what} has entries that are not finite")
+    grows = np.abs(np.linalg.eigvals(matrix)).max(-1, initial=0.0)
+    worst = float(grows.max(initial=0.0))
+    if worst > 1 and steps * np.log(worst) > np.log(GROWTH):
+        raise ModelError(
+            f"{what} explodes: its largest eigenvalue has the modulus {worst:.4g}, so that states "
+            f"grow by 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most 1 for "
+            f"sequences of this length, as of a random walk: scale it down")

@@ -1,0 +1,220 @@
+"""Gaussian chains with all that is linear beside them: integrated out along time (Kalman 1960).
+
+The numbers of a step, those of the chains, of normal sites along time and of the row itself, are
+one state s_t, parents first:
+
+    a chain        z_t = F z_{t−1} + b + ε,        a number of the row   z_t = z_{t−1},
+    a normal site  z_t = location(others at t) + ε,
+
+each b and location affine in the numbers before it in that order. One linearisation of the traced
+programs of a step gives s_t = A s_{t−1} + b + ε and what is seen, y_t = C s_t + c + ν, so that sums
+of structural parts, regressions with moving coefficients and holes in what feeds others are all
+one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman.py along time.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import block_diag, solve_triangular
+
+from probml.jaxpr.levels import Level
+from probml.latents.gaussian import KINDS, LOG_TWO_PI, PLAIN, log_total, root_of, straight
+from probml.latents.latent import Group
+from probml.latents.pooled_normal import Second, columns, locations, scatter
+from probml.numerics.semidefinite import log_det, rank, root, standardised
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+
+# kind → the arguments that may look at numbers
+MOVED = {"GaussianChain": ("offset",), **dict.fromkeys(KINDS, ("loc",))}
+
+
+class Moves(NamedTuple):
+    """Of s_t given s_{t−1}: slope (D, D), offset (D,), covariance (D, D); or of s_1, no slope."""
+
+    slope: jax.Array | None
+    offset: jax.Array
+    covariance: jax.Array
+
+
+class Sight(NamedTuple):
+    """What is seen of a step given s_t, numbers behind one another, vectors standardised: slope (m,
+    D), variance (m,), log volume (m,); and before that: offset (m,), and of each site of vectors
+    its roots (cells, d, d)."""
+
+    slope: jax.Array
+    variance: jax.Array
+    log: jax.Array
+    offset: jax.Array
+    roots: dict[str, jax.Array]
+
+
+class LinearChain:
+    """Chains of normal numbers; see the top of this file."""
+
+    words = "integrated out, exact Gaussian along time (Kalman's filter)"
+    pools = True
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        sites = structure.sites
+        if not any(sites[name].chain for name in group.names):
+            return "no chain is among them"
+        for name in group.sites:
+            site = sites[name]
+            if site.kind not in MOVED:
+                return (f"'{name}' is {site.kind}" if name in group.names
+                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
+            if name not in group.names and site.time is None:
+                return f"'{name}' does not run along time"
+            for argument, uses in structure.row_uses(name).items():
+                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
+                    if argument not in MOVED[site.kind]:
+                        return f"'{latent}' enters the {argument} of '{name}'"
+                    bent = any(step not in PLAIN for step, _ in use.coordinate)
+                    if use.level > Level.AFFINE or bent or not straight(structure, group.names,
+                                                                        name, argument):
+                        return f"'{latent}' enters the {argument} of '{name}' not affinely"
+        return None
+
+
+def sizes(structure: Structure, group: Group) -> dict[str, int]:
+    """How many numbers of the state each latent has."""
+    return {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
+
+
+def placed(structure: Structure, group: Group, state: jax.Array) -> dict[str, jax.Array]:
+    """A state → each latent in the layout that programs take."""
+    cuts = np.cumsum(list(sizes(structure, group).values()))[:-1]
+    return {name: structure.sites[name].place(part)
+            for name, part in zip(group.names, jnp.split(state, cuts), strict=True)}
+
+
+def first(structure: Structure, group: Group, env: Mapping) -> Moves:
+    """Of the first state."""
+
+    def own(site, arguments, before):
+        if site.chain:
+            return arguments["initial_mean"][0], arguments["initial_covariance"][0]
+        return arguments["loc"].reshape(-1), _covariance(site, arguments)
+
+    return _linear(structure, group, env, own)._replace(slope=None)
+
+
+def moves(structure: Structure, group: Group, env: Mapping) -> Moves:
+    """From a state to the next, at the next one's step."""
+
+    def own(site, arguments, before):
+        if site.chain:
+            location = arguments["transition"][0] @ before + arguments["offset"][0]
+            return location, arguments["covariance"][0]
+        if site.time is None:
+            return before, jnp.zeros((len(before), len(before)), before.dtype)
+        return arguments["loc"].reshape(-1), _covariance(site, arguments)
+
+    return _linear(structure, group, env, own)
+
+
+def _covariance(site: Site, arguments: Mapping) -> jax.Array:
+    scale = root_of(site, arguments)
+    if not site.event:
+        return jnp.diag(scale**2)
+    return block_diag(*(scale @ jnp.swapaxes(scale, -1, -2)))
+
+
+def _linear(structure: Structure, group: Group, env: Mapping, own) -> Moves:
+    width = sizes(structure, group)
+
+    def step(before, noise):
+        at, out, spread, start = dict(env), [], [], 0
+        for name, size in width.items():
+            site, mine = structure.sites[name], slice(start, start + size)
+            location, covariance = own(site, structure.cells(name, at), before[mine])
+            value = location + noise[mine]
+            at[name], start = site.place(value), start + size
+            out.append(value)
+            spread.append(covariance)
+        return jnp.concatenate(out), block_diag(*spread)
+
+    zero = jnp.zeros(sum(width.values()), jnp.result_type(float))
+    offset, push, covariance = jax.linearize(step, zero, zero, has_aux=True)
+    eye = jnp.eye(len(zero), dtype=zero.dtype)
+    slope = jax.vmap(lambda e: push(e, zero))(eye).T
+    if any(set(structure.sites[name].parents) & set(group.names) for name in group.names):
+        mixed = jax.vmap(lambda e: push(zero, e))(eye).T
+        covariance = mixed @ covariance @ mixed.T
+    return Moves(slope, offset, covariance)
+
+
+def below(group: Group) -> tuple[str, ...]:
+    """The sites that are seen and look at latents."""
+    return tuple(name for name in group.sites if name not in group.names)
+
+
+def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
+    """What is seen of a step."""
+    zero = jnp.zeros(sum(sizes(structure, group).values()), jnp.result_type(float))
+    parts: dict[str, list] = {"slope": [jnp.zeros((0, len(zero)), zero.dtype)],
+                              **{n: [jnp.zeros(0, zero.dtype)] for n in ("variance", "log",
+                                                                         "offset")}}
+    roots = {}
+    for name in below(group):
+        site = structure.sites[name]
+        offset, slope, arguments = locations(structure, name, env, zero,
+                                             lambda flat: placed(structure, group, flat))
+        scale = root_of(site, arguments)
+        if site.event:
+            roots[name] = scale
+            slope = solve_triangular(scale, slope, lower=True)
+            parts["variance"].append(jnp.ones(offset.size, zero.dtype))
+            log = -jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1)))
+        else:
+            parts["variance"].append(scale**2)
+            log = jnp.zeros(offset.size, zero.dtype)
+        parts["log"].append(log.reshape(-1))
+        parts["slope"].append(slope.reshape(-1, len(zero)))
+        parts["offset"].append(offset.reshape(-1))
+    return Sight(**{name: jnp.concatenate(part) for name, part in parts.items()}, roots=roots)
+
+
+def middle(structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
+    """Where the states (under "") and the sites below begin: about it statistics are taken."""
+    state = first(structure, group, env).offset
+    at = {**env, **placed(structure, group, state)}
+    return {"": state, **{name: columns(structure.sites[name], structure.cells(name, at)["loc"])
+                          for name in below(group)}}
+
+
+def log_seen(structure: Structure, group: Group, name: str, env: Mapping, centre: Mapping,
+             second: Second) -> jax.Array:
+    """Σ of E[log p] of a site below, from its second moments about `centre`."""
+    site = structure.sites[name]
+    loc, slope, arguments = locations(structure, name, env, centre[""],
+                                      lambda flat: placed(structure, group, flat))
+    left = scatter(second, loc - centre[name], slope)
+    return log_total(site, root_of(site, arguments), left, second.around[:, 0, 0])
+
+
+def log_moves(found: Moves, centre: jax.Array, second: jax.Array) -> jax.Array:
+    """Σ of E[log p(s_t | s_{t−1})], or of the first, from second moments of (1, s_{t−1} − centre,
+    s_t − centre), or of (1, s_1 − centre); of singular noise that of the numbers that have some."""
+    eye = jnp.eye(len(centre), dtype=centre.dtype)
+    if found.slope is None:
+        line = jnp.concatenate([(centre - found.offset)[:, None], eye], 1)
+    else:
+        gap = centre - found.slope @ centre - found.offset
+        line = jnp.concatenate([gap[:, None], -found.slope, eye], 1)
+    lower = root(found.covariance)
+    half = standardised(lower, line @ second @ line.T)
+    square = jnp.trace(standardised(lower, half.T))
+    count = second[0, 0]
+    total = -0.5 * square - count * (log_det(lower) + 0.5 * LOG_TWO_PI * rank(lower))
+    return jnp.where(count > 0, total, 0.0)
+
+
+def at_row(site: Site, folded: jax.Array) -> Any:
+    """An answer about every step of a row, (rows, steps, ...), as one about a latent: of the row's
+    own number its first."""
+    return folded[:, 0] if site.time is None else folded

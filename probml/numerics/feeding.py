@@ -1,0 +1,93 @@
+"""Chunks from the host into a running program, one at a time: data that a program passes over and
+never holds.
+
+A program asks for a chunk by the number of its feed and its own, both operands: what is compiled
+knows the shapes of a chunk alone, and serves every feed of such. While one chunk is worked on, a
+thread reads the next; so two are held at the most.
+
+What reading raises cannot pass through a program. It is kept, blank chunks follow, and `sound`
+raises it when the program has ended.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+_FEEDS: dict[int, "Feed"] = {}
+_NUMBERS = itertools.count()
+
+
+class Feed:
+    """Chunks in turn, again from the first in every pass; open within a `with`.
+
+    Args:
+        read: a new iterator of chunks, pytrees of arrays of the shapes and types of `specs`.
+        specs: pytree of jax.ShapeDtypeStruct. count: chunks of a pass.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Any]], specs: Any, count: int):
+        self.read, self.specs, self.count = read, specs, count
+        self.failure: BaseException | None = None
+        self.number = next(_NUMBERS)
+        self._lock, self._at, self._chunk = threading.Lock(), -1, None
+        self._iterator: Iterator[Any] | None = None
+        self._ahead: Future | None = None
+
+    def __enter__(self) -> "Feed":
+        self._pool = ThreadPoolExecutor(1)
+        _FEEDS[self.number] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _FEEDS.pop(self.number)
+        self._pool.shutdown(cancel_futures=True)
+        self._iterator = self._ahead = self._chunk = None
+
+    def chunk(self, i: int) -> Any:
+        """The i-th chunk; the next of the one before is there already, or being read."""
+        with self._lock:
+            if self.failure is None and i != self._at:
+                try:
+                    self._go(i)
+                except BaseException as error:
+                    self.failure = error
+            if self.failure is not None:
+                return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), self.specs)
+            return self._chunk
+
+    def _go(self, i: int) -> None:
+        self._chunk = None  # before another comes
+        if self._ahead is None or i != self._at + 1:
+            if self._ahead is not None:
+                self._ahead.exception()  # reading is one thread's work
+            self._iterator = self.read()
+            for _ in range(i):
+                next(self._iterator)
+            self._ahead = self._pool.submit(self._iterator.__next__)
+        self._at, self._chunk = i, self._ahead.result()
+        assert self._iterator is not None
+        self._ahead = self._pool.submit(self._iterator.__next__) if i + 1 < self.count else None
+
+
+def chunk(number: Any, i: Any, specs: Any) -> Any:
+    """The i-th chunk of the feed `number` in a program."""
+    return jax.pure_callback(_chunk, specs, number, i)
+
+
+def _chunk(number: Any, i: Any) -> Any:
+    return _FEEDS[int(number)].chunk(int(i))
+
+
+def sound(found: Any) -> Any:
+    """What a program found; raises what reading for it raised."""
+    if _FEEDS:
+        found = jax.block_until_ready(found)
+        failure = next((feed.failure for feed in _FEEDS.values() if feed.failure), None)
+        if failure is not None:
+            raise failure
+    return found

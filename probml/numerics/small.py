@@ -1,0 +1,40 @@
+"""Cholesky factors and triangular solves of many small matrices: written out where they are of few
+rows, so that all matrices take a step together; LAPACK takes one after another."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+FEW = 3  # rows up to which a factor is written out
+
+
+def cholesky(matrix: jax.Array) -> jax.Array:
+    """Lower factors, (..., d, d)."""
+    d = matrix.shape[-1]
+    if d > FEW or matrix.ndim < 3:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[jax.Array]] = []
+    for i in range(d):
+        row: list[jax.Array] = []
+        for j in range(i + 1):
+            left = matrix[..., i, j]
+            for k in range(j):
+                left = left - row[k] * (row[k] if i == j else rows[j][k])
+            row.append(jnp.sqrt(left) if i == j else left / rows[j][j])
+        rows.append(row)
+    zero = jnp.zeros_like(matrix[..., 0, 0])
+    return jnp.stack([jnp.stack([*row, *[zero] * (d - len(row))], -1) for row in rows], -2)
+
+
+def solve(lower: jax.Array, right: jax.Array, transposed: bool = False) -> jax.Array:
+    """lower⁻¹ right, or its transpose's; (..., d, d), (..., d, n)."""
+    d = lower.shape[-1]
+    if d > FEW or lower.ndim < 3:
+        return solve_triangular(lower, right, lower=True, trans=int(transposed))
+    found: dict[int, jax.Array] = {}
+    for i in reversed(range(d)) if transposed else range(d):
+        left = right[..., i, :]
+        for k, known in found.items():
+            left = left - lower[..., max(i, k), min(i, k), None] * known
+        found[i] = left / lower[..., i, i, None]
+    return jnp.stack([found[i] for i in range(d)], -2)

@@ -1,0 +1,151 @@
+"""Effects of groups given parameters at one point: normal, and exactly so.
+
+u = mean + R (L⁻ᵀ z): the parts of that root are those by which the effects were eliminated
+(factors/effects.py), so that draws and covariances need no row.
+"""
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from probml.device.rows import Known, Rows
+from probml.errors import ModelError
+from probml.evidence.effects import given_rows
+from probml.factors import effects
+from probml.factors.effects import Eliminated, Prior, Two
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all, random_key
+from probml.plan import decide
+from probml.plan.plan import Plan
+from probml.posteriors.posterior import Averaged, part, register
+
+
+class Given(NamedTuple):
+    """Effects given the rows and parameters at one point."""
+
+    prior: Prior
+    found: Eliminated
+
+
+def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
+    return Given(effects.prior(plan, params, known), given_rows(plan, params, known, rows.total))
+
+
+def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
+    """A joint draw of the effects, name → its shape."""
+    return _moved(plan, at, effects.drawn(at.found, key))
+
+
+def _moved(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
+    return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
+
+
+@register
+class Effects(NamedTuple):
+    """Parameters at one point, and the effects of groups given them and the rows.
+
+    Args:
+        names: the effects. point: the parameters. moments: means and covariances of the effects.
+        at: what they are drawn by.
+    """
+
+    names: tuple[str, ...]
+    point: dict[str, Any]
+    moments: effects.Moments
+    at: Given
+
+    varies, exact = True, False
+    table = tables = chains = None
+    stats = MappingProxyType({})
+
+    @property
+    def partly(self) -> tuple[str, ...]:
+        return self.names
+
+    def _plan(self, plan: Plan) -> Plan:
+        """The plan in which the effects are integrated out."""
+        return decide.make(plan.structure, plan.pattern, plan.given, effects=self.names)
+
+    def draw(self, plan, known, n, seed):
+        return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
+
+    def spread(self, plan, known, n):
+        """In pairs about the mean, so that the average of what is affine is what it is there."""
+        n = max(n // 2, 1) * 2
+        return self._all(_draws(self._plan(plan), self.at, random_key(0), n // 2, True), n), None
+
+    def _all(self, drawn: Mapping, n: int) -> dict[str, jax.Array]:
+        fixed = {name: jnp.broadcast_to(jnp.asarray(value), (n, *jnp.shape(value)))
+                 for name, value in self.point.items()}
+        return {**fixed, **drawn}
+
+    def marginal(self, plan, known, name):
+        """Of an effect a normal, of several numbers a member one for each member; None of a
+        parameter."""
+        if name not in self.names:
+            return None
+        plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
+        covariance = effects.own_covariance(plan, self.moments, name)
+        if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
+            return dist.MultivariateNormal(mean, covariance)
+        return dist.Normal(mean, effects.deviations(plan, self.moments, name))
+
+    def averaged(self, params, fitted, plan, known, n):
+        values, _ = self.spread(fitted, known, n)
+        return Averaged({name: values[name] for name in params}, None, {}, True)
+
+    def saved(self):
+        leaves = jax.tree.leaves(self[1:])
+        arrays = {f"effects/{i}": leaf for i, leaf in enumerate(leaves)}
+        return {"posterior": "Effects", "effects": list(self.names),
+                "others": len(self.at.prior.rest)}, arrays
+
+    @classmethod
+    def restored(cls, meta, arrays, plan):
+        arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
+        sites, two = plan.structure.sites, Two(0.0, 0.0)
+        prior = Prior(two, 0.0, (0.0,) * int(meta.get("others", 0)))
+        blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
+                    effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
+                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0)))
+        count = len(jax.tree.leaves(blank[1:]))
+        if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
+            raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
+                             f"some of {list(plan.free)}, in {count}")
+        found = cls(names, *jax.tree.unflatten(jax.tree.structure(blank[1:]),
+                                               [arrays[str(i)] for i in range(count)]))
+        wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
+                      if np.shape(value) != sites[name].shape), None)
+        if wrong is not None:
+            raise ModelError(f"'{wrong}' has another shape than {sites[wrong].shape}")
+        return found
+
+
+def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
+    """Of a plan with effects, these given the point `params`."""
+    at, moments = jax.device_get(_found(plan, placed_all(dict(params)), known, rows))
+    return Effects(plan.effects, dict(params), moments, at)
+
+
+@functools.partial(jit, static_argnums=0)
+def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
+    at = given(plan, params, known, rows)
+    return at, effects.moments(plan, at.prior, at.found)
+
+
+@functools.partial(jit, static_argnums=(0, 3, 4))
+def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
+    def one(key):
+        noise = effects.drawn(at.found, key)
+        ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_moved(plan, at, way)
+                                                                 for way in ways))
+
+    each = jax.vmap(one)(jax.random.split(key, n))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), each)

@@ -1,0 +1,210 @@
+"""A source of rows of a user's own, folder_source.py: fitted and asked as the same rows in memory,
+a chunk or two at a time."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import optax
+import pytest
+from folder_source import Folder, stored
+from numpyro import plate, sample
+
+import probml
+from compilations import compiled
+from probml.errors import DataError, Refusal
+
+
+@probml.model
+def mixture(k: int):
+    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+    with plate("component", k):
+        mean = sample("mean", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+        scale = sample("scale", dist.LogNormal(0.0, 1.0).expand([2]).to_event(1))
+        table = sample("table", dist.Dirichlet(jnp.ones(3)))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[z], scale[z]).to_event(1))
+        sample("colour", dist.Categorical(table[z]))
+
+
+@probml.model
+def normal():
+    with plate("class", 2):
+        variance = sample("variance", dist.InverseGamma(2.0, 1.0))
+        mean = sample("mean", dist.Normal(0.0, jnp.sqrt(variance)))
+    share = sample("share", dist.Beta(1.0, 1.0))
+    with probml.rows():
+        z = sample("z", dist.Bernoulli(share))
+        sample("y", dist.Normal(mean[z], jnp.sqrt(variance[z])))
+
+
+@probml.model
+def logistic(x):
+    slope = sample("slope", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Bernoulli(logits=x @ slope))
+
+
+@probml.model
+def lines(x):
+    weights = sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with plate("line", 2):
+        slope = sample("slope", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+        scale = sample("scale", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("y", dist.Normal((x * slope[z]).sum(-1), scale[z]))
+
+
+@probml.model
+def torn():
+    mean = sample("mean", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    covariance = sample("covariance", dist.InverseWishart(5.0, scale_matrix=jnp.eye(3)))
+    with probml.rows():
+        sample("x", dist.MultivariateNormal(mean, covariance))
+
+
+# without leaps, which enlarge what rounding leaves
+EIGHT = probml.EM(max_iterations=8, tolerance=0.0, restarts=2, accelerate=False)
+FOUR = probml.EM(max_iterations=4, tolerance=0.0, accelerate=False)
+CUTS = [50, 130, 131, 210]  # parts of unequal size, one of them a single row
+FROM = {"slope": np.array([[1.0, 0.0], [-1.0, 0.5]])}
+
+
+def clusters(seed: int = 0) -> dict[str, np.ndarray]:
+    random, n = np.random.default_rng(seed), 240
+    z = random.integers(2, size=n)
+    x = random.normal(size=(n, 2)) + 4.0 * z[:, None] + 1e3
+    x[random.random((n, 2)) < 0.1] = np.nan
+    x[:50, 0] = 1e3 + random.normal(size=50)  # seen whole in the first part
+    colour = np.array(["blue", "green", "red"], object)[(z + random.integers(2, size=n)) % 3]
+    colour[130] = None  # nothing of it in the part of one row
+    colour[131:210] = np.where(colour[131:210] == "blue", None, colour[131:210])
+    return {"x": x, "colour": colour}
+
+
+def rows_of(kind: str) -> dict[str, np.ndarray]:
+    random, n = np.random.default_rng(1), 240
+    x, z = random.normal(size=(n, 2)), random.integers(2, size=n)
+    if kind == "normal":
+        return {"z": z, "y": random.normal(size=n) + 3.0 * z}
+    if kind == "logistic":
+        return {"x": x, "y": (random.random(n) < 1 / (1 + np.exp(-x @ [2.0, -1.0]))).astype(int)}
+    if kind == "lines":
+        return {"x": x, "y": np.where(z, x @ [2.0, 1.0], x @ [-2.0, 0.0]) + random.normal(size=n)}
+    held = random.normal(size=(n, 3)) @ [[1.0, 0.5, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]]
+    held[random.random((n, 3)) < 0.2] = np.nan
+    return {"x": held}
+
+
+CASES = {
+    "a mixture with holes and labels": (mixture(k=2), clusters(), EIGHT, {}),
+    "statistics alone": (normal(), rows_of("normal"), probml.Exact(), {}),
+    "Newton's steps": (logistic(), rows_of("logistic"), probml.MAP(), {}),
+    "L-BFGS": (normal(), rows_of("normal") | {"z": np.full(240, np.nan)},
+               probml.MAP(steps=5), {"mean": np.array([0.0, 3.0])}),
+    "responsibilities made again": (lines(), rows_of("lines"), FOUR, FROM),
+    "vectors seen in part": (torn(), rows_of("torn"), FOUR, {}),
+}
+
+
+LONG = ("L-BFGS", "responsibilities made again", "vectors seen in part")
+
+
+@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:MAP of model:RuntimeWarning")
+@pytest.mark.parametrize("case", [
+    *(case for case in CASES if case not in LONG),
+    *(pytest.param(case, marks=pytest.mark.slow) for case in LONG),
+])
+def test_rows_in_parts_are_fitted_and_asked_as_rows_in_memory(case, tmp_path):
+    model, table, engine, start = CASES[case]
+    plain = model.fit(table, engine, start=start)
+    source = stored(tmp_path, table, CUTS)
+    fit = model.fit(source, engine, start=start)
+    assert fit.labels("colour") == plain.labels("colour") if "colour" in table else True
+    np.testing.assert_allclose(fit.history[[0, -1]], plain.history[[0, -1]], rtol=1e-10)
+    for name, value in plain.params.items():
+        np.testing.assert_allclose(fit.params[name], value, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(fit.log_prob(source), plain.log_prob(table), rtol=1e-9,
+                               atol=1e-12)
+    assert fit.score(source) == pytest.approx(plain.score(table), rel=1e-9)
+    if "z" in fit.structure.sites and "z" not in table:
+        np.testing.assert_array_equal(fit.predict(source, "z"), plain.predict(table, "z"))
+    assert min(source.opened.values()) > 2
+
+
+@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+def test_other_rows_of_the_same_chunks_compile_nothing_and_two_parts_are_held(tmp_path):
+    first, more = tmp_path / "first", tmp_path / "more"
+    first.mkdir(), more.mkdir()
+    mixture(k=2).fit(stored(first, clusters(), CUTS), EIGHT)
+    table = clusters(3)
+    source = stored(more, table, [80, 81, 90, 150, 200])
+    with compiled() as programs:
+        fit = mixture(k=2).fit(source, EIGHT)
+    assert programs == [] and len(source.opened) == 6
+    assert source.most == 2
+    assert fit.history[-1] == pytest.approx(mixture(k=2).fit(table, EIGHT).history[-1], rel=1e-9)
+
+
+def test_a_function_that_makes_batches_is_a_source():
+    table = rows_of("normal")
+
+    def batches():
+        for low in range(0, 240, 60):
+            yield {name: column[low : low + 60] for name, column in table.items()}
+
+    found = normal().fit(batches, probml.Exact())
+    assert found.log_evidence == pytest.approx(
+        normal().fit(table, probml.Exact()).log_evidence, rel=1e-10
+    )
+
+
+def test_bad_rows_are_named_by_part_and_row(tmp_path):
+    table = rows_of("normal")
+    table["y"][53] = np.inf
+    with pytest.raises(DataError, match=r"part 'part1.npz': 'y' must be finite, got inf in row 3"):
+        normal().fit(stored(tmp_path, table, CUTS))
+
+
+def test_parts_that_do_not_make_one_table_are_refused(tmp_path):
+    def parts(*tables):
+        return lambda: iter(tables)
+
+    text, codes = np.array(["a", "b"], object), np.array([0, 1])
+    y = np.array([0.5, 1.0])
+    with pytest.raises(DataError, match="'z' has labels, .*, in some parts, and codes in others"):
+        normal().fit(parts({"z": text, "y": y}, {"z": codes, "y": y}))
+    with pytest.raises(DataError, match="'z' has 3 labels in all parts"):
+        normal().fit(parts({"z": text, "y": y}, {"z": np.array(["b", "c"], object), "y": y}))
+    with pytest.raises(DataError, match="input 'x' has another type, or shape"):
+        logistic().fit(parts({"x": np.ones((2, 2)), "y": codes},
+                             {"x": np.ones((2, 2), int), "y": codes}))
+    with pytest.raises(DataError, match="the source has no parts"):
+        normal().fit(parts())
+
+
+def test_a_source_that_changes_between_passes_is_refused(tmp_path):
+    table, passes = rows_of("logistic"), []
+
+    class Changing(Folder):
+        def parts(self):
+            passes.append(1)
+            if len(passes) == 2:
+                (tmp_path / "part4.npz").unlink()
+            return super().parts()
+
+    stored(tmp_path, table, CUTS)
+    with pytest.raises(DataError, match="has changed since .* 'part4.npz' of 30 rows, got no more"):
+        logistic().fit(Changing(tmp_path), probml.MAP())
+
+
+def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
+    source = stored(tmp_path, rows_of("logistic"), CUTS)
+    with pytest.raises(Refusal, match="read in parts have no weights"):
+        logistic().fit(source, weights=np.ones(240))
+    for engine in (probml.MAP(optimizer=optax.adam(0.1), batch_rows=10), probml.SVI(batch_rows=10),
+                   probml.NUTS()):
+        with pytest.raises(Refusal, match="its rows are read in parts"):
+            logistic().fit(source, engine)

@@ -1,0 +1,168 @@
+"""What a fit says of effects of groups that were integrated out."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import deterministic, plate, sample
+
+import probml
+
+
+@probml.model
+def shifted(group, x, groups: int):
+    """Non-centred, with what the effects are computed."""
+    mean, spread = sample("mean", dist.Normal(0.0, 10.0)), sample("spread", dist.HalfNormal(5.0))
+    slope, noise = sample("slope", dist.Normal(0.0, 10.0)), sample("noise", dist.HalfNormal(5.0))
+    with plate("groups", groups):
+        z = sample("z", dist.Normal(0.0, 1.0))
+    level = deterministic("level", mean + spread * z)
+    with probml.rows():
+        sample("y", dist.Normal(level[group] + slope * x, noise))
+
+
+NAMES = np.array(["ann", "bob", "cyd", "dan", "eve", "fay"])
+
+
+def rows(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    group, x = np.arange(n) % 6, rng.normal(size=n)
+    y = 3 + 2 * rng.normal(size=6)[group] + x + 0.5 * rng.normal(size=n)
+    return {"group": NAMES[group], "x": x, "y": y}
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return shifted(groups=6).fit(rows())
+
+
+def test_the_default_fit_has_effects_with_standard_errors(fit):
+    assert fit.engine.startswith("MAP") and fit.converged
+    table, found = fit.summary(), fit.posterior("z")
+    np.testing.assert_allclose(table.loc["z[ann]", ["value", "sd"]].astype(float),
+                               [found.mean[0], np.sqrt(found.variance[0])])
+    assert np.isnan(table.loc["spread", "sd"]) and table.loc["noise", "value"] > 0
+    assert list(fit.labels("group")) == NAMES.tolist()
+    np.testing.assert_allclose(fit.params["z"], found.mean)
+    with pytest.raises(probml.ModelError, match="'spread'"):
+        fit.posterior("spread")
+
+
+def test_draws_are_of_the_effects_given_the_rest(fit):
+    drawn = fit.draws(4000, seed=1)
+    assert np.ptp(drawn["spread"]) == 0 and drawn["z"].shape == (4000, 6)
+    found = fit.posterior("z")
+    np.testing.assert_allclose(drawn["z"].mean(0), found.mean, atol=0.02)
+    np.testing.assert_allclose(drawn["z"].std(0), np.sqrt(found.variance), rtol=0.05)
+    np.testing.assert_allclose(drawn["level"], drawn["mean"][:, None]
+                               + drawn["spread"][:, None] * drawn["z"], rtol=1e-9)
+
+
+def test_what_is_affine_in_effects_is_at_their_means(fit):
+    p = fit.params
+    np.testing.assert_allclose(p["level"], p["mean"] + p["spread"] * p["z"], rtol=1e-9)
+    told = fit.predict({"group": ["cyd", "fay"], "x": [0.0, 1.0]})
+    np.testing.assert_allclose(told, p["level"][[2, 5]] + p["slope"] * np.array([0.0, 1.0]),
+                               rtol=1e-9)
+
+
+def test_a_new_group_stands_at_the_mean_with_the_spread_of_all(fit):
+    p, new = fit.params, {"group": ["gus"], "x": [0.0]}
+    at = fit.predict(new, unknown="new", interval=0.9)
+    assert at.value[0] == pytest.approx(float(p["mean"]), abs=0.1)
+    wide = float(np.hypot(p["spread"], p["noise"])) * 2 * 1.645
+    assert at.upper[0] - at.lower[0] == pytest.approx(wide, rel=0.15)
+    with pytest.raises(probml.DataError, match="gus"):
+        fit.predict(new)
+
+
+def test_a_fit_with_effects_is_kept_in_a_file(fit, tmp_path):
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit", shifted(groups=6))
+    np.testing.assert_array_equal(again.params["z"], fit.params["z"])
+    np.testing.assert_array_equal(again.posterior("z").variance, fit.posterior("z").variance)
+    for name, value in fit.draws(5, seed=3).items():
+        np.testing.assert_array_equal(again.draws(5, seed=3)[name], value)
+
+
+def test_a_fit_with_effects_begins_another(fit):
+    again = shifted(groups=6).fit(rows(), start=fit.params)
+    assert again.history[-1] == pytest.approx(fit.history[-1], abs=1e-6)
+
+
+@pytest.mark.parametrize("engine", [probml.Laplace(), pytest.param(
+    probml.SVI(steps=400), marks=pytest.mark.slow)], ids=["Laplace", "SVI"])
+def test_engines_of_posteriors_draw_effects_given_each_draw(fit, engine):
+    found = shifted(groups=6).fit(rows(), engine)
+    assert set(found.params) == set(fit.params)
+    drawn = found.draws(500)
+    assert np.ptp(drawn["spread"]) > 0
+    np.testing.assert_allclose(drawn["z"].mean(0), fit.params["z"], atol=0.4)
+    assert np.all(drawn["level"].std(0) < 1.0)
+
+
+def test_batches_of_rows_leave_effects_parameters():
+    optax = pytest.importorskip("optax")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = shifted(groups=6).fit(rows(), probml.MAP(optimizer=optax.adam(0.05), steps=20,
+                                                         batch_rows=30))
+    assert "make a hierarchy" in str(said[0].message)
+    with pytest.raises(probml.ModelError, match="'z'"):
+        found.posterior("z")
+
+
+def test_a_spread_that_a_climb_lost_is_found_again():
+    """From a start next to 0 nothing pulls a spread back, though the rows ask for it."""
+    lost = shifted(groups=6).fit(rows(), start={"spread": 1e-6})
+    assert lost.params["spread"] > 0.5 and "boundary" not in lost.status
+
+
+def test_float32_agrees_with_double(fit):
+    with jax.enable_x64(False):
+        found = shifted(groups=6).fit(rows())
+        for name in ("mean", "spread", "slope", "noise", "level"):
+            np.testing.assert_allclose(found.params[name], fit.params[name], rtol=1e-3)
+
+
+@probml.model
+def paired(one, two, groups: int):
+    spread, noise = sample("spread", dist.HalfNormal(5.0)), sample("noise", dist.HalfNormal(5.0))
+    with plate("groups", groups):
+        skill = sample("skill", dist.Normal(0.0, spread))
+    with probml.rows():
+        sample("y", dist.Normal(skill[one] - skill[two], noise))
+
+
+@probml.model
+def multiplied(one, two, groups: int):
+    spread = sample("spread", dist.HalfNormal(5.0).expand([2]).to_event(1))
+    with plate("ones", groups):
+        a = sample("a", dist.Normal(0.0, spread[0]))
+    with plate("twos", groups):
+        b = sample("b", dist.Normal(0.0, spread[1]))
+    with probml.rows():
+        sample("y", dist.Normal(a[one] * b[two], 1.0))
+
+
+@probml.model
+def sized(one, groups: int):
+    spread = sample("spread", dist.HalfNormal(5.0))
+    with plate("ones", groups):
+        a = sample("a", dist.Normal(0.0, spread))
+    with probml.rows():
+        sample("y", dist.Normal(a[one], jnp.exp(a[one])))
+
+
+@pytest.mark.parametrize("model", [paired, multiplied, sized],
+                         ids=["two members a row", "products", "in a scale"])
+def test_what_is_not_affine_or_not_of_one_member_is_sampled_as_before(model):
+    table = {"one": np.arange(20) % 5, "two": (np.arange(20) // 5 + 1) % 5, "y": np.ones(20)}
+    if model is sized:
+        del table["two"]
+    told = model(groups=5).explain(table)
+    engines = {row["engine"]: row[""] for row in told.engines}
+    assert engines["NUTS"] == "chosen" and "hierarchy" in engines["MAP"]
