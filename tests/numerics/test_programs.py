@@ -138,6 +138,18 @@ def test_what_is_not_read_by_value_is_not_kept(shelf, tmp_path):
     assert files(tmp_path) == []
 
 
+def _asks_python(x):
+    spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(lambda x: np.asarray(x) + 1, spec, x)
+
+
+def test_a_program_that_calls_back_into_its_process_is_not_kept(shelf, monkeypatch, tmp_path):
+    monkeypatch.setattr(_asks_python, "__module__", "probml.somewhere")
+    program = programs.Shelf(_asks_python, {}).find((X,), None)
+    np.testing.assert_array_equal(program(X), X + 1)
+    assert files(tmp_path) == []
+
+
 def test_programs_are_no_longer_named_once_our_source_has_changed(monkeypatch):
     identity.surroundings.cache_clear()
     monkeypatch.setattr(identity, "_IMPORTED", 0.0)
