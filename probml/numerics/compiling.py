@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, feeding, lapack
+from probml.numerics import disk, feeding, lapack, underway
 from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -61,7 +61,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """
     compiled: list[Callable] = []
     options: list[dict | None] = []
-    shelf = Shelf(function, keywords)
+    seen = underway.marked(function)
+    shelf = Shelf(seen, keywords)
 
     @functools.wraps(function)
     def call(*args):
@@ -69,7 +70,7 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
             options.append(None if long or _REFUSED else _options())
-            compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
+            compiled.append(jax.jit(seen, compiler_options=options[-1], **keywords))
         try:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options[-1])
@@ -82,6 +83,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             if "No such compile option" not in str(error) or options[-1] is None:
                 raise
             _REFUSED.append(str(error))
+        finally:
+            underway.ended()
         compiled.clear()
         return call(*args)
 
