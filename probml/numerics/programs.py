@@ -95,12 +95,12 @@ class Shelf:
 
     def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
-        told = [str(tree), *map(str, avals), *map(_words, _settings()), repr(jax.config.values)]
+        told = [*map(str, avals), *map(_words, _settings()), repr(jax.config.values)]
         ours = own.startswith("probml.") and "<locals>" not in own
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
         kind = jax.devices()[0]
-        return identity.digest(FORMAT, identity.surroundings(), own, fixed, told,
+        return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
                                [a.weak_type for a in avals], options, kind.platform,
                                kind.device_kind, jax.device_count())
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import probml
 from compilations import counted
+from probml.device.rows import Known, Steps
 from probml.numerics import disk, identity, programs
 from probml.numerics.identity import Nameless, digest
 
@@ -166,6 +168,25 @@ def test_different_values_have_different_digests():
               probml.EM(), probml.EM(restarts=2), np.sum, np.mean, jnp.exp, np, jnp, range(2),
               probml.Exact(), np.dtype(float), np.float64, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
     assert len({digest(value) for value in values}) == len(values)
+
+
+def test_trees_of_other_kinds_keys_or_settings_have_different_digests():
+    def steps(length, wide):
+        return Steps({"a": 1}, length, 1, False, wide)
+
+    trees = [1, None, (1,), [1], (1, 1), ((1,), 1), {"a": 1}, {"b": 1}, {"a": None}, {"a": (1,)},
+             Known({}, {}, {}), Known({"a": 1}, {}, {}), Known({}, {"a": 1}, {}), steps(3, False),
+             steps(4, False), steps(3, True)]
+    found = {digest(jax.tree.structure(tree)) for tree in trees}
+    assert len(found) == len(trees)
+    with pytest.raises(Nameless):
+        digest(jax.tree.structure(Mine(1)))
+
+
+class Mine(NamedTuple):
+    """A node that no other process need have."""
+
+    value: int
 
 
 def test_equal_values_have_equal_digests_in_every_process():
