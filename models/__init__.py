@@ -15,6 +15,12 @@ from probml.models.bayesian_networks.learn_structure import structure_score as s
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
+from probml.models.chains.structural import level_part as level_part
+from probml.models.chains.structural import local_level as local_level
+from probml.models.chains.structural import local_trend as local_trend
+from probml.models.chains.structural import seasonal as seasonal
+from probml.models.chains.structural import seasonal_part as seasonal_part
+from probml.models.chains.structural import trend_part as trend_part
 from probml.models.classifiers.linear_classification import (
     linear_support_vector_machine as linear_support_vector_machine,
 )
@@ -29,8 +35,12 @@ from probml.models.kernels.support_vectors import support_vector_machine as supp
 from probml.models.kernels.support_vectors import (
     support_vector_regression as support_vector_regression,
 )
+from probml.models.latent_factors.factor_analysers import (
+    mixture_of_factor_analysers as mixture_of_factor_analysers,
+)
 from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
 from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
+from probml.models.latent_factors.item_response import item_response as item_response
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
@@ -141,14 +151,19 @@ __all__ = [
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
     "hidden_markov",
+    "item_response",
     "kernel_density",
     "lasso",
     "learn_structure",
+    "level_part",
     "linear_regression",
     "linear_support_vector_machine",
+    "local_level",
+    "local_trend",
     "logistic_regression",
     "markov_chain",
     "mixture_of_experts",
+    "mixture_of_factor_analysers",
     "mixture_of_mixtures",
     "naive_bayes",
     "neural_network",
@@ -158,11 +173,14 @@ __all__ = [
     "probabilistic_pca",
     "ridge",
     "robust_regression",
+    "seasonal",
+    "seasonal_part",
     "smoothing",
     "softmax_regression",
     "structure_score",
     "support_vector_machine",
     "support_vector_regression",
+    "trend_part",
     *_LATE,
 ]
 

@@ -144,7 +144,8 @@ class Model(Bound):
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
         """
-        read, data, _ = meet(self, data)
+        read, data, _, begin = meet(self, data)
+        start = {**begin, **(start or {})}
         return Fit.of(read, fitting.infer(read, data, engine, weights, seed, start))
 
     def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
@@ -232,7 +233,7 @@ class Model(Bound):
         # a lazy door: few runs ask, and `import probml` is everybody's
         from probml.assessment import certificate
 
-        read, data, _ = meet(self, data)
+        read, data, *_ = meet(self, data)
         return certificate.check(read, data, engine, simulations, seed, rows=rows, steps=steps,
                                  simulator=simulator, progress=progress)
 
