@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from probml.engines.engine import Status
-from probml.numerics import underway
+from probml.numerics.compiling import underway
 
 DELAY = 10.0  # seconds without a sign of life
 COMPILING = 1.0  # seconds of compiling after which the line says so
@@ -66,7 +66,7 @@ class Progress:
 
     def _show(self) -> None:
         count, said = self._at
-        if underway.seconds(self._thread) > COMPILING:
+        if underway(self._thread) > COMPILING:
             said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
         self.bar.set_postfix_str(said, refresh=False)
         self.bar.update(count - self.bar.n)
@@ -81,7 +81,7 @@ class Progress:
                     return
                 if self._inner is not None:  # which shows itself
                     continue
-                compiling = underway.seconds(self._thread) > COMPILING
+                compiling = underway(self._thread) > COMPILING
                 if self.bar is None:
                     if not compiling and left > 0:
                         continue

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from probml.families import domains
+from probml.families import definite, domains
 from probml.families.domains import Domain
-from probml.numerics import definite
 
 Steps = tuple[tuple[str, float], ...]
 _Map = Callable[[jax.Array, float], jax.Array]

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, multigammaln
 
-from probml.families import domains
+from probml.families import definite, domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
-from probml.numerics import definite
 
 
 def _symmetric(matrix):

@@ -8,13 +8,13 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
+from probml.families import definite
 from probml.families import marginal_normal as integrals
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import vector
-from probml.numerics import definite
 
 
 def statistics(x):

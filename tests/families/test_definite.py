@@ -6,8 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from probml.families import registry
-from probml.numerics import definite
+from probml.families import definite, registry
 
 RANDOM = np.random.default_rng(5)
 ROOTS = RANDOM.standard_normal((4, 3, 3)) + 2 * np.eye(3)
