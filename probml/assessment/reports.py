@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.queries import asking, queries
+from probml.queries import asking, queries, row_draws
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -64,7 +65,8 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
     chains = fit.belief.chains
     if chains is None:
-        draws = np.asarray(fit.draws(KEPT)[name], float)[None]
+        draws = np.asarray(computed[name] if name in computed else fit._draws(KEPT, 0)[name],
+                           float)[None]
     else:
         draws = np.asarray(computed[name] if name in computed else chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
@@ -130,14 +132,28 @@ def _at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> t
     return held, flat, next(iter(draws.values())).shape[:2]
 
 
-def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> dict[str,
-                                                                                     np.ndarray]:
+def row_latents(fit: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The unseen numbers of the rows that were fitted, and what is computed from them, at every
+    draw: site → (chains, draws, n, *cells)."""
+    lead = next(iter(draws.values())).shape[:2]
+
+    def flat(values):
+        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
+                for name, value in values.items()}
+
+    inside = fit.belief.inside if fit.belief.chains is not None else {}
+    found = row_draws.within(fit, flat(draws), flat(inside), 0)
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray],
+               known: Collection[str] = ()) -> dict[str, np.ndarray]:
     """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
-    what is hidden and discrete in the row given what it shows. Warns of what takes other unseen
-    cells, which is left out."""
+    what is hidden and discrete in the row given what it shows; not what is `known`. Warns of what
+    takes other unseen cells, which is left out."""
     names, lacking = [], []
     for site in held.structure.deterministics.values():
-        if site.rows:
+        if site.rows and site.name not in known:
             (names if all(fit._settled(held, parent) for parent in site.parents)
              else lacking).append(site.name)
     if lacking:
@@ -236,7 +252,8 @@ def to_arviz(fit: "Fit", data: Any = None):
         return xarray.Dataset(arrays, coords, {"inference_library": "probml",
                                                "model": repr(fit.model), "engine": fit.engine})
 
-    inside = row_values(fit, held, draws)
+    latents = row_latents(fit, draws) if data is None else {}
+    inside = row_values(fit, held, draws, latents) | latents
     posterior = {**draws, **deterministics.chains(fit, draws), **inside}
     groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
                                  else names.outside(name))}
@@ -248,8 +265,14 @@ def to_arviz(fit: "Fit", data: Any = None):
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
         groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
                                        lambda name: ())
-    rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
-    groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+    try:
+        rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
+        groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+    except Refusal as why:
+        if not fit.belief.rows(1, 0):
+            raise
+        warnings.warn(f"to_arviz(): the likelihood of rows is left out: {why}", RuntimeWarning,
+                      stacklevel=3)
     groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
     groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},
                                     names.inside, ())

@@ -31,6 +31,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
 from probml.language.language import Bound
+from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
@@ -190,6 +191,15 @@ class Engine(ABC):
         """
         return None
 
+    def taken(self, data: Data) -> Data:
+        """The data as it takes them: unseen numbers of rows that it moves itself stand in them
+        (Data.carrying); the plan of a Problem is of these.
+
+        Raises:
+            Refusal: what it would have to move, and cannot.
+        """
+        return data
+
     @abstractmethod
     def run(self, problem: Problem) -> Outcome:
         """What is found, the rows on the device.
@@ -249,6 +259,31 @@ class Many(NamedTuple):
     values: dict[int, dict[str, np.ndarray]]
     chain: bool
     why: str
+
+
+def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
+    """Data as an engine takes them, under their plan, for it to say whether it refuses.
+
+    Raises:
+        Refusal: what no plan of the kind can do.
+    """
+    data = engine.taken(data)
+    return Problem(data, planned(data, engine if asked else None), asked=asked)
+
+
+def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact; not beside numbers of rows that a
+    sampler moves.
+
+    Args:
+        lenient: see Data.plan.
+    """
+    plan = data.plan(lenient=lenient)
+    if plan.carried or engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, data.table.rows)
+    return data.plan(effects=names, lenient=lenient) if names else plan
 
 
 def checked(engine: Any, verb: str = "") -> Engine:

@@ -83,9 +83,12 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     out: dict[str, Any] = {}
     for group in (group for group in plan.latents if group not in plan.even):
         weight = weights[group.name]
-        out[group.name] = (linear_chains.beliefs(plan, params, known, rows, group, weight)
-                           if plan.timed(group)
-                           else Belief(weight, _finite(moments(plan, params, known, rows, group))))
+        if plan.timed(group):
+            out[group.name] = linear_chains.beliefs(plan, params, known, rows, group, weight)
+            continue
+        found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
+                      group.kind.belief(plan.structure, group, env, seen))
+        out[group.name] = Belief(weight, _finite(found))
     return out
 
 
@@ -197,7 +200,10 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 
             if isinstance(found, Moments):  # of what is affine in them
                 return at(found.mean)
-            return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
+            values = jax.vmap(at)(found.values)
+            live = (found.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
+            # far out, where nothing is, what is computed may have no end
+            return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
         def at(states, means):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}

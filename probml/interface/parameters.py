@@ -14,6 +14,7 @@ from probml.families.finite import Shifted
 from probml.interface.record import Record
 from probml.language.language import whole_seed
 from probml.numerics.precision import in_its_own
+from probml.queries import row_draws
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -62,7 +63,9 @@ class Parameters(Record):
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
-        computes from each outside rows.
+        computes from each outside rows; of unseen numbers inside the rows that were fitted, (n,
+        rows, ...), each drawn given the same draw of the parameters, and what the model computes
+        from them.
 
         Raises:
             Refusal: the engine found a point.
@@ -76,7 +79,8 @@ class Parameters(Record):
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
                   for name, value in deterministics.drawn(self, draws).items()}
-        return found | self._drawn_in_rows(draws, n)
+        inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
+        return found | self._drawn_in_rows(draws, n) | inside
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
         """What a function that names no rows computes in those that were found in it, for the data
