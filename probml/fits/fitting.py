@@ -116,7 +116,8 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    if ladder[0].held:
+    stated.refuse_points(plan)
+    if ladder[0].held and ladder[0].stated:
         stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
