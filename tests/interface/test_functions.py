@@ -401,7 +401,8 @@ SIGMA = np.ones(3)
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
     ({"y": SIGMA}, ("'sigma'", "missing")),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
-    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])}, ("'y'", "complete")),
+    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])},
+     ("'obs'", "'y'", "cell 1", "complete", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):
@@ -558,3 +559,19 @@ def test_a_number_of_rows_that_is_a_setting_is_theirs():
     assert not read.whole
     fit = probml.model(counted)(n=N).fit({"y": Y})
     assert fit.log_prob({"y": Y[:3]}).shape == (3,)
+
+
+# Keeping
+
+
+def test_a_fit_of_a_model_that_was_read_is_saved_and_loaded(tmp_path):
+    data = {"y": Y}
+    for function in (scaled, no_plate):
+        model = probml.model(function)()
+        fit = model.fit(data, probml.MAP())
+        fit.save(tmp_path / "fit")
+        refuses(lambda model=model: probml.load(tmp_path / "fit", model), "model.read(data)")
+        back = probml.load(tmp_path / "fit", model.read(data))
+        for name, value in fit.params.items():
+            np.testing.assert_array_equal(back.params[name], value)
+        np.testing.assert_allclose(back.log_joint(data), fit.log_joint(data))

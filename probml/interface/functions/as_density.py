@@ -22,6 +22,7 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these."""
     summed = summed_of(shown)
+    _complete(model, shown, arguments, why)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:
@@ -32,6 +33,25 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         with contextlib.suppress(ModelError):
             return baking(model, shown, arguments, given, (), why)
         raise
+
+
+def _complete(model: Bound, shown: Survey, arguments: Mapping[str, Any], why: str) -> None:
+    """Refuse unseen cells of what is observed: only rows are integrated over them."""
+    for site in shown.seen:
+        if not isinstance(site.value, np.ndarray) or site.value.dtype.kind != "f":
+            continue
+        bad = np.argwhere(np.isnan(site.value))
+        if len(bad):
+            by = next((f" (the argument '{name}')" for name, value in arguments.items()
+                       if value is site.value and name != site.name), "")
+            cell = tuple(map(int, bad[0]))
+            raise DataError(
+                f"{model.name}: '{site.name}'{by} is unseen in cell "
+                f"{cell[0] if len(cell) == 1 else cell}, and what is observed in one density must "
+                f"be complete ({why}). Drop the cell, make it a site of its own, or write `with "
+                f"probml.rows():` in the place of its plate: unseen cells of rows are integrated "
+                f"out"
+            )
 
 
 def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],

@@ -17,6 +17,7 @@ from probml.interface.functions.met import Met, bound, named, traced, value_of
 from probml.interface.functions.readings import Rowed
 from probml.interface.functions.survey import Survey, survey
 from probml.language.language import Bound
+from probml.language.settings import freeze
 
 MANY = 4096  # different values of a column that are kept beside it
 FEW = 64  # joint values of discrete sites outside rows with which these are found
@@ -147,7 +148,10 @@ def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value_of(value) for name, value in items.items()
            if name in inputs or name in reading.shown}
     if len(own) == len(inputs) + len(reading.shown):
-        origin = type(model)(reading.generative, model.settings)
+        rows = len(next(iter(own.values()), ()))
+        origin = type(model)(reading.generative, tuple(
+            (name, freeze(rows, name) if name in reading.sized else value)
+            for name, value in model.settings))
         made = survey(origin, own, {}, ())
         derived = [site.name for site in made.seen if site.name not in reading.columns.values()
                    and site.name not in out]

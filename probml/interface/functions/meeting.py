@@ -104,7 +104,8 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
-                        f"are {[*model.generative.arguments, *shown.sites]}. Drop it or rename it")
+                        f"are {list(dict.fromkeys((*model.generative.arguments, *shown.sites)))}. "
+                        f"Drop it or rename it")
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
