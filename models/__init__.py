@@ -15,6 +15,12 @@ from probml.models.bayesian_networks.learn_structure import structure_score as s
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
+from probml.models.chains.structural import level_part as level_part
+from probml.models.chains.structural import local_level as local_level
+from probml.models.chains.structural import local_trend as local_trend
+from probml.models.chains.structural import seasonal as seasonal
+from probml.models.chains.structural import seasonal_part as seasonal_part
+from probml.models.chains.structural import trend_part as trend_part
 from probml.models.classifiers.linear_classification import (
     linear_support_vector_machine as linear_support_vector_machine,
 )
@@ -149,8 +155,11 @@ __all__ = [
     "kernel_density",
     "lasso",
     "learn_structure",
+    "level_part",
     "linear_regression",
     "linear_support_vector_machine",
+    "local_level",
+    "local_trend",
     "logistic_regression",
     "markov_chain",
     "mixture_of_experts",
@@ -164,11 +173,14 @@ __all__ = [
     "probabilistic_pca",
     "ridge",
     "robust_regression",
+    "seasonal",
+    "seasonal_part",
     "smoothing",
     "softmax_regression",
     "structure_score",
     "support_vector_machine",
     "support_vector_regression",
+    "trend_part",
     *_LATE,
 ]
 

@@ -2,21 +2,21 @@
 
 import math
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment import dimensions
+from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.queries import asking, queries, row_draws
+from probml.queries import asking, queries
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -110,13 +110,16 @@ def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
         _without_mean(fit, site)
-        lower, middle, upper = _quantiles(fit, held, site, (tails[0], 0.5, tails[1]), plug_in)
+        lower, middle, upper = _renewed(held, site, lambda held: _quantiles(
+            fit, held, site, (tails[0], 0.5, tails[1]), plug_in
+        ))
         return Interval(middle, lower, upper)
-    value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
-    lower, upper = _quantiles(fit, held, site, tails, plug_in)
+    value, lower, upper = _renewed(held, site, lambda held: np.stack([
+        asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site],
+        *_quantiles(fit, held, site, tails, plug_in)
+    ]))
     if not np.isfinite(value).all() and not found.event:
-        _without_mean(fit, site)
-        value = _quantiles(fit, held, site, (0.5,), plug_in)[0]
+        value = median(fit, held, site, plug_in, given)
     return Interval(value, lower, upper)
 
 
@@ -131,7 +134,30 @@ def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str)
         raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
                       f"given all that is seen: given='all'")
     _without_mean(fit, site)
-    return _quantiles(fit, held, site, (0.5,), plug_in)[0]
+    return _renewed(held, site,
+                    lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
+
+
+def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
+             ) -> np.ndarray:
+    """What `ask` says of new values of a site, (..., n, *cells): of a cell that is seen as if
+    nothing of the site were seen in its row, of an unseen one given the others."""
+    column = held.table.columns.get(site)
+    if column is None:
+        return ask(held)
+    fresh = ask(_without(held, site))
+    if column.seen is None:
+        return fresh
+    cells = column.seen.reshape(held.table.rows, -1)
+    if not (cells.any(1) & ~cells.all(1)).any():
+        return fresh
+    return np.where(column.seen, fresh, ask(held))
+
+
+def _without(held: dataset.Data, site: str) -> dataset.Data:
+    """The same rows, in which nothing of a site is seen."""
+    columns = {name: column for name, column in held.table.columns.items() if name != site}
+    return held._replace(table=replace(held.table, columns=columns))
 
 
 def _without_mean(fit: "Fit", site: str) -> None:
@@ -156,9 +182,6 @@ def _without_mean(fit: "Fit", site: str) -> None:
 def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
                plug_in: bool) -> np.ndarray:
     """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
-    # a new value of it, also where one was seen
-    new = {name: column for name, column in held.table.columns.items() if name != site}
-    held = held._replace(table=replace(held.table, columns=new))
     n, out = held.table.rows, []
     size = max(TOGETHER // REPLICATES, 1)
     for begin in range(0, n, size):
@@ -211,7 +234,7 @@ def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray])
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
     held.structure.need_likelihood("the likelihood of rows")
-    held, flat, lead = _at_draws(fit, held, draws)
+    held, flat, lead = at_draws(fit, held, draws)
     held = held.trimmed()
     plan, order = (plan := held.plan()), load.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
@@ -219,73 +242,6 @@ def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray])
     return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(
         *lead, held.table.rows
     )
-
-
-def _at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[
-    dataset.Data, dict[str, jax.Array], tuple[int, int]
-]:
-    """The data with all discrete sites outside rows for given; the draws of what is unknown,
-    (chains × draws, ...); chains and draws."""
-    draws = {name: np.asarray(value) for name, value in draws.items()
-             if name not in held.table.values}
-    outside = {name: value[0, 0] for name, value in draws.items()
-               if held.structure.sites[name].discrete}
-    held = held._replace(table=replace(held.table,
-                                       values={**fit.given, **held.table.values, **outside}))
-    draws = draws or {"": np.zeros((1, 1))}
-    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
-    return held, flat, next(iter(draws.values())).shape[:2]
-
-
-def row_latents(fit: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The unseen numbers of the rows that were fitted, and what is computed from them, at every
-    draw: site → (chains, draws, n, *cells)."""
-    lead = next(iter(draws.values())).shape[:2]
-
-    def flat(values):
-        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-                for name, value in values.items()}
-
-    inside = fit.belief.inside if fit.belief.chains is not None else {}
-    found = row_draws.within(fit, flat(draws), flat(inside), 0)
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
-
-
-def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray],
-               known: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
-    what is hidden and discrete in the row given what it shows; not what is `known`. Warns of what
-    takes other unseen cells, which is left out."""
-    names, lacking = [], []
-    for site in held.structure.deterministics.values():
-        if site.rows and site.name not in known:
-            (names if all(fit._settled(held, parent) for parent in site.parents)
-             else lacking).append(site.name)
-    if lacking:
-        warnings.warn(
-            f"to_arviz(): {lacking} are left out: they are computed from cells that are unseen and "
-            f"not summed out; ask "
-            f"fit.predict(data, '{lacking[0]}') for their means",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    if not names:
-        return {}
-    held, flat, lead = _at_draws(fit, held, draws)
-    plan = held.plan(tuple(names))
-    order = load.order(held, plan)
-    rows, known = load.load(held, plan, keep=order, params=fit.point)
-    made = queries.row_values(plan, tuple(names), flat, known, rows)
-    out = {}
-    for name in names:
-        values, time = np.asarray(made[name]), plan.structure.named[name].time
-        values = np.stack([asking.back(held, order, value, name) for value in values])
-        # behind the last step that shows anything nothing was asked
-        if time is not None and held.lengths is not None:
-            dead = np.arange(held.steps) >= held.lengths[:, None]
-            np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
-        out[name] = values.reshape(*lead, *values.shape[1:])
-    return out
 
 
 def own_data(fit: "Fit", data: Any, verb: str) -> dataset.Data:

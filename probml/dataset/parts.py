@@ -84,7 +84,8 @@ class Reader:
         for name, rows in zip(self.profile.names, self.profile.sizes, strict=True):
             found = next(parts, None)
             if found is None or found[0] != name:
-                got = "no more parts" if found is None else f"part '{found[0]}'"
+                got = ("no more parts, though every call begins anew" if found is None
+                       else f"part '{found[0]}'")
                 raise DataError(f"the source has changed since it was first read: expected part "
                                 f"'{name}' of {rows} rows, got {got}")
             with naming(name):

@@ -64,7 +64,7 @@ class Profile:
         one, two = self.sample, other.sample
         _alike(one, two)
         labels = {site: _union(site, [own.labels[site] for own in (self, other)
-                                      if site in own.labels], one.structure.sites[site].states)
+                                      if site in own.labels], one.structure.sites[site].states or 0)
                   for site in {**self.labels, **other.labels}}
         for site in labels:
             for own in (self, other):
@@ -79,7 +79,8 @@ class Profile:
         parts = [under(_recoded(own.sample, own.labels, labels), pattern) for own in (self, other)]
         whole = _joined(*parts)
         whole = whole._replace(table=replace(whole.table, labels={
-            site: _whole(own, whole.structure.sites[site].states) for site, own in labels.items()
+            site: _whole(own, whole.structure.sites[site].states or 0)
+            for site, own in labels.items()
         }))
         return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
                        *_kept(whole, np.concatenate([self.ranks, other.ranks])))
@@ -100,7 +101,7 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {})
             values = np.zeros(shape, np.int32 if site.discrete else float)
             column = tables.Column(values, np.zeros(shape, bool))
             if state == "likelihood":
-                column = replace(column, likelihood=np.ones((rows, site.states)))
+                column = replace(column, likelihood=np.ones((rows, site.states or 0)))
         elif state in ("part", "torn") and column.seen is None:
             column = replace(column, seen=np.ones(shape, bool))
         if column.seen is not None and (name in means or site.discrete):
@@ -126,8 +127,8 @@ def _alike(one: Data, other: Data) -> None:
         raise DataError(f"the input '{name}' has another type, or shape, than in the parts before: "
                         f"make it one type throughout")
     for name in {**one.table.values, **other.table.values}:
-        pair = [data.table.values.get(name) for data in (one, other)]
-        if any(value is None for value in pair) or not np.array_equal(*pair):
+        mine, theirs = (data.table.values.get(name) for data in (one, other))
+        if mine is None or theirs is None or not np.array_equal(mine, theirs):
             raise DataError(f"'{name}' stands outside rows, and is not the same in all parts")
 
 
@@ -200,10 +201,10 @@ def _joined(one: Data, other: Data) -> Data:
     columns = {}
     for name, column in one.table.columns.items():
         more = other.table.columns[name]
-        columns[name] = replace(column, values=both(column.values, more.values),
+        columns[name] = replace(column, values=np.concatenate([column.values, more.values]),
                                 seen=both(column.seen, more.seen),
                                 likelihood=both(column.likelihood, more.likelihood))
-    inputs = {name: both(values, other.table.inputs[name])
+    inputs = {name: np.concatenate([values, other.table.inputs[name]])
               for name, values in one.table.inputs.items()}
     rows = one.table.rows + other.table.rows
     return one._replace(table=replace(one.table, rows=rows, columns=columns, inputs=inputs,

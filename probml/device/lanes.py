@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import tables
+from probml.dataset.moments import Moments
 from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
@@ -70,7 +71,7 @@ class Lanes:
         self.wide = sparse(plan, params)
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
-        cut = (bool(plan.chains) and not self.chained and not self.wide
+        cut = (bool(plan.chains or self.chained) and not self.wide
                and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
@@ -147,33 +148,22 @@ class Lanes:
 
     def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
         """A column less its mean over the steps seen; unseen cells 0."""
-        site, time, n, steps = self.data.structure.sites[
-            name
-        ], self.data.structure.sites[name].time, self.data.table.rows, self.data.steps
-        array = np.moveaxis(column.values, 1 + time, 1)
+        site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
+        array, seen = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1)
+                       for leaf in (column.values, column.seen))
         weight = np.ones(n) if self.index is not None else self.weight[:n]
-        share = np.broadcast_to(weight[:, None], (n, steps)).reshape(n, steps,
-                                                                     *(1,) * (array.ndim - 2))
+        share = np.broadcast_to(weight[:, None], (n, steps))
         if self.data.lengths is not None:
-            within = np.arange(steps) < self.data.lengths[:, None]
-            share = share * within.reshape(share.shape)
-        if column.seen is not None:
-            share = share * np.moveaxis(column.seen, 1 + time, 1)
-        total = np.maximum(share.sum((0, 1)), np.finfo(float).tiny)
-        if share.shape == (n, steps, *(1,) * (array.ndim - 2)) and (share == 1).all():
-            mean = array.mean((0, 1), dtype=np.float64)
-            out = array - mean
-            square = np.einsum("nt...,nt...->...", out, out) / (n * steps)
-        else:
-            mean = (share * array).sum((0, 1)) / total
-            out = array - mean
-            square = (share * out**2).sum((0, 1)) / total
-        if column.seen is not None:
-            out = np.where(np.moveaxis(column.seen, 1 + time, 1), out, 0.0)
+            share = share * (np.arange(steps) < self.data.lengths[:, None])
+        flat = tables.Column(*(leaf if leaf is None else leaf.reshape(n * steps, *leaf.shape[2:])
+                               for leaf in (array, seen)))
+        found = Moments.of(flat, None if (share == 1).all() else share.reshape(-1))
+        spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
         shape = (math.prod(site.lattice), *site.event)
-        centre[name] = mean.reshape(shape)
-        spreads[name] = placed(np.sqrt(square).reshape(shape), jnp.result_type(float))
-        return np.moveaxis(out, 1, 1 + time)
+        centre[name] = found.mean.reshape(shape)
+        spreads[name] = placed(spread.reshape(shape), jnp.result_type(float))
+        out = array - found.mean
+        return np.moveaxis(out if seen is None else np.where(seen, out, 0.0), 1, 1 + site.time)
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
         site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps

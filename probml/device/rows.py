@@ -250,6 +250,10 @@ class Summary(NamedTuple):
     weights: jax.Array  # () the total
 
     @property
+    def held(self) -> bool:
+        return True
+
+    @property
     def weight(self) -> float:
         return float(np.asarray(self.weights))
 

@@ -35,6 +35,7 @@ from probml.engines.start.race import (
 from probml.engines.start.start import Start, check_distinct, stack, starts, tells_apart
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
+from probml.numerics.threads import one_thread
 from probml.plan import hierarchy
 from probml.plan.blocks import blocks, directions
 from probml.plan.plan import Plan
@@ -124,6 +125,10 @@ class EM(Engine):
                     )
 
     def run(self, problem: Problem) -> Outcome:
+        with one_thread(problem.plan.matrix):
+            return self._found(problem)
+
+    def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         made = self._effort(problem.data, plan, problem.start)
         close = self._close(problem)
@@ -278,7 +283,8 @@ class EM(Engine):
                        self.prior, allowed={site: of[site][groups]})
         race = Race(groups, compact=made.large) if self.restarts is None else Race(groups,
                                                                                    keep=made.starts)
-        return self._climb(plan, first, problem.rows, known, closed=True, race=race)
+        with one_thread(plan.matrix):
+            return self._climb(plan, first, problem.rows, known, closed=True, race=race)
 
 
 def _steps(data: Data) -> int:

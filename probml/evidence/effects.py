@@ -6,6 +6,7 @@ taken twice: about the prior's locations, and again about what was found, so tha
 of what is left.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from probml.device.rows import Chunk, Known
 from probml.factors import effects
 from probml.factors.effects import Eliminated, Information, Moments, Two
 from probml.factors.naturals import environment
-from probml.latents.gaussian import LOG_TWO_PI, root_of
+from probml.latents.gaussian import log_total, root_of
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 
@@ -99,22 +100,12 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
               own: jax.Array) -> jax.Array:
     """E[log p(effect | env)] of one effect, from its mean and its members' covariances."""
     site = plan.structure.sites[grouping.names[i]]
-    arguments = plan.structure.cells(site.name, env)
-    root, size, width = root_of(site, arguments), site.event, own.shape[1]
-    tail = 2 * len(size)
-    root = effects.apart(grouping, i, root.reshape(*site.lattice, *size, *size), tail)
-    loc = arguments["loc"].reshape(site.shape)
-    gap = effects.apart(grouping, i, mean - loc)
-    log = -0.5 * LOG_TWO_PI * gap.size
-    if not size:
-        variance = jnp.diagonal(own, axis1=-2, axis2=-1)
-        return log - 0.5 * jnp.sum((gap**2 + variance) / root**2) - jnp.log(root).sum()
-    d = size[0]
+    arguments, event, d = plan.structure.cells(site.name, env), site.event, math.prod(site.event)
+    root = root_of(site, arguments).reshape(*site.lattice, *event, *event)
+    root = effects.apart(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
+    gap = effects.apart(grouping, i, mean - arguments["loc"].reshape(site.shape))
     gap = gap.reshape(len(gap), -1, d)
-    blocks = own.reshape(len(gap), width // d, d, width // d, d)
+    blocks = own.reshape(*gap.shape, *gap.shape[1:])
     blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)
-    square = gap[..., :, None] * gap[..., None, :] + blocks
-    half = jax.scipy.linalg.solve_triangular(root, square, lower=True)
-    half = jax.scipy.linalg.solve_triangular(root, jnp.swapaxes(half, -1, -2), lower=True)
-    scale = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1))).sum()
-    return log - 0.5 * jnp.trace(half, axis1=-2, axis2=-1).sum() - scale
+    square = (gap[..., :, None] * gap[..., None, :] + blocks).reshape(-1, d, d)
+    return log_total(site, root, square, jnp.ones(len(square)))

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.device.rows import Chunk, Known, Steps
-from probml.elimination import kalman, kalman_paths
+from probml.elimination import kalman, kalman_evidence, kalman_paths
 from probml.elimination.factor import Factor
+from probml.elimination.kalman_blocks import forward
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain
@@ -39,7 +41,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     """log p(what is seen of a group | states), its numbers integrated out: (rows, *states)."""
     def at(env: dict) -> jax.Array:
         system, volume = _system(plan, env, known, rows, group)
-        return kalman.evidence(system) + volume
+        return kalman_evidence.evidence(system) + volume
 
     log = _over(plan, params, known, group, at)
     return Factor(jnp.moveaxis(log, -1, 0), plan.reach(group))
@@ -53,8 +55,8 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
     def at(env: dict) -> jax.Array:
         system, _ = _system(plan, env, known, rows, group)
         if view == "all":
-            return _steps_first(kalman.smoothed(system).mean)
-        found = kalman.filtered(system)
+            return _steps_first(kalman_evidence.smoothed(system).mean)
+        found = forward(system)
         return _steps_first((found.after if view == "filtered" else found.before)[0])
 
     return _states_second(_over(plan, params, known, group, at), plan.reach(group))
@@ -66,7 +68,7 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     *states, D, D)."""
 
     def at(env: dict) -> tuple:
-        found = kalman.smoothed(_system(plan, env, known, rows, group)[0])
+        found = kalman_evidence.smoothed(_system(plan, env, known, rows, group)[0])
         return _steps_first(found.mean), _steps_first(found.covariance)
 
     return jax.tree.map(lambda leaf: _states_second(leaf, plan.reach(group)),
@@ -85,11 +87,12 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     def at(env: dict) -> jax.Array:
         return kalman_paths.draw(_system(plan, env, known, rows, group)[0], key)
 
-    paths = _over(plan, params, known, group, at)  # (*states, T, D, rows)
+    paths = _over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
-        index = jnp.broadcast_to(states[reach[i]], paths.shape[-1:])
+        index = jnp.repeat(jnp.broadcast_to(states[reach[i]], rows.weights.shape),
+                           rows.steps.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
-    flat = jnp.moveaxis(paths, -1, 0)  # (rows, T, D)
+    flat = rows.steps.folded(_steps_first(paths))  # (rows, time, D)
     return {name: _cells(plan, name, value) for name, value in apart(plan, group, flat).items()}
 
 
@@ -173,7 +176,7 @@ def _system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     moves = _led(lambda at: linear_chain.moves(structure, group, at), env, own)
     sight = _led(lambda at: linear_chain.sight(structure, group, at), env,
                  _varying(plan, known, steps, linear_chain.below(group)))
-    value, seen = _seen(plan, steps, steps.length * size, group, sight)
+    value, seen = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
     slope = jnp.concatenate([sight.slope, jnp.broadcast_to(which, (len(sight.slope),
                                                                    *which.shape))], 1)
@@ -187,7 +190,7 @@ def _system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     return kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, value), _lanes(steps, slope),
-        _lanes(steps, variance), _lanes(steps, seen), alive
+        _lanes(steps, variance), _lanes(steps, seen), alive, steps.blocks
     ), volume
 
 
@@ -219,8 +222,10 @@ def _given(plan: Plan, steps: Steps, size: int,
            group: Group) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The numbers of a state that are seen themselves: which, (m, D), their values and where they
     are seen, (N, m): at steps that count, those of the row itself at its first step."""
-    count, sites, alive = steps.length * size, plan.structure.sites, steps.rows.weights
-    alive, first = jnp.ones(count, bool) if alive is None else alive, jnp.arange(count) < size
+    lanes, sites, alive = size * steps.blocks, plan.structure.sites, steps.rows.weights
+    count = steps.length * lanes
+    alive = jnp.ones(count, bool) if alive is None else alive
+    first = _starts(steps, count)
     width = linear_chain.sizes(plan.structure, group)
     eye, start, at = jnp.eye(sum(width.values())), 0, []
     values, masks = [jnp.zeros((count, 0))], [jnp.zeros((count, 0), bool)]
@@ -248,14 +253,15 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     """
 
     def at(env: dict) -> tuple:
-        found = kalman.smoothed(_system(plan, env, known, rows, group)[0])
+        found = kalman_evidence.smoothed(_system(plan, env, known, rows, group)[0])
         return tuple(map(_steps_first, found))
 
     found = (_states_second(leaf, plan.reach(group))
              for leaf in _over(plan, params, known, group, at))
     found = (jnp.where(jnp.isfinite(leaf), leaf, 0.0) for leaf in found)
     steps = rows.steps
-    spread = jnp.broadcast_to(weight, (steps.length, *weight.shape)).reshape(-1, *weight.shape[1:])
+    spread = jnp.repeat(weight, steps.blocks, 0)
+    spread = jnp.broadcast_to(spread, (steps.length, *spread.shape)).reshape(-1, *weight.shape[1:])
     if steps.rows.weights is not None:
         spread = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (spread.ndim - 1)), spread, 0.0)
     return Path(spread, *found)
@@ -277,15 +283,27 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Any,
 def _seconds(plan: Plan, steps: Steps, group: Group, middle: Mapping, path: Path,
              names: tuple[str, ...] | None = None) -> dict[str, Any]:
     """Second moments of the sites below, and of the moves, added up over steps."""
-    lanes, mean = len(path.weight) // steps.length, path.mean - middle[""]
+    mean, first = path.mean - middle[""], _starts(steps, len(path.weight))
     out: dict[str, Any] = {}
     for name in linear_chain.below(group) if names is None else names:
         out[name] = _second(plan, steps.rows, name, middle, path.weight, mean, path.covariance)
-    later, before = slice(lanes, None), slice(None, -lanes)
-    out["moves"] = _moved(path.weight[later], mean[before], mean[later], path.covariance[before],
-                          path.covariance[later], path.across[later])
-    out["begin"] = _begun(path.weight[:lanes], mean[:lanes], path.covariance[:lanes])
+    out["moves"] = _moved(jnp.where(first, 0.0, path.weight), _before(steps, mean), mean,
+                          _before(steps, path.covariance), path.covariance, path.across)
+    at = np.flatnonzero(first)
+    out["begin"] = _begun(path.weight[at], mean[at], path.covariance[at])
     return out
+
+
+def _starts(steps: Steps, count: int) -> np.ndarray:
+    """Which of so many steps, (N,), are the first of their rows."""
+    lanes = count // steps.length
+    return kalman.begins(steps.length, lanes, steps.blocks).reshape(-1)
+
+
+def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
+    """What was a step before, (N, ...)."""
+    lanes = leaf.reshape(steps.length, -1, *leaf.shape[1:])
+    return jnp.concatenate([jnp.roll(lanes[-1:], 1, 1), lanes[:-1]]).reshape(leaf.shape)
 
 
 def _moved(weight: jax.Array, before: jax.Array, later: jax.Array, spread_before: jax.Array,
@@ -349,7 +367,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
              for name in below}
 
     def one(env, path):
-        start, lanes = path.mean[0], len(path.weight) // steps.length
+        start, first = path.mean[0], _starts(steps, len(path.weight))
         middle, found = {"": start, **means}, {}
         found = _seconds(plan, steps, group, middle, path, fixed)
         total = sum((linear_chain.log_seen(structure, group, name, env, middle, found[name])
@@ -379,13 +397,11 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             return linear_chain.log_moves(linear_chain.first(structure, group, {**env, **varying}),
                                           start, _begun(*first))
 
-        later, before, begin = slice(lanes, None), slice(None, -lanes), slice(lanes)
-        mean = path.mean - start
-        total += _each(moved, jax.tree.map(lambda leaf: leaf[later], moving), path.weight[later],
-                       mean[before], mean[later], path.covariance[before], path.covariance[later],
-                       path.across[later])
-        return total + _each(begun, jax.tree.map(lambda leaf: leaf[begin], moving),
-                             path.weight[begin], mean[begin], path.covariance[begin])
+        mean, at = path.mean - start, np.flatnonzero(first)
+        total += _each(moved, moving, jnp.where(first, 0.0, path.weight), _before(steps, mean),
+                       mean, _before(steps, path.covariance), path.covariance, path.across)
+        return total + _each(begun, jax.tree.map(lambda leaf: leaf[at], moving), path.weight[at],
+                             mean[at], path.covariance[at])
 
     return _walked(plan, params, known, group, one, (path,), 1).sum()
 

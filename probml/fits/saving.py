@@ -27,8 +27,8 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
     said, belief = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
-        "identity": fit.model.identity, "engine": fit.engine, "outcome": int(fit.outcome),
-        "iterations": fit.iterations,
+        "identity": fit.model.identity, "read": bool(fit.model.generative.key),
+        "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "bound": fit.bound, "notes": fit.notes,
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,

@@ -1,7 +1,7 @@
 """The answers about rows that several questions share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -82,9 +82,19 @@ class Answers(Parameters):
                                     self.names.get(name))
         if not self.structure.has_mean(name):
             return reports.median(self, held, name, plug_in, given)
+        held = self._unlearnt(held, name)
         mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
                                                                                           name]
         return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
+
+    def _unlearnt(self, held: dataset.Data, name: str) -> dataset.Data:
+        """The rows without a site whose mean is asked for, where it is seen and nothing that it
+        depends on in the row is hidden: its own value would tell of the parameters once more."""
+        parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
+        if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
+            return held
+        columns = {n: column for n, column in held.table.columns.items() if n != name}
+        return held._replace(table=replace(held.table, columns=columns))
 
     def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum along time over some of what is hidden there, the rest summed out: it

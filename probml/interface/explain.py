@@ -74,7 +74,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     nothing = data is None or len(data) == 0
     shown = repr(model)
-    model, data, reading = meet(model, data)
+    model, data, reading, _ = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     try:
         plan = planned(held, lenient=True)

@@ -62,7 +62,7 @@ class _Deferred(Fit):
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        model, data, _ = meet(self.model, data)
+        model, data, *_ = meet(self.model, data)
         return read.read(model, data, self.names, rows, None, steps, unknown)
 
     def _of(self, held: dataset.Data) -> Fit:

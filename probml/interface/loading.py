@@ -28,9 +28,11 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
         if meta["format"] != 1:
             raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
                              f"another version of probml")
-        if meta["identity"] != model.identity:
+        read = bool(model.generative.key)
+        if meta["identity"] != model.identity or meta.get("read", read) != read:
             raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
-                             f"the model it was fitted with")
+                             f"the model it was fitted with; a function that writes no rows() is "
+                             f"read by its data, load(path, model.read(data))")
         shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
         fit = Fit(
             model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.record import Record
+from probml.language.language import whole_seed
 from probml.numerics.precision import in_its_own
 from probml.queries import row_draws
 from probml.queries.simulation import simulate_draws
@@ -71,9 +73,9 @@ class Parameters(Record):
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
-        if n < 1:
-            raise ModelError(f"draws(n={n}): expected at least 1")
-        draws, sites = self._draws(n, seed), self.structure.sites
+        if not isinstance(n, Integral) or n < 1:
+            raise ModelError(f"draws(n={n!r}): expected a whole number of at least 1")
+        draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
                   for name, value in deterministics.drawn(self, draws).items()}

@@ -16,7 +16,7 @@ from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
-from probml.language.language import whole_steps
+from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
 from probml.queries import asking, decoding, members, queries
@@ -185,13 +185,15 @@ class Questions(Answers):
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
+        Where a continuous site is seen itself, the answer is the mean of a new value of it.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
                 it.
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
                 bounds of which leave half of the rest on either side of a new value of a continuous
-                site or a count, its parameters unknown as they are. They are quantiles of some
+                site or a count, its parameters unknown as they are: given the other cells of the
+                row, for a cell that is seen those of other sites alone. They are quantiles of some
                 thousand draws of each row, the same at every call, also where the posterior is
                 exact: good to a tenth of a standard deviation.
             unknown: as in log_prob.
@@ -323,6 +325,7 @@ class Questions(Answers):
         computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
         out as they were fitted.
         """
+        seed = whole_seed(seed, "simulate")
         if self.model.whole:
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_likelihood("simulate(rows=, given=, steps=)")

@@ -69,10 +69,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
                         or site.name in feeds)
         if not site.discrete:
             looked = state == "torn" and any(p in latents for p in site.parents)
-            # where nothing is seen, as in a fit that was put at a point, nothing is integrated
-            if site.rows and pattern and (state is None and has_children or site.name in holes
-                                          or looked) or site.chain and (pattern or targets):
-                latents.append(site.name)  # a chain also where it is seen: its steps are no rows
+            # where nothing is seen and nothing asked, as in a fit that was put at a point, nothing
+            # is integrated; a chain also where it is seen: its steps are no rows
+            if (site.rows and (pattern or targets or holes)
+                and (state is None and has_children or site.name in holes or looked
+                     or site.chain)):
+                latents.append(site.name)
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
@@ -155,7 +157,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
         sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
-            part.cells for part in parts)),
+            part.cells for part in parts)) + sum(part.cells for part in parts) ** 2 * any(
+                part.index is not None for part in parts),
     )
     return Plan(
         structure,
@@ -194,7 +197,8 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                         f"which no exact filter is known that keeps few numbers. Give '{state}' "
                         f"in the data; let it be one state a row, dist.Categorical in rows(), "
                         f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
-                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
+                        f"or sample it by NUTS: a NumPyro function with obs= and a scan over "
+                        f"time of its own, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:

@@ -18,6 +18,7 @@ from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 BUDGET = 2**30  # bytes one row's largest table may take
@@ -342,13 +343,20 @@ class Plan:
         return not (self.torn or self.variables or self.rowwise or self.latents or self.groupings)
 
     @functools.cached_property
+    def matrix(self) -> int:
+        """Columns of the largest matrix of a site; 0: none has one."""
+        sites = [self.structure.sites[name] for name in (*self.pooled, *self.rowwise,
+                                                         *self.structure.parameters)]
+        return max((site.event[-1] for site in sites if _factorised(site)), default=0)
+
+    @functools.cached_property
     def factorising(self) -> int:
         """The most multiplications in one factorisation of a site's matrices, all of its components
         together."""
         sites, most = self.structure.sites, 0
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
-            if site.event and (len(site.event) == 2 or site.traits.fill is not None):
+            if _factorised(site):
                 states = math.prod(sites[p].states for p in self.discrete_parents(name)
                                    if sites[p].states)
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
@@ -369,3 +377,8 @@ def bucket(count: int) -> int:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)
     return -(-count // step) * step
+
+
+def _factorised(site: Site) -> bool:
+    """Whether matrices of a site are factorised: its own, or those of its distribution."""
+    return bool(site.event) and (len(site.event) == 2 or site.traits.fill is not None)

@@ -53,8 +53,9 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
             mean, rest = mean[:, 0], [leaf[:, 0] for leaf in rest]
         return _mixed(weight, Tabled(*rest, mean, validate_args=False), lead)
     root = rest[0]
-    # rootᵀ root = lower lowerᵀ, also where it is singular
-    lower = np.swapaxes(np.linalg.qr(root, mode="r"), -1, -2)
+    # rootᵀ root = lower lowerᵀ, also where it is singular; along time it is triangular already
+    timed = question.plan.timed(question.plan.hidden[name])
+    lower = np.swapaxes(root if timed else np.linalg.qr(root, mode="r"), -1, -2)
     sign = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
     if weight.shape[lead] == 1:

@@ -373,8 +373,8 @@ def point_of_a_param(y):
 def autoencoder(batch, hidden):
     """The decoder of vae.py: a network of stax, its weights parameters without priors."""
     size = batch.shape[-1]
-    decode = numpyro.module("decoder", stax.serial(stax.Dense(3, W_init=stax.randn()), stax.Softplus,
-                                                   stax.Dense(size), stax.Sigmoid), (hidden,))
+    decode = numpyro.module("decoder", stax.serial(stax.Dense(3), stax.Softplus, stax.Dense(size),
+                                                   stax.Sigmoid), (hidden,))
     with plate("batch", len(batch)):
         z = sample("z", dist.Normal(0, 1).expand([hidden]).to_event(1))
         sample("obs", dist.Bernoulli(decode(z)).to_event(1), obs=batch)

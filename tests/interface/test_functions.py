@@ -10,8 +10,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from jax.example_libraries import stax
 from numpyro import handlers, plate, sample
-from numpyro.contrib.control_flow import scan
+from numpyro.contrib.control_flow import cond, scan
 from numpyro.infer.reparam import LocScaleReparam
 from numpyro.infer.util import log_density
 from scipy import stats
@@ -168,7 +169,7 @@ def test_the_density_is_numpyros_and_it_is_said_why_there_are_no_rows(function, 
     model = probml.model(function)(**settings)
     want = float(log_density(function, (), arguments, params)[0])
     np.testing.assert_allclose(model.log_density(data, params), want, rtol=1e-9, atol=1e-9)
-    read, _, said = meet(model, data)
+    read, _, said, _ = meet(model, data)
     assert read.whole == (why is not None)
     assert why is None or why in said, said
     assert why is not None or "rows" in said
@@ -400,7 +401,8 @@ SIGMA = np.ones(3)
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
     ({"y": SIGMA}, ("'sigma'", "missing")),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
-    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])}, ("'y'", "complete")),
+    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])},
+     ("'obs'", "'y'", "cell 1", "complete", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):
@@ -498,3 +500,78 @@ def test_cells_that_look_at_each_other_are_refused_by_name():
     graph = RNG.integers(2, size=(20, 20))
     refuses(lambda: probml.model(blocks)().log_density({"graph": graph}, {"p": np.full((2, 2), .4)}),
             "'graph'", "several cells of 'z'")
+
+
+# Numbers that are no sites, branches
+
+
+def test_a_param_is_found_with_the_others_and_begins_where_it_says():
+    def shifted(y):
+        loc = numpyro.param("loc", 0.3)
+        scale = numpyro.param("scale", 1.5, constraint=dist.constraints.positive)
+        with plate("n", len(y)):
+            sample("y", dist.Normal(loc, scale), obs=y)
+
+    model = probml.model(shifted)()
+    fit = model.fit({"y": Y}, probml.MAP())
+    np.testing.assert_allclose([fit.params["loc"], fit.params["scale"]], [Y.mean(), Y.std()],
+                               atol=1e-4)
+    read = meet(model, {"y": Y})
+    assert not read.model.whole and read.begin == {"loc": 0.3, "scale": 1.5}
+    assert fit.simulate(4)["y"].shape == (4,)
+
+
+def test_the_weights_of_a_network_are_one_vector():
+    def network(x, y):
+        f = numpyro.module("net", stax.serial(stax.Dense(2), stax.Tanh, stax.Dense(1)),
+                           (x.shape[-1],))
+        with plate("n", len(y)):
+            sample("y", dist.Normal(f(x)[:, 0], 0.1), obs=y)
+
+    x = np.linspace(-1, 1, 9)[:, None]
+    y = np.tanh(2 * x[:, 0])
+    fit = probml.model(network)().fit({"x": x, "y": y}, probml.MAP())
+    assert fit.params["net$params"].shape == (7,)
+    np.testing.assert_allclose(fit.predict({"x": x}, "y"), y, atol=0.2)
+
+
+def test_a_branch_of_numpyros_cond_has_its_density():
+    def branch(y):
+        a = sample("a", dist.Normal(0, 1))
+        x = cond(a > 0, lambda _: sample("x", dist.Normal(20.0)),
+                 lambda _: sample("x", dist.Normal(0.0)), None)
+        sample("y", dist.Normal(x, 1.0), obs=y)
+
+    for a in (0.5, -0.5):
+        params = {"a": jnp.asarray(a), "x": jnp.asarray(3.0)}
+        want = float(log_density(branch, (), {"y": Y}, params)[0])
+        np.testing.assert_allclose(probml.model(branch)().log_density({"y": Y}, params), want,
+                                   atol=1e-9)
+
+
+def test_a_number_of_rows_that_is_a_setting_is_theirs():
+    def counted(y, n):
+        m = sample("m", dist.Normal(0, 1))
+        with plate("n", n):
+            sample("y", dist.Normal(m, 1.0), obs=y)
+
+    read = meet(probml.model(counted)(n=N), {"y": Y}).model
+    assert not read.whole
+    fit = probml.model(counted)(n=N).fit({"y": Y})
+    assert fit.log_prob({"y": Y[:3]}).shape == (3,)
+
+
+# Keeping
+
+
+def test_a_fit_of_a_model_that_was_read_is_saved_and_loaded(tmp_path):
+    data = {"y": Y}
+    for function in (scaled, no_plate):
+        model = probml.model(function)()
+        fit = model.fit(data, probml.MAP())
+        fit.save(tmp_path / "fit")
+        refuses(lambda model=model: probml.load(tmp_path / "fit", model), "model.read(data)")
+        back = probml.load(tmp_path / "fit", model.read(data))
+        for name, value in fit.params.items():
+            np.testing.assert_array_equal(back.params[name], value)
+        np.testing.assert_allclose(back.log_joint(data), fit.log_joint(data))

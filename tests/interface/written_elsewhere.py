@@ -86,8 +86,10 @@ def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
               if site["fn"].support.is_discrete}
     params = {name: np.asarray(site["value"]) for name, site in unseen.items()
               if name not in states}
+    weights = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
     if not states:
-        at = jax.tree.map(jnp.asarray, params)
+        at = jax.tree.map(jnp.asarray, {**params, **weights})
+        params |= {name: _flat(value) for name, value in weights.items()}
         return Asked(params, float(log_density(function, (), arguments, at)[0]), 1)
     shapes = {name: np.shape(unseen[name]["value"]) for name in states}
     cells = [states[name] for name in states for _ in range(math.prod(shapes[name]))]
@@ -99,6 +101,13 @@ def asked_of_numpyro(case: Case, seed: int = 1) -> Asked:
     logs = jax.vmap(lambda part: log_density(
         function, (), arguments, {**jax.tree.map(jnp.asarray, params), **part})[0])(parts)
     return Asked(params, float(logsumexp(np.asarray(logs))), len(joint))
+
+
+def _flat(value: Any) -> np.ndarray:
+    """Weights as one site holds them: an array as it is, a tree as one vector."""
+    leaves = jax.tree.leaves(value)
+    return np.asarray(value, float) if not isinstance(value, list | tuple | dict) else np.concatenate(
+        [np.ravel(leaf) for leaf in leaves]).astype(float)
 
 
 def _values(site: Mapping) -> list[int]:

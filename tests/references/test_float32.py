@@ -215,16 +215,8 @@ def differences(one, other):
     return out
 
 
-SHORT = {  # short of the mark of a thousandth
-    "faithful VVI 3": "two ends 0.002 nats apart on a flat ridge: EM in float32 stops on it",
-    "earthquakes 4": "a flat ridge: weights differ by 0.0014 where the log-likelihood does not",
-}
-
-
 def marked(name):
-    marks = [] if name in QUICK else [SLOW]
-    return pytest.param(name, marks=[*marks, pytest.mark.xfail(reason=SHORT[name], strict=False)]
-                        if name in SHORT else marks)
+    return pytest.param(name, marks=() if name in QUICK else SLOW)
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in CASES])

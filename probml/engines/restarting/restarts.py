@@ -42,8 +42,9 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
         nonlocal state, first, whole, where, compiled, slow
         racing, early = race is not None and race.on, not history
-        limit = min((0 if early else done + 1) + (race.first if racing and early else BLOCK),
-                    ceiling)
+        # of rows that are read in parts each evaluation is long
+        block = race.first if racing and early else BLOCK if racing or rows.held else 1
+        limit = min((0 if early else done + 1) + block, ceiling)
         began = time.perf_counter()
         state, trail, ended = advance(plan, static, state, first, known, rows, np.int32(limit),
                                       gain)

@@ -128,13 +128,15 @@ def _parts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
 def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
           random: np.random.Generator) -> np.ndarray:
     # slow to import, and not every fit needs it
-    from scipy.cluster.hierarchy import cut_tree, linkage
+    from scipy.cluster.hierarchy import fcluster, linkage
 
     x = views[random.integers(len(views))][rows]
     some = x[np.flatnonzero(fresh)[:TREE]]
     if len(some) <= k:
         return _parts(views, rows, fresh, k, random)
-    code = cut_tree(linkage(some, "ward"), k)[:, 0]
+    code = fcluster(linkage(some, "ward"), k, "maxclust") - 1
+    if code.max() + 1 < k:  # where heights are equal no cut has k parts
+        return _parts(views, rows, fresh, k, random)
     return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
 
 

@@ -7,6 +7,7 @@ models reads it like any other: no engine and no question knows of it.
 
 import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from probml.errors import ModelError
 from probml.interface.functions.column import Column
 from probml.interface.functions.held import held
 from probml.interface.functions.loops import summed_out
+from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.survey import prepared
 from probml.language.language import ROWS
@@ -32,12 +34,14 @@ class Reading:
     Args:
         generative: the decorated function.
         arguments: those that stay arguments, name of the input → name in the function.
+        params: what numpyro.param holds in it, name → its shapes and constraint.
     """
 
     whole = found = False
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str]):
-        self.generative, self.inputs = generative, dict(arguments)
+    def __init__(self, generative: Any, arguments: Mapping[str, str],
+                 params: Mapping[str, Spec] = MappingProxyType({})):
+        self.generative, self.inputs, self.params = generative, dict(arguments), dict(params)
         self.function = generative.function
         self.__name__, self.__qualname__ = generative.__name__, generative.__qualname__
         self.__module__, self.__doc__ = generative.__module__, generative.__doc__
@@ -49,7 +53,12 @@ class Reading:
     @property
     def parts(self) -> tuple:
         """The arguments that make it again."""
-        return self.generative, self.inputs
+        return self.generative, self.inputs, self.params
+
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """Run the function, its params as sites."""
+        with Params(self.params):
+            return self.generative.run(arguments, {})
 
     @property
     def key(self) -> tuple:
@@ -74,13 +83,14 @@ class Whole(Reading):
     whole = True
 
     def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
-                 summed: tuple[str, ...] = ()):
-        super().__init__(generative, {**arguments, **given})
+                 summed: tuple[str, ...] = (),
+                 params: Mapping[str, Spec] = MappingProxyType({})):
+        super().__init__(generative, {**arguments, **given}, params)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given, self.summed
+        return self.generative, self.own, self.given, self.summed, self.params
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -88,7 +98,7 @@ class Whole(Reading):
         arguments = {own: values[name] for name, own in self.own.items()}
         settings = {name: held(value) for name, value in settings.items()}
         seen = {site: values[name] for name, site in self.given.items()}
-        call = functools.partial(self.generative.run, {**settings, **arguments}, {})
+        call = functools.partial(self.call, {**settings, **arguments})
         with _Weighs(seen):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
@@ -135,21 +145,23 @@ class Rowed(Reading):
         columns: arguments that are observed as they are, name → site.
         every: arguments of which the function asks which values there are, as for the greatest,
             name → the values in order, as they were when the function met its data.
+        sized: settings that are the number of the rows.
     """
 
     found = True
 
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
                  along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
-                 every: Mapping[str, tuple]):
-        super().__init__(generative, arguments)
+                 every: Mapping[str, tuple], sized: tuple[str, ...] = (),
+                 params: Mapping[str, Spec] = MappingProxyType({})):
+        super().__init__(generative, arguments, params)
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
-        self.columns, self.every = dict(columns), dict(every)
+        self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
 
     @property
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every)
+                self.every, self.sized, self.params)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -159,8 +171,9 @@ class Rowed(Reading):
                       for name, (shape, kind) in self.shown.items()}
         arguments |= {name: Column(arguments[name], values)
                       for name, values in self.every.items()}
+        settings = {**settings, **dict.fromkeys(self.sized, rows)}
         with validation_enabled(False), _Rows(self.plate, self.along, rows):
-            return self.generative.run({**settings, **arguments}, {})
+            return self.call({**settings, **arguments})
 
 
 class _Rows(Messenger):

@@ -1,6 +1,7 @@
 """A function without rows run forward: what it samples is drawn, parameters at their values."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,6 +11,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import prepared, survey, writes_rows
 from probml.language.language import Bound, RowsUnknown
@@ -43,7 +45,7 @@ class _Forget(Messenger):
 
 
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
-             seed: int) -> dict[str, np.ndarray]:
+             seed: int, params: Mapping[str, Spec] = MappingProxyType({})) -> dict[str, np.ndarray]:
     """One run of a function: every site that is not among `values`, and what is computed.
 
     Args:
@@ -65,7 +67,8 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
 
     def run() -> dict:
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.seed(rng_seed=seed), handlers.substitute(data=held), _Forget()):
+              handlers.seed(rng_seed=seed), handlers.substitute(data=held), _Forget(),
+              Params(params)):
             model.generative.run({**settings, **arguments}, {})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] in ("sample", "deterministic") and name not in held
@@ -103,4 +106,4 @@ def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
     own = {**defaults, **held, **fit.model.bound, **arguments}
     origin = type(fit.model)(reading.generative, ())
-    return replayed(origin, values, own, seed)
+    return replayed(origin, values, own, seed, reading.params)

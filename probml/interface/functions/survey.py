@@ -20,8 +20,11 @@ from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions.loops import names_inside
+from probml.interface.functions.params import Found as FoundParams
+from probml.interface.functions.params import Spec
 from probml.interface.functions.states import states_of
 from probml.language.language import Bound, inner
+from probml.numerics.compiling import jit
 
 
 class Found(NamedTuple):
@@ -64,6 +67,7 @@ class Survey(NamedTuple):
         loops: numpyro's scan or cond was met; inside: the sites of these.
         computed: the names of the deterministics.
         twice: sites whose values are given and observed inside the function.
+        params: what numpyro.param holds, and `begin` with what values it begins.
     """
 
     sites: dict[str, Found]
@@ -71,6 +75,8 @@ class Survey(NamedTuple):
     inside: frozenset[str]
     computed: tuple[str, ...]
     twice: tuple[str, ...]
+    params: Mapping[str, Spec]
+    begin: Mapping[str, Any]
 
     @property
     def seen(self) -> tuple[Found, ...]:
@@ -158,12 +164,12 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
 
     Raises: what the function raises; RowsUnknown where it calls rows().
     """
-    watch = _Watch(given)
+    watch, found = _Watch(given), FoundParams()
 
-    def run() -> int:
-        with validation_enabled(False), watch:
+    def run() -> dict:
+        with validation_enabled(False), watch, found:
             model.generative.run({**model.bound, **arguments}, {})
-        return 0
+        return {name: found.specs[name].flat(value) for name, value in found.values.items()}
 
     try:
         jax.eval_shape(run)
@@ -183,8 +189,10 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
         ) from error
     if any(not watch.sites[name].known for name in values if name in watch.sites):
         run()
+    specs = found.specs
+    begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
-                  tuple(watch.twice))
+                  tuple(watch.twice), specs, begin)
 
 
 def writes_rows(function: Callable) -> bool:

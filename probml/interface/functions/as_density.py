@@ -1,0 +1,104 @@
+"""A function as one density of everything: what is bound, and what is summed out cell by cell."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml.errors import DataError, ModelError
+from probml.interface.functions.met import Met, bound, named, traced
+from probml.interface.functions.readings import Whole
+from probml.interface.functions.survey import Survey
+from probml.language.language import Bound
+
+ALONE = 12  # binary digits of the joint values of sites of one cell each that are kept as they are
+JOINT = 16  # the same of what is summed as joint values at all
+
+
+def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
+           why: str) -> Met:
+    """The function as one density; discrete sites of several cells are summed out cell by cell, or,
+    where that cannot be and their joint values are few, as these."""
+    summed = summed_of(shown)
+    _complete(model, shown, arguments, why)
+    try:
+        return baking(model, shown, arguments, given, summed, why)
+    except DataError:
+        raise
+    except ModelError:
+        if not summed or sum(site.bits for site in shown.hidden) > JOINT:
+            raise
+        with contextlib.suppress(ModelError):
+            return baking(model, shown, arguments, given, (), why)
+        raise
+
+
+def _complete(model: Bound, shown: Survey, arguments: Mapping[str, Any], why: str) -> None:
+    """Refuse unseen cells of what is observed: only rows are integrated over them."""
+    for site in shown.seen:
+        if not isinstance(site.value, np.ndarray) or site.value.dtype.kind != "f":
+            continue
+        bad = np.argwhere(np.isnan(site.value))
+        if len(bad):
+            by = next((f" (the argument '{name}')" for name, value in arguments.items()
+                       if value is site.value and name != site.name), "")
+            cell = tuple(map(int, bad[0]))
+            raise DataError(
+                f"{model.name}: '{site.name}'{by} is unseen in cell "
+                f"{cell[0] if len(cell) == 1 else cell}, and what is observed in one density must "
+                f"be complete ({why}). Drop the cell, make it a site of its own, or write `with "
+                f"probml.rows():` in the place of its plate: unseen cells of rows are integrated "
+                f"out"
+            )
+
+
+def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
+            summed: tuple[str, ...], why: str) -> Met:
+    """The function as one density; arguments that it needs as numbers are bound."""
+    free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
+            and value.dtype.kind in "biuf"]
+    fixed = [name for name in arguments if name not in free]
+    failure: Exception | None = None
+    for baked in ([], *([name] for name in free), free):
+        try:
+            return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why)
+        except DataError:
+            raise
+        except Exception as error:
+            failure = failure or error
+            if baked == free:
+                last = error
+    raise last if isinstance(last, ModelError) else failure
+
+
+def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
+           summed: tuple[str, ...], why: str) -> Met:
+    names = {named(own, shown): own for own in arguments if own not in baked}
+    seen = {f"{site} (seen)": site for site in given}
+    fixed = {name: arguments[name] for name in baked}
+    reading = Whole(model.generative, names, seen, summed, shown.params)
+    read = bound(model, reading, fixed, arguments)
+    data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
+    data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
+    structure = traced(read, data)
+    outside = [names[name] for site in structure.named.values() if not site.rows
+               for name in site.inputs if name in names]
+    if outside:  # what lies outside rows is a function of parameters alone
+        return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
+                      why)
+    arrays = [name for name in baked if np.ndim(arguments[name])]
+    verb = "is" if len(arrays) == 1 else "are"
+    inside = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""
+    return Met(read, data, f"one density of everything, no rows: {why}{inside}. For rows write "
+                           f"`with probml.rows():` in the place of their plate", shown.begin)
+
+
+def summed_of(shown: Survey) -> tuple[str, ...]:
+    """The discrete sites to be summed out cell by cell; none, where their joint states are few and
+    each is one cell: then they are part of what is asked and answered."""
+    if all(math.prod(site.batch) == 1 for site in shown.hidden) and sum(
+        site.bits for site in shown.hidden) <= ALONE:
+        return ()
+    return tuple(site.name for site in shown.hidden)

@@ -1,0 +1,161 @@
+"""A plate of a function's own as the rows.
+
+Rows are found by trying: the plate in which all that is observed stands (or the last axis along
+which it runs) is read as `rows()`, the arguments that are as long as inputs. The structure's own
+checks say whether its members are independent given the rest.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml.errors import DataError, ModelError
+from probml.interface.functions.met import Met, bound, named, traced, value_of
+from probml.interface.functions.readings import Rowed
+from probml.interface.functions.survey import Survey, survey
+from probml.language.language import Bound
+from probml.language.settings import freeze
+
+MANY = 4096  # different values of a column that are kept beside it
+FEW = 64  # joint values of discrete sites outside rows with which these are found
+WITHIN = 12  # binary digits of joint values within a row
+
+
+def candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | str:
+    """What may be the rows: (plate, sites along a common axis, members), the likeliest first; or
+    why nothing may."""
+    if shown.loops:
+        return "it has a scan"
+    if any(site.factor and not site.plates for site in shown.sites.values()):
+        return "it has a factor outside plates"
+    if not shown.seen:
+        return "nothing but factors is observed"
+    common = [name for name in shown.seen[0].plates
+              if all(name in site.plates for site in shown.seen)]
+    inside = {name: [site for site in shown.sites.values() if name in site.plates]
+              for name in common}
+    found: list[tuple[str | None, tuple[str, ...], int]] = []
+    why = "what is observed stands in no common plate"
+    for name in sorted(common, key=lambda name: -len(inside[name])):
+        free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
+        if free is not None:
+            why = f"'{free.name}', unseen and continuous, stands in its plate '{name}'"
+        else:
+            found.append((name, (), shown.seen[0].plates[name][1]))
+    loose = all(not site.plates and site.batch for site in shown.seen)
+    sizes = {site.batch[-1] for site in shown.seen} if loose else set()
+    if len(sizes) == 1 and min(sizes) > 1:
+        along = tuple(site.name for site in shown.sites.values()
+                      if site.observed and site.batch[-1:] == (min(sizes),))
+        found.append((None, along, min(sizes)))
+    return found or why
+
+
+def crowded(shown: Survey, plate: str | None) -> bool:
+    """Whether rows along a plate would go through many joint values of discrete sites of several
+    cells, outside rows or within one."""
+    outside = sum(site.bits for site in shown.hidden if plate not in site.plates)
+    inside = sum(site.bits / site.plates[plate][1] for site in shown.hidden if plate in site.plates)
+    return outside > math.log2(FEW) or inside > WITHIN
+
+
+def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapping[str, Any],
+           found: list) -> Met | str:
+    """The function with a plate of its own as rows; else why not."""
+    why = ""
+    for plate, along, size in found:
+        long = {name: value for name, value in arguments.items() if np.ndim(value)
+                and len(value) == size}
+        if not long:
+            why = f"no argument is as long as {_words(plate, along)}, {size}"
+            continue
+        # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
+        every = {name: tuple(np.unique(value).tolist()) for name, value in long.items()
+                 if value.dtype.kind in "iu" and value.size}
+        every = {name: values for name, values in every.items() if len(values) <= MANY}
+        # a setting that is their number, as n of (data, n), is so for other data too
+        sized = [(), *((name,) for name, value in model.bound.items()
+                       if type(value) is int and value == size)]
+        failure: Exception | None = None
+        for known, count in itertools.product(({}, every), sized):
+            try:
+                return _tried(model, shown, arguments, items, plate, along, long, known, count)
+            except Exception as error:  # the user's own function, asked for one row
+                failure = failure or error
+        why = f"{_words(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
+    return why
+
+
+def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
+           along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple],
+           sized: tuple[str, ...]) -> Met:
+    rest = {name: value for name, value in arguments.items() if name not in long}
+    names = {named(own, shown): own for own in long}
+    reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
+                    shown.params)
+    first = bound(model, reading, rest, long)
+    structure = traced(first, {name: items[own] for name, own in names.items()})
+    lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
+    if lost is not None:
+        raise ModelError(f"'{lost}' is the same in all rows")
+    for site in structure.sites.values():
+        if not site.rows and not site.factor and site.name not in shown.params and (
+            site.shape != shown.sites[site.name].shape
+        ):
+            raise ModelError(f"'{site.name}' has as many values as there are rows, and lies "
+                             f"outside them")
+    used = {name for site in structure.named.values() for name in site.inputs}
+    observed = {own: site.name for own, value in long.items() for site in shown.seen
+                if site.value is value}
+    idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
+            for name, own in names.items() if name not in used for value in (long[own],)}
+    names = {name: own for name, own in names.items() if name in used}
+    reading = Rowed(model.generative, names, plate, along, idle, observed, every, sized,
+                    shown.params)
+    read = bound(model, reading, rest, long)
+    return Met(read, translated(read, items),
+               f"the rows are {_words(plate, along)}, as if rows() had been written", shown.begin)
+
+
+def _words(plate: str | None, along: tuple[str, ...]) -> str:
+    return f"the plate '{plate}'" if plate else f"the last axis of '{along[0]}'"
+
+
+def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
+    """Data of a function whose plate is the rows, in the names of its inputs and sites."""
+    reading = model.generative
+    inputs = {own: name for name, own in reading.inputs.items()}
+    settings, out = model.bound, {}
+    for name, value in items.items():
+        if name in settings:
+            if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
+                raise DataError(f"{model.name}: '{name}' is one value for all rows, and was "
+                                f"another when the function was read: model(f)({name}=...) anew")
+            continue
+        if name in inputs:
+            out[inputs[name]] = value
+        site = reading.columns.get(name)
+        if site is not None:
+            if site != name and site in items:
+                raise DataError(f"{model.name}: '{site}' is given twice, as a site and as the "
+                                f"argument '{name}': leave one of them out")
+            out[site] = value
+        elif name not in inputs and name not in reading.shown:
+            out[name] = value
+    own = {name: value_of(value) for name, value in items.items()
+           if name in inputs or name in reading.shown}
+    if len(own) == len(inputs) + len(reading.shown):
+        rows = len(next(iter(own.values()), ()))
+        origin = type(model)(reading.generative, tuple(
+            (name, freeze(rows, name) if name in reading.sized else value)
+            for name, value in model.settings))
+        made = survey(origin, own, {}, ())
+        derived = [site.name for site in made.seen if site.name not in reading.columns.values()
+                   and site.name not in out]
+        if derived:
+            made = survey(origin, own, {}, derived)
+            out |= {name: np.asarray(made.sites[name].value) for name in derived}
+    return out

@@ -1,0 +1,59 @@
+"""What becomes of a function that has met its data, and what its readings are made with."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probml.dataset import arrays, codes
+from probml.interface.functions.held import held
+from probml.interface.functions.readings import Reading
+from probml.interface.functions.survey import Survey
+from probml.language.language import Bound
+from probml.language.settings import freeze
+from probml.structure.structure import Structure
+
+
+class Met(NamedTuple):
+    """A model as everything below reads it, its data in its names, why it is read so, in words
+    (None: as it is written), and where its params begin."""
+
+    model: Bound
+    data: Any
+    why: str | None = None
+    begin: Mapping[str, Any] = MappingProxyType({})
+
+
+def named(own: str, shown: Survey) -> str:
+    """The name of an argument as an input: no site's."""
+    return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
+
+
+def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
+           without: Mapping[str, Any]) -> Bound:
+    """The model by a reading, some arguments bound."""
+    settings = {name: value for name, value in model.settings if name not in without}
+    settings |= {name: freeze(value, name) for name, value in values.items()}
+    return type(model)(reading, tuple(settings.items()))
+
+
+def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
+    raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
+    return codes.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                           for name, raw in raws.items()})
+
+
+def value_of(value: Any) -> Any:
+    """What a run of the function is given: numbers as an array, text as codes, all else as it
+    is."""
+    if value is None or isinstance(value, str | bool | Mapping) or callable(value):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind in "OUST":
+        try:
+            return held(np.unique(array, return_inverse=True)[1].reshape(array.shape))
+        except TypeError:
+            return value
+    # an array of its own: what is observed is told from what else holds the same numbers
+    return held(array) if array.ndim else array.item()

@@ -1,0 +1,61 @@
+"""Chunks fed to a running program: in turn, two at the most, and what reading raises comes out."""
+
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probml.numerics import feeding
+from probml.numerics.compiling import jit
+
+SPEC = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
+
+
+@jit
+def passes(number, count, times):
+    """Σ over passes of Σ over chunks, each pass scaled by what came before."""
+
+    def once(_, total):
+        return jax.lax.fori_loop(
+            0, count, lambda i, t: t + feeding.chunk(number, i, SPEC).sum(), 0.5 * total
+        )
+
+    return jax.lax.fori_loop(0, times, once, jnp.zeros((), np.float32))
+
+
+def test_every_pass_begins_anew_and_two_chunks_are_there_at_once():
+    begun, there, most = [], set(), []
+
+    def read():
+        begun.append(1)
+        for i in range(4):
+            made = np.full(3, i, np.float32)
+            key = id(made)
+            there.add(key)
+            weakref.finalize(made, there.discard, key)
+            most.append(len(there))
+            yield made
+            del made
+
+    with feeding.Feed(read, SPEC, 4) as feed:
+        assert float(passes(np.int32(feed.number), np.int32(4), 3)) == 18 * 1.75
+    assert len(begun) == 3 and max(most) <= 2
+    assert feed.number not in feeding._FEEDS
+
+
+def test_what_reading_raises_is_raised_as_it_was():
+    def read():
+        yield np.ones(3, np.float32)
+        raise KeyError("part 2")
+
+    with feeding.Feed(read, SPEC, 4) as feed, pytest.raises(KeyError, match="part 2"):
+        passes(np.int32(feed.number), np.int32(4), 3)
+    with feeding.Feed(lambda: iter([np.ones(3, np.float32)] * 2), SPEC, 2) as feed:
+        assert float(passes(np.int32(feed.number), np.int32(2), 1)) == 6.0
+
+
+def test_chunks_out_of_turn_are_found():
+    with feeding.Feed(lambda: (np.full(3, i, np.float32) for i in range(5)), SPEC, 5) as feed:
+        assert [float(feed.chunk(i)[0]) for i in (3, 3, 4, 0, 1, 1, 0)] == [3, 3, 4, 0, 1, 1, 0]
