@@ -51,6 +51,13 @@ class Data(NamedTuple):
         return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
+    def extent(self) -> str:
+        """Rows × numbers a row, in words."""
+        held = [column.values for column in self.table.columns.values()]
+        held += self.table.inputs.values()
+        return f"{self.size:,} × {sum(math.prod(value.shape[1:]) for value in held)}"
+
+    @property
     def pattern(self) -> dict[str, str]:
         """Site → seen, part, torn (some vector of it is seen in part), likelihood or carried."""
 

@@ -166,6 +166,7 @@ class Engine(ABC):
         finds: a point, or a posterior that can be drawn from.
         rung: its place in the ladder that is climbed where nobody names an engine; None: it runs on
             request only.
+        stated: whether priors stay as the model states them; False: the engine chooses some.
         offered: `explain`'s words where it could treat the model.
         sizes: whether it has `grid(problem, site, sizes)`: several numbers of states of a hidden
             site in one program, see EM.
@@ -173,6 +174,7 @@ class Engine(ABC):
 
     finds: ClassVar[Literal["point", "posterior"]] = "posterior"
     rung: ClassVar[int | None] = None
+    stated: ClassVar[bool] = True
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
 

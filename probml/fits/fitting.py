@@ -69,8 +69,9 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
           start: Mapping[str, Any] | None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
-    with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
-        held, run, note = _inferred(model, data, engine, weights, seed, start)
+    title = type(engine).__name__ if engine else f"fit of '{model.name}'"
+    with Progress(title, None, False) as bar:
+        held, run, note = _inferred(model, data, engine, weights, seed, start, bar)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)
@@ -78,10 +79,11 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-    start: Mapping[str, Any] | None
+    start: Mapping[str, Any] | None, bar: Progress
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = parts.opened(model, data)
+    bar.about = held.extent
     if held.survey is not None and weights is not None:
         raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
                       f"pass weighted rows in memory")
@@ -114,7 +116,8 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    if ladder[0].held:
+    stated.refuse_points(plan)
+    if ladder[0].held and ladder[0].stated:
         stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 

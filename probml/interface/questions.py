@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment import decisions, reports
+from probml.assessment import decisions
 from probml.assessment.bands import bands
+from probml.assessment.intervals import Interval
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
@@ -149,7 +150,7 @@ class Questions(Answers):
         out = {name: ahead(name, filled[name]) for name in timed}
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
         bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        return out | {name: reports.Interval(out[name], *(ahead(name, b) for b in pair))
+        return out | {name: Interval(out[name], *(ahead(name, b) for b in pair))
                       for name, pair in bounds.items()}
 
     @by_parts

@@ -33,10 +33,10 @@ from probml.structure.structure import Structure
 NODES, REACH = 61, 6.0
 STEPS = 30  # to the mode
 FARTHEST = 3.0  # standard deviations that a step may take
-ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence unsaid
 LOOKED = 5.0  # sinh of it: how far peaks are looked for
 NEGLIGIBLE = 40.0  # nats below the highest at which a peak is none
 OWNED = 3.0  # power of a Cauchy density by which places are shared among two peaks
+ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence unsaid
 
 
 class Nodes(NamedTuple):
