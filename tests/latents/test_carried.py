@@ -116,6 +116,7 @@ SCHOOLS = {"sigma": np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
            "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12])}
 
 
+@pytest.mark.filterwarnings("ignore:NUTS of model")
 def test_numbers_that_were_integrated_out_are_drawn_given_each_draw_of_the_rest():
     part = {**SCHOOLS, "theta": np.array([5.0, *[nan] * 7])}
     fit = schools().fit(part, probml.NUTS(draws=5, warmup=5, chains=1))
@@ -168,7 +169,7 @@ def switched():
 
 
 def test_a_number_above_a_hidden_state_is_said_to_be_sampled():
-    data = {"x": np.zeros(4), "y": np.ones(4)}
+    data = {"x": np.arange(4.0), "y": np.arange(4.0)}
     words = {s["site"]: s["role"] for s in switched().explain(data).sites}
     assert words["z"].startswith("unseen, to be sampled, probml.NUTS(): ")
     assert problem_of(probml.NUTS(), model_data(switched(), data)).plan.carried == ("z",)
