@@ -1,5 +1,5 @@
-"""Parameters that enter where a Gaussian chain has no noise: EM cannot move them, since no path that
-is possible now would be possible at other values."""
+"""Parameters that enter where a Gaussian chain has no noise: EM cannot move them, since no path
+that is possible now would be possible at other values."""
 
 import functools
 
