@@ -36,7 +36,7 @@ from probml.engines.start.start import Start, check_distinct, stack, starts, tel
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.threads import one_thread
-from probml.plan import hierarchy
+from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
 from probml.plan.plan import Plan
 
@@ -110,6 +110,7 @@ class EM(Engine):
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); "
                           f"use EM() or Exact()")
         need_prior(plan, "EM", self.prior)
+        still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
             return

@@ -95,6 +95,27 @@ def test_a_switching_linear_system_is_refused_with_what_to_write():
     np.testing.assert_allclose(switching().at(point).log_prob(seen), [want], atol=1e-10)
 
 
+def test_em_refuses_what_enters_where_there_is_no_noise_and_map_is_chosen():
+    """Two forms of one AR(2): in the first a coefficient is in the copied number."""
+
+    @probml.model
+    def lagged(copied: bool):
+        a, b = (sample(name, dist.Normal(0.0, 1.0)) for name in "ab")
+        moves = jnp.array([[1.0, 1.0], [1.0, 0.0]])
+        moves = moves.at[0, 0].set(a).at[(1, 0) if copied else (0, 1)].set(b)
+        with probml.rows():
+            z = sample("z", probml.GaussianChain(jnp.zeros(2), jnp.eye(2), moves,
+                                                 jnp.diag(jnp.array([1.0, 0.0]))))
+            sample("y", dist.Normal(z[..., 0], 0.5).to_event(1))
+
+    data = {"y": np.random.default_rng(0).normal(size=(2, 8))}
+    words = "EM cannot learn 'b' .*transition of 'z' at number 1"
+    with pytest.raises(probml.Refusal, match=words):
+        lagged(copied=True).fit(data, probml.EM())
+    assert lagged(copied=True).fit(data).engine.startswith("MAP(")
+    assert lagged(copied=False).fit(data).engine.startswith("EM(")
+
+
 def test_a_count_below_a_chain_is_refused_by_name():
     @probml.model
     def counts():

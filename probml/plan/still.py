@@ -1,0 +1,66 @@
+"""Parameters that enter where a Gaussian chain has no noise: EM cannot move them, since no path
+that is possible now would be possible at other values."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.errors import Refusal
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+# what a parameter moves → the covariance about it
+ABOUT = {"transition": "covariance", "offset": "covariance", "initial_mean": "initial_covariance"}
+
+
+def judge(plan: Plan, engine: str) -> None:
+    """
+    Raises:
+        Refusal: a free parameter enters a number of a chain that has no noise of its own.
+    """
+    for group in (group for group in plan.latents if plan.timed(group)):
+        for name in (name for name in group.names if plan.structure.sites[name].chain):
+            for parameter, argument, number in _held(plan.structure, name):
+                if parameter in plan.free:
+                    raise Refusal(
+                        f"{engine} cannot learn '{parameter}' of model "
+                        f"'{plan.structure.model.name}': it enters the {argument} of '{name}' at "
+                        f"number {number}, which has no noise: no path of '{name}' that is "
+                        f"possible at one value is so at another, and EM would not move. Use "
+                        f"MAP(); or let what has no noise be a copy, as a lag is: "
+                        f"transition [[a, b], [1, 0]]")
+
+
+@functools.lru_cache(maxsize=256)
+def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
+    """(parameter, argument, number of the state) where the argument of a chain moves with the
+    parameter and the number has no noise, at a point without zeros."""
+    program, takes = structure.programs[name]
+    env = {}
+    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
+        ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
+        env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
+                    else np.zeros(spec.shape)).astype(spec.dtype)
+    mine = [key for key in takes if np.issubdtype(env[key].dtype, np.floating)]
+    if not mine:
+        return ()
+
+    @jit
+    def moved(env):
+        def at(key, step):
+            return structure.cells(name, {**env, key: env[key] + step * (1 + env[key])})
+
+        return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),
+                             (jnp.ones(()),)) for key in mine}
+
+    with jax.ensure_compile_time_eval():
+        found = jax.tree.map(np.asarray, moved(env))
+    out = []
+    for key, (values, slopes) in found.items():
+        for argument, about in ABOUT.items():
+            still = np.diagonal(values[about][0]) == 0
+            rows = (slopes[argument][0] != 0).reshape(len(still), -1).any(1) & still
+            out += [(key, argument, int(i)) for i in np.flatnonzero(rows)]
+    return tuple(out)
