@@ -23,6 +23,7 @@ from default_cases import CASES as DEFAULTS
 from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
 from first_cases import CASES as FIRST
+from kalman_cases import CASES as KALMAN
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 
@@ -30,10 +31,10 @@ from posterior_cases import CASES as POSTERIORS
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
-          "first_answers.py": ANSWERS, "first_cases.py": FIRST}
+          "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
-PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", *CHAINS), ("float64", "float32"))
+PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))
 ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
                "SCIPY_ARRAY_API": "1"}

@@ -35,8 +35,12 @@ from probml.models.kernels.support_vectors import support_vector_machine as supp
 from probml.models.kernels.support_vectors import (
     support_vector_regression as support_vector_regression,
 )
+from probml.models.latent_factors.factor_analysers import (
+    mixture_of_factor_analysers as mixture_of_factor_analysers,
+)
 from probml.models.latent_factors.factor_analysis import factor_analysis as factor_analysis
 from probml.models.latent_factors.factor_analysis import probabilistic_pca as probabilistic_pca
+from probml.models.latent_factors.item_response import item_response as item_response
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
@@ -147,6 +151,7 @@ __all__ = [
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
     "hidden_markov",
+    "item_response",
     "kernel_density",
     "lasso",
     "learn_structure",
@@ -158,6 +163,7 @@ __all__ = [
     "logistic_regression",
     "markov_chain",
     "mixture_of_experts",
+    "mixture_of_factor_analysers",
     "mixture_of_mixtures",
     "naive_bayes",
     "neural_network",

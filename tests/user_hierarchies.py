@@ -380,17 +380,22 @@ def hierarchy(model, make, **more):
     return Case(model, make, truth="posterior", **more)
 
 
+def normal(model, make, **more):
+    """Of normal effects, which are integrated out by default: the posterior is NUTS's by name."""
+    return hierarchy(model, make, engine=probml.NUTS(target_accept=0.9), **more)
+
+
 CASES = [
-    hierarchy(varying_intercepts(), grouped),
-    hierarchy(noncentred_intercepts(), grouped),
-    hierarchy(reparametrised_intercepts(), grouped),
-    hierarchy(fixed_spread(), grouped),
-    hierarchy(lkj_slopes(), grouped),
-    hierarchy(lkj_slopes_noncentred(), grouped),
-    hierarchy(schools_by_index(), lambda rng: {"school": np.arange(8), **SCHOOLS}),
+    normal(varying_intercepts(), grouped),
+    normal(noncentred_intercepts(), grouped),
+    normal(reparametrised_intercepts(), grouped),
+    normal(fixed_spread(), grouped),
+    normal(lkj_slopes(), grouped),
+    normal(lkj_slopes_noncentred(), grouped),
+    normal(schools_by_index(), lambda rng: {"school": np.arange(8), **SCHOOLS}),
     Case(schools_by_rows(), lambda rng: SCHOOLS, truth="refused", says="theta"),
     Case(schools_integrated(), lambda rng: SCHOOLS),
-    hierarchy(radon(), houses),
+    normal(radon(), houses),
     Case(
         rats_by_rows(),
         lambda rng: {"weight": 240 + 10 * rng.normal(size=(8, 1)) + 6 * np.arange(-2, 3) + 5
@@ -404,9 +409,9 @@ CASES = [
     hierarchy(fixed_kappa(), lambda rng: BATTERS),
     hierarchy(pumps(), lambda rng: PUMPS),
     hierarchy(nested_plates(), pupils),
-    hierarchy(crossed_effects(), reading),
+    normal(crossed_effects(), reading),
     hierarchy(stochastic_volatility(), returns),
-    hierarchy(local_level(), lambda rng: {"t": np.arange(20), "flow": NILE}),
+    normal(local_level(), lambda rng: {"t": np.arange(20), "flow": NILE}),
     hierarchy(random_walk_site(), lambda rng: {
         "t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)
     }),
@@ -414,6 +419,6 @@ CASES = [
     hierarchy(bradley_terry(), games),
     hierarchy(zero_sum_football(), matches),
     hierarchy(ordinal_by_judge(), grades),
-    hierarchy(group_as_columns(), shops),
-    hierarchy(shops_by_event(), shops),
+    normal(group_as_columns(), shops),
+    normal(shops_by_event(), shops),
 ]

@@ -83,6 +83,12 @@ def _table(X, where: str) -> np.ndarray:
     except (TypeError, ValueError):
         hint = ("" if hasattr(X, "shape") else "; sequences of different lengths are a list of "
                 "arrays")
+        word = X.iloc[0] if hasattr(X, "iloc") else X
+        while isinstance(word, list | tuple | np.ndarray) and len(word):
+            word = word[0]
+        if isinstance(word, str):
+            hint += (f", got {word!r}: text symbols are numbered first, codes, names = "
+                     f"pandas.factorize(symbols)")
         raise DataError(f"{where} must be numbers, (n_steps, d) or (n_steps,){hint}") from None
     if values.ndim == 1:
         return values[:, None]

@@ -1,6 +1,7 @@
 """The scikit-learn face of Bayesian linear regression: scales chosen by evidence, an exact
 posterior."""
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from probml.models.regression.moments import few_rows, moments
 # in the Fit, that of a weight whose scale was chosen as 0, in units of the noise a standard
 # deviation of its column
 NIL = 1e-8
+NONE = 1e-4  # of the variance of y: noise of rows that are met exactly
 SCALE: Rule = ("'shared', 'each' or numbers above 0", is_scale)
 
 
@@ -76,17 +78,22 @@ class BayesianLinearRegression(FromMoments):
             raise ModelError(f"BayesianLinearRegression(weight_scale=...): expected one number or "
                              f"{d}, got {len(self.weight_scale)}")
         found = moments(X, y, weights, centred)
-        if found.rows <= centred and self.noise is None:
-            raise DataError(f"n_samples=1: one row does not tell the "
-                            f"noise{' beside the intercept' * centred}; give more, or noise=...")
-        self.moments_, self._scales = found, []
+        free, chosen = found.rows - centred, isinstance(self.weight_scale, str)
+        if self.noise is None and (free <= 0 or chosen and free <= 1):
+            beside = " beside the intercept" * centred
+            told = f"n_samples={len(X)}" if weights is None else (
+                f"sample weights sum to {found.rows:g}, which count as rows")
+            raise DataError(f"{told}: too few to tell the noise{' from the weights' * chosen}"
+                            f"{beside}; give more, or noise=...")
+        self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]
         variance = None if self.noise is None else float(self.noise) ** 2
         for i in range(y.shape[1]):
             given, floor = evidence.problem(found, 0, d, i, centred), self._floor(y[:, i], centred)
-            if isinstance(self.weight_scale, str):
+            if chosen:
                 self._scales.append(evidence.choose(given, groups, floor, variance))
+                self._doubt_noise(self._scales[-1], given, i)
                 continue
             prior = np.broadcast_to(np.asarray(self.weight_scale, float) ** 2, d)
             if variance is None:
@@ -98,6 +105,21 @@ class BayesianLinearRegression(FromMoments):
                          for i, s in enumerate(self._scales)]
         vars(self).pop("_fit", None)
         return self
+
+    def _doubt_noise(self, scales, given: evidence.Problem, output: int) -> None:
+        """Say where weights meet few rows exactly, so that the evidence rises as the noise goes to
+        0: the noise is then where it was let to, and not what anybody measured."""
+        total = given.rest + float(given.target @ given.target)
+        if (self.noise is not None or given.rows > self.n_features_in_
+            or scales.variance * given.rows > NONE * total):
+            return
+        of = "" if self._flat_target else f" of output {output}"
+        text = (f"the noise{of} was chosen as none, {np.sqrt(scales.variance):.2g}: "
+                f"{self.n_features_in_} weights meet {self.moments_.rows:g} rows exactly, and "
+                f"standard deviations of predictions are too small. Give noise=..., or fewer "
+                f"columns")
+        self.notes_.append(text)
+        warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
 
     def predict(self, X, return_std=False):
         """The posterior mean of y at rows X, and the standard deviation of a new observation: of

@@ -16,6 +16,7 @@ from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
+    refuse_nonfinite,
 )
 from probml.models.frames.complete import Complete, Unsure
 
@@ -52,11 +53,10 @@ class FromMoments(RegressorMixin, Complete, Unsure, Face):
         self._required(y)
         X = self._whole(X, reset=True)
         y = y if hasattr(y, "iloc") else np.asarray(y)
-        if y.ndim == 2 and self._several:
-            y = check_array(y, dtype=np.float64, input_name="y")
-        else:
-            y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
-                            input_name="y")
+        many = y.ndim == 2 and self._several
+        y = check_array(y if many else column_or_1d(y, warn=True), dtype=np.float64,
+                        ensure_2d=many, ensure_all_finite=False, input_name="y")
+        refuse_nonfinite("y", y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         self._flat_target = y.ndim == 1

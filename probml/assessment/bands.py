@@ -7,7 +7,7 @@ import numpy as np
 import numpyro.distributions as dist
 from scipy.stats import norm
 
-from probml.assessment.reports import REPLICATES, TOGETHER
+from probml.assessment.intervals import REPLICATES, TOGETHER
 from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key

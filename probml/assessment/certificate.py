@@ -152,7 +152,7 @@ def check(
     held, shown = template(model, data, rows, whole_steps(steps, "check"))
     plan = held.plan()
     if engine is None:
-        engine = Exact() if refusal(Exact(), Problem(held, plan)) is None else NUTS()
+        engine = Exact() if refusal(Exact(), held) is None else NUTS()
     with contextlib.suppress(errors.DataError):  # what is wrong with placeholders
         engine.refuse(Problem(held, plan))
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)

@@ -1,9 +1,10 @@
-"""What a posterior looks like from outside: summary tables, intervals of predictions, arviz."""
+"""What a posterior looks like from outside: summary tables, arviz."""
 
 import math
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.queries import asking, queries
+from probml.queries import asking, queries, row_draws
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -23,18 +24,8 @@ if TYPE_CHECKING:
     from probml.interface.fit import Fit
 
 
-REPLICATES = 2000  # simulated values a row behind an interval
-TOGETHER = 200_000  # rows simulated in one call
 KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
 MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
-
-
-class Interval(NamedTuple):
-    """A prediction with bounds, each (n, *cells)."""
-
-    value: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
 
 
 def summary(fit: "Fit"):
@@ -42,9 +33,7 @@ def summary(fit: "Fit"):
     import pandas as pd
 
     records, entries = [], dimensions.entries(fit.structure, fit.names)
-    computed = {} if not fit.belief.varies else deterministics.chains(
-        fit, posterior_draws(fit)
-    )
+    computed = deterministics.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
@@ -68,13 +57,14 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         return {"mean": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
     if not fit.belief.varies:
         return {"value": value}
-    if fit.belief.partly:  # standard errors of what varies, given the rest
-        if name in fit.belief.partly:
-            return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
+    if name in fit.belief.partly:  # standard errors of what varies, given the rest
+        return {"value": value, "sd": np.sqrt(np.asarray(fit.posterior(name).variance))}
+    if fit.belief.partly:
         return {"value": value} | ({"sd": computed[name].std((0, 1))} if name in computed else {})
     chains = fit.belief.chains
     if chains is None:
-        draws = np.asarray(fit.draws(KEPT)[name], float)[None]
+        draws = np.asarray(computed[name] if name in computed else fit._draws(KEPT, 0)[name],
+                           float)[None]
     else:
         draws = np.asarray(computed[name] if name in computed else chains[name], float)
     low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
@@ -83,101 +73,6 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
         bulk, tail = diagnostics.effective(draws), diagnostics.effective(draws, tail=True)
         out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(draws)}
     return out
-
-
-def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug_in: bool,
-             given: str) -> Interval:
-    """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own
-    draw of the parameters."""
-    if not (isinstance(probability, float) and 0 < probability < 1):
-        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
-                         f"1, such as 0.9")
-    found = fit._site(site)
-    if not found.rows:
-        raise ModelError(f"predict(interval=...): site '{site}' lies outside rows(): take "
-                         f"quantiles of fit.draws(n)['{site}']")
-    if found.states is not None:
-        raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask "
-                         f"predict_proba(data, '{site}')")
-    if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that "
-                         f"is seen of the row, given='all'")
-    tails = (0.5 - probability / 2, 0.5 + probability / 2)
-    if found.kind == deterministics.KIND:
-        return Interval(fit._computed(held, [site], plug_in)[site],
-                        *_quantiles(fit, held, site, tails, plug_in))
-    if not fit.structure.has_mean(site):
-        _without_mean(fit, site)
-        lower, middle, upper = _quantiles(fit, held, site, (tails[0], 0.5, tails[1]), plug_in)
-        return Interval(middle, lower, upper)
-    value = asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site]
-    lower, upper = _quantiles(fit, held, site, tails, plug_in)
-    if not np.isfinite(value).all() and not found.event:
-        _without_mean(fit, site)
-        value = _quantiles(fit, held, site, (0.5,), plug_in)[0]
-    return Interval(value, lower, upper)
-
-
-def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
-    """The median of a new value of a site without mean, in every row, (n, *cells): of simulated
-    values; warns that it is one.
-
-    Raises:
-        Refusal: it is a vector, or cannot be drawn from.
-    """
-    if given != queries.ALL:
-        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
-                      f"given all that is seen: given='all'")
-    _without_mean(fit, site)
-    return _quantiles(fit, held, site, (0.5,), plug_in)[0]
-
-
-def _without_mean(fit: "Fit", site: str) -> None:
-    """Say that a site has no mean and is answered by its median.
-
-    Raises:
-        Refusal: a vector has no median.
-    """
-    found = fit.structure.sites[site]
-    if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a "
-                      f"vector no median: take simulate(given=...)")
-    warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro "
-        f"knows; its median is given, of "
-        f"{REPLICATES} simulated values a row",
-        RuntimeWarning,
-        stacklevel=4,
-    )
-
-
-def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
-               plug_in: bool) -> np.ndarray:
-    """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
-    # a new value of it, also where one was seen
-    new = {name: column for name, column in held.table.columns.items() if name != site}
-    held = held._replace(table=replace(held.table, columns=new))
-    n, out = held.table.rows, []
-    size = max(TOGETHER // REPLICATES, 1)
-    for begin in range(0, n, size):
-        rows = np.arange(begin, min(begin + size, n))
-        many = held.taken(np.repeat(rows, REPLICATES))
-        drawn = fit._simulated(many, random_key(begin), begin, plug_in)[site]
-        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float),
-                               at, 1))
-    return np.concatenate(out, 1)
-
-
-def simulated_mean(fit: "Fit", held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
-    """The mean over simulated rows of what is computed from cells that are unseen and have no list
-    of states, (n, *cells)."""
-    out, size = [], max(TOGETHER // REPLICATES, 1)
-    for begin in range(0, held.table.rows, size):
-        rows = np.arange(begin, min(begin + size, held.table.rows))
-        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin),
-                               begin, plug_in)[name]
-        out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
-    return np.concatenate(out)
 
 
 def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
@@ -235,14 +130,28 @@ def _at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> t
     return held, flat, next(iter(draws.values())).shape[:2]
 
 
-def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> dict[str,
-                                                                                     np.ndarray]:
+def row_latents(fit: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The unseen numbers of the rows that were fitted, and what is computed from them, at every
+    draw: site → (chains, draws, n, *cells)."""
+    lead = next(iter(draws.values())).shape[:2]
+
+    def flat(values):
+        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
+                for name, value in values.items()}
+
+    inside = fit.belief.inside if fit.belief.chains is not None else {}
+    found = row_draws.within(fit, flat(draws), flat(inside), 0)
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray],
+               known: Collection[str] = ()) -> dict[str, np.ndarray]:
     """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
-    what is hidden and discrete in the row given what it shows. Warns of what takes other unseen
-    cells, which is left out."""
+    what is hidden and discrete in the row given what it shows; not what is `known`. Warns of what
+    takes other unseen cells, which is left out."""
     names, lacking = [], []
     for site in held.structure.deterministics.values():
-        if site.rows:
+        if site.rows and site.name not in known:
             (names if all(fit._settled(held, parent) for parent in site.parents)
              else lacking).append(site.name)
     if lacking:
@@ -341,7 +250,8 @@ def to_arviz(fit: "Fit", data: Any = None):
         return xarray.Dataset(arrays, coords, {"inference_library": "probml",
                                                "model": repr(fit.model), "engine": fit.engine})
 
-    inside = row_values(fit, held, draws)
+    latents = row_latents(fit, draws) if data is None else {}
+    inside = row_values(fit, held, draws, latents) | latents
     posterior = {**draws, **deterministics.chains(fit, draws), **inside}
     groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
                                  else names.outside(name))}
@@ -353,8 +263,14 @@ def to_arviz(fit: "Fit", data: Any = None):
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
         groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
                                        lambda name: ())
-    rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
-    groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+    try:
+        rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
+        groups["log_likelihood"] = group(rows, lambda name: (names.rows,))
+    except Refusal as why:
+        if not fit.belief.rows(1, 0):
+            raise
+        warnings.warn(f"to_arviz(): the likelihood of rows is left out: {why}", RuntimeWarning,
+                      stacklevel=3)
     groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.inside)
     groups["observed_data"] = group({name: held.table.columns[name].shown for name in seen},
                                     names.inside, ())

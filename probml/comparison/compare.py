@@ -20,6 +20,7 @@ from probml.engines.engine import Status
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
+from probml.language.language import whole_seed
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 
@@ -99,6 +100,7 @@ def compare(
     """
     import pandas as pd
 
+    seed = whole_seed(seed, "compare")
     if target is not None:
         return predictions(fits, data, target, folds, engines or {}, seed)
     contestants = _contestants(fits, data, engines or {})

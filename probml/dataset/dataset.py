@@ -51,12 +51,21 @@ class Data(NamedTuple):
         return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
+    def extent(self) -> str:
+        """Rows × numbers a row, in words."""
+        held = [column.values for column in self.table.columns.values()]
+        held += self.table.inputs.values()
+        return f"{self.size:,} × {sum(math.prod(value.shape[1:]) for value in held)}"
+
+    @property
     def pattern(self) -> dict[str, str]:
-        """Site → seen, part, torn (some vector of it is seen in part) or likelihood."""
+        """Site → seen, part, torn (some vector of it is seen in part), likelihood or carried."""
 
         def state(column):
             if column.likelihood is not None:
                 return "likelihood"
+            if column.carried is not None:
+                return "carried"
             return "seen" if column.seen is None else "torn" if column.torn else "part"
 
         return {name: state(column) for name, column in self.table.columns.items()}
@@ -225,21 +234,22 @@ class Data(NamedTuple):
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
              joints: tuple = (), hidden: tuple[str, ...] = (),
-             effects: tuple[str, ...] = ()) -> Plan:
+             effects: tuple[str, ...] = (), lenient: bool = False) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
             effects: parameters that are integrated out.
+            lenient: to be read and not run: latents that have no integral are labelled so.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints, effects=effects)
+                           merge_globals, joints, effects=effects, lenient=lenient)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes), effects)
+                               merge_globals, joints, tuple(holes), effects, lenient)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():
@@ -247,6 +257,23 @@ class Data(NamedTuple):
             raise Refusal(f"site '{name}' is unseen in row {int(np.argwhere(hurt)[0, 0])}, and "
                           f"{int(hurt.sum())} rows in all. Drop these, or fill '{name}' first: "
                           f"{refusal}") from None
+
+    def carrying(self, names: Iterable[str]) -> "Data":
+        """The same data, in which the unseen cells of some continuous sites count as seen, to be
+        moved by a sampler; each holds a value of its support."""
+        columns = dict(self.table.columns)
+        for name in names:
+            site, column = self.structure.sites[name], columns.get(name)
+            middle = np.asarray(site.domain.middle(site.shape)) if site.domain.fixed else np.full(
+                site.shape, 0.5)
+            whole = np.broadcast_to(np.asarray(site.collect(middle, 1))[0],
+                                    (self.table.rows, *site.cells)).astype(float)
+            free = np.ones(whole.shape, bool)
+            if column is not None:
+                free = ~column.seen if column.seen is not None else ~free
+                whole = np.where(free, whole, column.values)
+            columns[name] = tables.Column(whole, None, None, False, free)
+        return self._replace(table=replace(self.table, columns=columns))
 
     def _holes(self, plan: Plan) -> dict[str, np.ndarray]:
         """The sites that are no variables of which some cell is unseen in a row in which a site

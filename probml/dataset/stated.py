@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset.dataset import Data
 from probml.dataset.digits import measured
+from probml.errors import ModelError
 from probml.jaxpr.levels import Level, Use
 from probml.plan.plan import Plan
 from probml.structure.site import Site
@@ -61,6 +63,24 @@ _BACK = {  # step of a coordinate → what undoes it
     "exp": lambda value, _: np.log(value),
     "log": lambda value, _: np.exp(value),
 }
+
+
+def refuse_points(plan: Plan) -> None:
+    """
+    Raises:
+        ModelError: a prior that states a spread of 0 or below, which has no density: by parameter.
+    """
+    structure = plan.structure
+    for name in plan.free:
+        found = _stated(structure, name)
+        if found is None or bool((found[1] > 0).all()) or np.isnan(found[1]).any():
+            continue
+        given = {key: float(np.ravel(value)[0]) for key, value in found[2].items()}
+        words = ", ".join(f"{key}={value:g}" for key, value in given.items())
+        raise ModelError(f"model '{structure.model.name}': the prior of '{name}', "
+                         f"{structure.sites[name].kind}({words}), has no width, and so no density: "
+                         f"expected a spread above 0. What is known is no site: write its value "
+                         f"in the place of '{name}', or give it as data, fit({{'{name}': ...}})")
 
 
 def warn(data: Data, plan: Plan) -> None:
@@ -131,13 +151,15 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
                            for part in (centre, spread, value))
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
     if role == "location":
-        instead = f"write it where the data lie, such as dist.Normal({lies:.3g}, {10 * wide:.2g})"
+        reaching = 10 * wide or abs(lies) or 1.0  # of a column that is constant
+        instead = f"write it where the data lie, such as dist.Normal({lies:.3g}, {reaching:.2g})"
     elif use.coordinate:
         instead = (f"write it so that it reaches {reached:.3g}, which a spread of {wide:.2g} "
                    f"makes of it")
     else:
         instead = (f"write it so that it reaches their spread, such as "
                    f"dist.LogNormal({math.log(max(wide, 1e-300)):.3g}, 1)")
+    units = f"({name} - {lies:.3g}) / {wide:.2g}" if wide else f"{name} - {lies:.3g}"
     whose = f"'{name}'" + (f"[{j}]" if centre.size > 1 else "")
     return (
         f"the prior of '{parameter}', {structure.sites[parameter].kind} around {middle:.3g} with a "
@@ -145,8 +167,7 @@ def _judge(structure: Structure, site: Site, parameter: str, use: Use, role: str
         f"{away.max():.2g} of its spreads from the data: {whose}, of which it is the {role}, lies "
         f"around {lies:.6g} with a spread of "
         f"{wide:.2g}. The prior stays as written and will pull: measure the data in other units, "
-        f"({name} - {lies:.3g}) / {wide:.2g}, "
-        f"or {instead}"
+        f"{units}, or {instead}"
     )
 
 
@@ -170,16 +191,26 @@ def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean and standard deviation of a prior that states them: whose arguments depend on
-    nothing."""
+    """Mean and standard deviation of a prior that states them."""
+    found = _stated(structure, name)
+    if found is None:
+        return None
+    mean, deviation, _ = found
+    return ((mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all()
+            and (deviation > 0).all() else None)
+
+
+def _stated(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray, dict] | None:
+    """Mean, standard deviation and arguments of a prior whose arguments depend on nothing."""
     site = structure.sites[name]
     if (site.kind not in MOMENTS or site.parents
         or len(structure.programs[name][0].jaxpr.eqns) > SHORT):
         return None
-    prior, moments = structure.distribution(name, {}), MOMENTS[site.kind]
+    with validation_enabled(False):
+        prior, moments = structure.distribution(name, {}), MOMENTS[site.kind]
     given = {key: np.asarray(getattr(prior, key), float)
              for key in moments.__code__.co_varnames[: moments.__code__.co_argcount]}
-    mean, deviation = moments(**given)
+    with np.errstate(all="ignore"):
+        mean, deviation = moments(**given)
     mean, deviation = np.broadcast_arrays(np.asarray(mean, float), np.asarray(deviation, float))
-    return ((mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all()
-            and (deviation > 0).all() else None)
+    return mean, deviation, given

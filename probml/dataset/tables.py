@@ -47,6 +47,8 @@ class Column:
     # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
     likelihood: np.ndarray | None = None
     torn: bool = False  # some value with event axes is seen in part
+    # bool (n, *cells) where a sampler moves the values, which then count as seen
+    carried: np.ndarray | None = None
 
     @property
     def shown(self) -> np.ndarray:

@@ -71,7 +71,7 @@ class Lanes:
         self.wide = sparse(plan, params)
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
-        cut = (bool(plan.chains) and not self.chained and not self.wide
+        cut = (bool(plan.chains or self.chained) and not self.wide
                and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
         most = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1

@@ -15,7 +15,7 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows
-from probml.device.rows import Chunk, Known, Resident
+from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
@@ -119,7 +119,8 @@ def located(plan: Plan, moments: Mapping[str, Moments],
 def scattered(plan: Plan, name: str) -> bool:
     """Whether a row-wise site's spread is asked for: what a collapsed scale is judged against."""
     site = plan.structure.sites[name]
-    return name in plan.rowwise and bool(site.traits.scatter) and site.family.event == 0
+    return (name in plan.rowwise and bool(site.traits.scatter) and site.family.event == 0
+            and name not in plan.carried)
 
 
 def _used(data: Data, plan: Plan) -> dict[str, tables.Column]:
@@ -175,8 +176,10 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
                 unseen[name] = Unseen(*(leaf if leaf is None else cut(leaf) for leaf in found))
     inputs = {name: cut(array, None if array.dtype.kind in "iub" else kinds.real)
               for name, array in table.inputs.items() if name not in data.structure.timed}
+    carried = {name: Coordinates(cut(column.carried)) for name, column in columns.items()
+               if column.carried is not None}
     return Chunk(values, seen, codes, unseen, likelihood, inputs,
-                 weight.astype(kinds.real).reshape(chunks, size))
+                 weight.astype(kinds.real).reshape(chunks, size), None, carried)
 
 
 def room(steps: int | None) -> int:

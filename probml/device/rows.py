@@ -48,6 +48,16 @@ class Chunk(NamedTuple):
     inputs: dict[str, jax.Array]
     weights: jax.Array  # (b,), 0 for padding
     steps: Steps | None = None  # of sites along chains: every step as a row
+    # sites with numbers that a sampler moves: which cells these are, and their coordinates
+    carried: dict[str, "Coordinates"] = {}
+
+
+class Coordinates(NamedTuple):
+    """Numbers of rows as a sampler moves them; see evidence/carried.py."""
+
+    free: jax.Array  # bool (b, *cells); the others are seen
+    # (b, ...) in NumPyro's layout of a row; None: values stand as they are
+    u: jax.Array | None = None
 
 
 def merged(chunks: Chunk) -> Chunk:

@@ -61,14 +61,19 @@ class Streamed(Rows):
         silence: list[Any] = []  # the tree of nothing
 
         def turn(i: Any, carry: Any) -> Any:
-            carry, said = step(carry, self._chunk(i))
+            carry, said = step(carry, self._chunk(i), *along)
             silence.append(said)
-            if jax.tree.leaves((said, along)):
-                raise Refusal("rows that are read in parts have no room for something of each row: "
-                              "pass them in memory")
+            _refuse(said)
             return carry
 
+        _refuse(along)
         return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
+
+
+def _refuse(kept: Any) -> None:
+    if jax.tree.leaves(kept):
+        raise Refusal("rows that are read in parts have no room for something of each row: pass "
+                      "them in memory")
 
 
 jax.tree_util.register_dataclass(Streamed, data_fields=["number", "count", "total_weight"],

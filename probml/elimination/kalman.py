@@ -14,12 +14,16 @@ convolved,
 and the smoothed states are f + F λ and F − F N F, F the filtered covariance: without any inverse.
 So the gradient of the evidence in everything that enters it comes with the smoother, in one pass.
 
-Layout: time first, the lanes (sequences) last, (T, D, D, M); what is the same at all times, or in
-all lanes, has size 1 there. So all is elementwise over lanes.
+Layout: time first, the lanes last, (T, D, D, M); what is the same at all times, or in all lanes,
+has size 1 there. So all is elementwise over lanes. Long sequences are cut into blocks, one lane
+each, lane = sequence · B + block, which are filtered at once (Särkkä & García-Fernández 2021): a
+block's filter begun from a known state, its mean a matrix on that state, tells what the block says
+of its entry and where it leads (kalman_blocks.py).
 
 Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -32,7 +36,8 @@ FLAT = 1e-4  # relative distance at which what has no variance is seen elsewhere
 UNROLLED = 4  # numbers of a step that are seen one after the other without a loop
 
 
-class System(NamedTuple):
+@dataclass(frozen=True)
+class System:
     """A linear Gaussian chain and what is seen of it; see the top of this file.
 
     Entry t of `transition`, `offset` and `noise` leads into step t; entry 0 is not used.
@@ -47,15 +52,25 @@ class System(NamedTuple):
     slope: jax.Array  # (T or 1, m, D, M or 1)
     variance: jax.Array  # (T or 1, m, M or 1)
     seen: jax.Array  # bool (T, m, M)
-    alive: jax.Array | None  # bool (T, M), the first steps of a lane that count; None: all
+    alive: jax.Array | None  # bool (T, M), the first steps of a sequence that count; None: all
+    blocks: int = 1  # B
+
+
+jax.tree_util.register_dataclass(
+    System, meta_fields=["blocks"], data_fields=[
+        "mean", "covariance", "transition", "offset", "noise", "value", "slope", "variance",
+        "seen", "alive"])
+
+
+State = tuple[jax.Array, jax.Array]  # (D, M), (D, D, M): mean and covariance, or λ and N
 
 
 class Filtered(NamedTuple):
     """The forward pass: predicted states, filtered ones, and of each number seen its innovation
     over its variance, the inverse of that, and its gain."""
 
-    before: tuple[jax.Array, jax.Array]  # (T, D, M), (T, D, D, M)
-    after: tuple[jax.Array, jax.Array]
+    before: State  # with the axis of time first
+    after: State
     error: jax.Array  # (T, m, M)
     precision: jax.Array  # (T, m, M)
     gain: jax.Array  # (T, m, D, M)
@@ -66,8 +81,8 @@ class Adjoint(NamedTuple):
     """The backward pass: λ and N of the predicted and of the filtered states, and of each number
     seen."""
 
-    before: tuple[jax.Array, jax.Array]  # (T, D, M), (T, D, D, M)
-    after: tuple[jax.Array, jax.Array]
+    before: State  # with the axis of time first
+    after: State
     error: jax.Array  # (T, m, M) E[ν | all] / r
     curvature: jax.Array  # (T, m, M) −∂² log p / ∂ value²
     pull: jax.Array  # (T, m, D, M) P N k, P the covariance after it is seen
@@ -81,7 +96,7 @@ class Smoothed(NamedTuple):
     across: jax.Array  # (T, D, D, M) Cov(s_{t−1}, s_t); entry 0 is 0
 
 
-def _outer(a: jax.Array, b: jax.Array) -> jax.Array:
+def outer(a: jax.Array, b: jax.Array) -> jax.Array:
     return a[..., :, None, :] * b[..., None, :, :]
 
 
@@ -99,11 +114,11 @@ def transposed(a: jax.Array) -> jax.Array:
     return jnp.swapaxes(a, -2, -3)
 
 
-def _symmetric(a: jax.Array) -> jax.Array:
+def symmetric(a: jax.Array) -> jax.Array:
     return 0.5 * (a + transposed(a))
 
 
-def _see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax.Array):
+def see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax.Array):
     """A number is seen: the covariance after it, its gain and the inverse of its variance."""
     reach = applied(covariance, slope)
     total = (slope * reach).sum(-2) + variance
@@ -112,43 +127,61 @@ def _see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax
     precision = jnp.where(live, 1.0 / total, 0.0)
     # of a number seen without noise exactly 1 at its own place, so that its variance is 0 behind it
     gain = jnp.where(live, reach / total, 0.0)
-    left = covariance - _outer(gain, reach)
-    left = left - _outer(applied(left, slope), gain) + variance * _outer(gain, gain)
-    return _symmetric(left), gain, precision
+    left = covariance - outer(gain, reach)
+    left = left - outer(applied(left, slope), gain) + variance * outer(gain, gain)
+    return symmetric(left), gain, precision
 
 
-def _looped(step, carry, xs, reverse: bool = False):
+def looped(step, carry, xs, reverse: bool = False):
     """A scan over the numbers of a step."""
     count = len(jax.tree.leaves(xs)[0])
     return lax.scan(step, carry, xs, reverse=reverse,
                     unroll=max(count, 1) if count <= UNROLLED else 1)
 
 
-def _over_time(system: System, names: tuple[str, ...], shift: int = 0):
+def following(leaf: jax.Array) -> jax.Array:
+    """What comes a step later, (T, ..., M): behind a block the next lane's first, behind a sequence
+    any."""
+    return jnp.concatenate([leaf[1:], jnp.roll(leaf[:1], -1, -1)])
+
+
+def previous(leaf: jax.Array) -> jax.Array:
+    """What was a step before; before a sequence any."""
+    return jnp.concatenate([jnp.roll(leaf[-1:], 1, -1), leaf[:-1]])
+
+
+def begins(steps: int, lanes: int, blocks: int) -> np.ndarray:
+    """The first step of each sequence, (T, M)."""
+    return (np.arange(steps) == 0)[:, None] & (np.arange(lanes) % blocks == 0)
+
+
+def over_time(system: System, names: tuple[str, ...], later: bool = False):
     """What of a system varies along time, as a scan takes it, and the rest, so that both make a
-    step's; `shift` steps ahead, the last one any."""
+    step's, or the step's after it."""
     own = {name: getattr(system, name) for name in names}
-    timed = {name: jnp.concatenate([leaf[shift:], leaf[:shift]]) if shift else leaf
-             for name, leaf in own.items() if leaf is not None and leaf.shape[0] > 1}
-    fixed = {name: leaf[0] for name, leaf in own.items() if leaf is not None
-             and name not in timed}
-    return timed, fixed
+    timed = {name: following(leaf) if later else leaf
+             for name, leaf in own.items() if leaf.shape[0] > 1}
+    return timed, {name: leaf[0] for name, leaf in own.items() if name not in timed}
 
 
 SIGHT, MOVES = ("value", "slope", "variance", "seen"), ("transition", "offset", "noise")
 
 
-def filtered(system: System) -> Filtered:
-    """The forward pass."""
-    sight, still = _over_time(system, SIGHT)
-    moves, constant = _over_time(system, MOVES, 1)
-    later = None if system.alive is None else jnp.roll(system.alive, -1, 0)
-    steps, lanes = len(system.value), system.value.shape[-1]
+def filtered(system: System, start: State | None = None) -> Filtered:
+    """The forward pass.
 
-    def see(carry, now):
+    Args:
+        start: the states before each lane's first step; by default those of sequences.
+    """
+    sight, still = over_time(system, SIGHT)
+    moves, constant = over_time(system, MOVES, True)
+    later = None if system.alive is None else following(system.alive)
+    steps = len(system.value)
+
+    def one(carry, now):
         mean, covariance = carry
         value, slope, variance, seen = now
-        covariance, gain, precision = _see(covariance, slope, variance, seen)
+        covariance, gain, precision = see(covariance, slope, variance, seen)
         gap = value - (slope * mean).sum(-2)
         wrong = seen & (precision == 0) & (jnp.abs(gap) > FLAT * (1 + jnp.abs(value)))
         gap = jnp.where(precision > 0, gap, 0.0)
@@ -160,28 +193,37 @@ def filtered(system: System) -> Filtered:
         sight, moves, alive = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         numbers = len(sight["value"])
-        after, (error, precision, gain, log) = _looped(see, before, tuple(
+        after, (error, precision, gain, log) = looped(one, before, tuple(
             jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
         mean = applied(moves["transition"], after[0]) + moves["offset"]
-        covariance = _symmetric(product(product(moves["transition"], after[1]),
+        covariance = symmetric(product(product(moves["transition"], after[1]),
                                         transposed(moves["transition"])) + moves["noise"])
         if alive is not None:  # behind the end of a lane nothing grows
             mean = jnp.where(alive, mean, after[0])
             covariance = jnp.where(alive, covariance, after[1])
         return (mean, covariance), (before, after, error, precision, gain, log.sum(0))
 
-    d = system.mean.shape[0]
-    first = (jnp.broadcast_to(system.mean, (d, lanes)),
-             jnp.broadcast_to(system.covariance, (d, d, lanes)))
-    _, out = lax.scan(step, first, (sight, moves, later), length=steps)
+    _, out = lax.scan(step, first(system) if start is None else start, (sight, moves, later),
+                      length=steps)
     return Filtered(*out)
 
 
-def adjoint(system: System, found: Filtered) -> Adjoint:
-    """The backward pass."""
+def first(system: System) -> State:
+    """The states with which sequences begin, one a lane."""
+    d, lanes = system.mean.shape[0], system.value.shape[-1]
+    return (jnp.broadcast_to(system.mean, (d, lanes)),
+            jnp.broadcast_to(system.covariance, (d, d, lanes)))
+
+
+def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoint:
+    """The backward pass.
+
+    Args:
+        end: λ and N behind each lane's last step; by default 0, as behind sequences.
+    """
     names = ("slope", "variance", "seen")
-    sight, still = _over_time(system, names)
-    moves, constant = _over_time(system, ("transition",), 1)
+    sight, still = over_time(system, names)
+    moves, constant = over_time(system, ("transition",), True)
     d, lanes = system.mean.shape[0], system.value.shape[-1]
 
     def unsee(carry, now):
@@ -191,98 +233,30 @@ def adjoint(system: System, found: Filtered) -> Adjoint:
         own = error - (gain * push).sum(-2)
         bend = precision + (gain * weight).sum(-2)
         push = push + slope * own
-        curve = curve - _outer(slope, weight) - _outer(weight, slope) + _outer(
+        curve = curve - outer(slope, weight) - outer(weight, slope) + outer(
             slope, slope) * bend
-        return (push, _symmetric(curve)), (own, bend, applied(covariance, weight))
+        return (push, symmetric(curve)), (own, bend, applied(covariance, weight))
 
     def step(carry, now):
         sight, moves, covariance, error, precision, gain = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         transition = moves["transition"]
         after = (applied(transposed(transition), carry[0]),
-                 _symmetric(product(product(transposed(transition), carry[1]), transition)))
+                 symmetric(product(product(transposed(transition), carry[1]), transition)))
         numbers = len(error)
         slope, variance, seen = (jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:]))
                                  for name in names)
 
         def again(covariance, now):
-            covariance = _see(covariance, *now)[0]
+            covariance = see(covariance, *now)[0]
             return covariance, covariance
 
-        _, covariances = _looped(again, covariance, (slope, variance, seen))
-        before, out = _looped(unsee, after, (slope, covariances, error, precision, gain), True)
+        _, covariances = looped(again, covariance, (slope, variance, seen))
+        before, out = looped(unsee, after, (slope, covariances, error, precision, gain), True)
         return before, (before, after, *out)
 
     zero = (jnp.zeros((d, lanes), system.value.dtype), jnp.zeros((d, d, lanes), system.value.dtype))
-    _, out = lax.scan(step, zero, (sight, moves, found.before[1], found.error, found.precision,
-                                   found.gain), reverse=True)
+    _, out = lax.scan(step, zero if end is None else end,
+                      (sight, moves, found.before[1], found.error, found.precision, found.gain),
+                      reverse=True)
     return Adjoint(*out)
-
-
-def smoothed(system: System) -> Smoothed:
-    """The states given all that is seen."""
-    found = filtered(system)
-    back = adjoint(system, found)
-    (mean, covariance), (push, curve) = found.after, back.after
-    whole = covariance - product(product(covariance, curve), covariance)
-    d = mean.shape[1]
-    moved = product(covariance[:-1], transposed(_at(system.transition, 1)))
-    eye = jnp.eye(d, dtype=mean.dtype)[:, :, None]
-    across = product(moved, eye - product(back.before[1][1:], found.before[1][1:]))
-    return Smoothed(mean + applied(covariance, push), _symmetric(whole),
-                    jnp.concatenate([jnp.zeros_like(across, shape=(1, *whole.shape[1:])), across]))
-
-
-def _at(leaf: jax.Array, first: int) -> jax.Array:
-    """Entries along time from the first on; of what is the same at all times, that."""
-    return leaf if len(leaf) == 1 else leaf[first:]
-
-
-@jax.custom_vjp
-def evidence(system: System) -> jax.Array:
-    """log p(what is seen of each lane), (M,), in nats."""
-    return filtered(system).log.sum(0)
-
-
-def _forward(system: System):
-    found = filtered(system)
-    return found.log.sum(0), (system, found)
-
-
-def _backward(kept: tuple[System, Filtered], share: jax.Array):
-    system, found = kept
-    back = adjoint(system, found)
-    push, curve = back.before
-    # of mean and covariance of the state before each step
-    bend = 0.5 * (_outer(push, push) - curve)
-    mean = found.after[0] + applied(found.after[1], back.after[0])
-    moves = _outer(push[1:], mean[:-1]) - product(curve[1:], product(
-        _at(system.transition, 1), found.after[1][:-1]))
-    slope = back.error[..., None, :] * mean[:, None] - found.gain + back.pull
-    variance = 0.5 * (back.error**2 - back.curvature)
-
-    def of(leaf, gradient, later=False):
-        if later:  # entry 0 is not used
-            gradient = jnp.concatenate([jnp.zeros_like(gradient, shape=(1, *gradient.shape[1:])),
-                                        gradient])
-        gradient = jnp.where(share != 0, gradient * share, 0.0)
-        axes = tuple(i for i, (own, size) in enumerate(zip(leaf.shape, gradient.shape,
-                                                           strict=True)) if own != size)
-        return gradient.sum(axes, keepdims=True).astype(leaf.dtype)
-
-    live = found.precision > 0
-
-    def where_seen(gradient):
-        return jnp.where(live if gradient.ndim == live.ndim else live[..., None, :], gradient, 0.0)
-
-    return (System(
-        of(system.mean, push[0]), of(system.covariance, bend[0]),
-        of(system.transition, moves, True), of(system.offset, push[1:], True),
-        of(system.noise, bend[1:], True), of(system.value, where_seen(-back.error)),
-        of(system.slope, where_seen(slope)), of(system.variance, where_seen(variance)),
-        np.zeros(system.seen.shape, jax.dtypes.float0),
-        None if system.alive is None else np.zeros(system.alive.shape, jax.dtypes.float0),
-    ),)
-
-
-evidence.defvjp(_forward, _backward)

@@ -3,24 +3,56 @@ from the chain itself, and what the observations miss is smoothed (Durbin & Koop
 singular noise needs no case of its own.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.kalman import System, applied, smoothed
+from probml.elimination.kalman import System, applied
+from probml.elimination.kalman_evidence import smoothed
 from probml.numerics.semidefinite import root
 
 
 def draw(system: System, key: jax.Array) -> jax.Array:
-    """A path of each lane given what is seen of it, (T, D, M).
+    """A path of each lane given what is seen of its sequence, (T, D, M).
 
     Cost: a filter, a smoother, and O(D²) a step.
     """
     own, seeing = jax.random.split(key)
-    path = wandering(system, own)
+    path = in_blocks(wandering(whole(system), own), system.blocks)
     noise = jax.random.normal(seeing, system.value.shape, system.value.dtype)
     shown = (system.slope * path[:, None]).sum(-2) + jnp.sqrt(system.variance) * noise
-    return path + smoothed(system._replace(value=system.value - shown)).mean
+    return path + smoothed(replace(system, value=system.value - shown)).mean
+
+
+def whole(system: System) -> System:
+    """The same with sequences in one piece."""
+
+    def joined(leaf):
+        leaf = leaf.reshape(*leaf.shape[:-1], -1, system.blocks)
+        leaf = jnp.moveaxis(leaf, -1, 0)
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    if system.blocks == 1:
+        return system
+    own = {name: getattr(system, name) for name in ("transition", "offset", "noise", "value",
+                                                    "slope", "variance", "seen", "alive")}
+    own = {name: None if leaf is None or len(leaf) == 1 else joined(leaf)
+           for name, leaf in own.items()}
+    first = {name: getattr(system, name) for name in ("mean", "covariance")}
+    first = {name: leaf[..., :: system.blocks] if leaf.shape[-1] > 1 else leaf
+             for name, leaf in first.items()}
+    return replace(system, blocks=1, **first,
+                   **{name: leaf for name, leaf in own.items() if leaf is not None})
+
+
+def in_blocks(path: jax.Array, blocks: int) -> jax.Array:
+    """(T, D, sequences) → (T / B, D, M)."""
+    if blocks == 1:
+        return path
+    parts = path.reshape(blocks, -1, *path.shape[1:])
+    return jnp.moveaxis(parts, 0, -1).reshape(*parts.shape[1:-1], -1)
 
 
 def wandering(system: System, key: jax.Array) -> jax.Array:

@@ -67,6 +67,7 @@ class EmpiricalBayes(Engine):
     max_iterations: int = 200
 
     statistics: ClassVar = True
+    stated: ClassVar = False
 
     def __post_init__(self):
         check_settings(self, ("restarts", "max_iterations"), ("looks",))

@@ -31,6 +31,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows, Summary
 from probml.errors import ModelError
 from probml.language.language import Bound
+from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
@@ -165,6 +166,7 @@ class Engine(ABC):
         finds: a point, or a posterior that can be drawn from.
         rung: its place in the ladder that is climbed where nobody names an engine; None: it runs on
             request only.
+        stated: whether priors stay as the model states them; False: the engine chooses some.
         offered: `explain`'s words where it could treat the model.
         sizes: whether it has `grid(problem, site, sizes)`: several numbers of states of a hidden
             site in one program, see EM.
@@ -172,6 +174,7 @@ class Engine(ABC):
 
     finds: ClassVar[Literal["point", "posterior"]] = "posterior"
     rung: ClassVar[int | None] = None
+    stated: ClassVar[bool] = True
     offered: ClassVar[str] = "possible, on request"
     sizes: ClassVar[bool] = False
 
@@ -187,6 +190,15 @@ class Engine(ABC):
             Refusal: naming the site, the reason, and what to type instead.
         """
         return None
+
+    def taken(self, data: Data) -> Data:
+        """The data as it takes them: unseen numbers of rows that it moves itself stand in them
+        (Data.carrying); the plan of a Problem is of these.
+
+        Raises:
+            Refusal: what it would have to move, and cannot.
+        """
+        return data
 
     @abstractmethod
     def run(self, problem: Problem) -> Outcome:
@@ -247,6 +259,31 @@ class Many(NamedTuple):
     values: dict[int, dict[str, np.ndarray]]
     chain: bool
     why: str
+
+
+def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
+    """Data as an engine takes them, under their plan, for it to say whether it refuses.
+
+    Raises:
+        Refusal: what no plan of the kind can do.
+    """
+    data = engine.taken(data)
+    return Problem(data, planned(data, engine if asked else None), asked=asked)
+
+
+def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
+    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
+    with their spread are integrated out where that is exact; not beside numbers of rows that a
+    sampler moves.
+
+    Args:
+        lenient: see Data.plan.
+    """
+    plan = data.plan(lenient=lenient)
+    if plan.carried or engine is not None and not engine.integrates:
+        return plan
+    names = effects.effects(plan, data.table.rows)
+    return data.plan(effects=names, lenient=lenient) if names else plan
 
 
 def checked(engine: Any, verb: str = "") -> Engine:

@@ -2,9 +2,10 @@
 
 import ast
 
+from probml.dataset.dataset import Data
 from probml.engines.em import EM
 from probml.engines.empirical_bayes import EmpiricalBayes
-from probml.engines.engine import Engine, Problem
+from probml.engines.engine import Engine, problem_of
 from probml.engines.exact import Exact
 from probml.engines.laplace import Laplace
 from probml.engines.map import MAP
@@ -20,7 +21,7 @@ LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None)
 ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
 
 
-def choose(problem: Problem) -> tuple[Engine, dict[Engine, str]]:
+def choose(data: Data) -> tuple[Engine, dict[Engine, str]]:
     """The first engine of the ladder that does not refuse, and the reasons of those that did (or
     would).
 
@@ -30,20 +31,21 @@ def choose(problem: Problem) -> tuple[Engine, dict[Engine, str]]:
     chosen: Engine | None = None
     reasons: dict[Engine, str] = {}
     for engine in LADDER:
-        why = refusal(engine, problem)
+        why = refusal(engine, data, asked=False)
         if why is None:
             chosen = chosen or engine
         else:
             reasons[engine] = why
     if chosen is None:
-        raise Refusal("no engine can treat this model: " + "; ".join(reasons.values()))
+        raise Refusal("no engine can treat this model: "
+                      + "; ".join(dict.fromkeys(reasons.values())))
     return chosen, reasons
 
 
-def refusal(engine: Engine, problem: Problem) -> str | None:
-    """Why an engine refuses a problem, in words; None: it does not."""
+def refusal(engine: Engine, data: Data, asked: bool = True) -> str | None:
+    """Why an engine refuses data, in words; None: it does not."""
     try:
-        engine.refuse(problem)
+        engine.refuse(problem_of(engine, data, asked))
     except Refusal as why:
         return str(why)
     return None

@@ -19,6 +19,10 @@ from probml.plan import decide
 from probml.posteriors.drawn import Normal
 
 SHORT = 1e-3  # standard deviations from the mode that are worth a word
+# nats that the density falls one standard deviation away, where a normal's falls by 0.5: below
+# which, on either side and on average of both, the curvature told no width
+LEAST, EVEN = 0.02, 0.1
+NORMAL = 0.2, 1.5  # and within which it is normal
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,12 @@ class Laplace(Engine):
             return self._part(problem)
         params = begin.rough(problem)
         others = begin.elsewhere(plan, known, seed, problem.start)
-        begun = begin.measured(plan, (), params, known, rows,
-                               np.zeros((1, density.size(plan, known))), others)
+        # the mode itself, and one standard deviation to either side in every coordinate
+        unit = np.eye(density.size(plan, known))
+        spread = np.concatenate([0 * unit[:1], unit, -unit])
+        begun = begin.measured(plan, (), params, known, rows, spread, others)
         begin.check(plan, begun, params, known, "Laplace")
-        begun, left = begin.settled(plan, begun, known, rows, others)
+        begun, left = begin.settled(plan, begun, known, rows, spread, others)
         normal = normal_at(begun)
         low = float(np.min(np.asarray(begun.frame.curvature)))
         if not bool(begun.climbed) or low <= 0 or not np.isfinite(low):
@@ -96,6 +102,7 @@ class Laplace(Engine):
                 f"coordinates has no mode ({worst}): "
                 "a scale that stands in another parameter's prior can shrink for ever. Try NUTS()"
             )
+        shape = _shape(problem, begun)
         normal = jax.device_get(normal)
         point = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, 0))
         history = np.asarray(begun.trail)
@@ -103,7 +110,7 @@ class Laplace(Engine):
                            {name: value[0] for name, value in point.items()})
         notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
                  if left > SHORT else ())
-        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
+        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes + shape,
                        posterior=settled(plan, normal, known, rows, seed))
 
     def _part(self, problem: Problem) -> Outcome:
@@ -134,3 +141,39 @@ def normal_at(begun: begin.Begin) -> Normal:
     """The normal distribution with the frame's centre and curvature."""
     centre = begun.frame.centre
     return Normal(centre, jnp.zeros_like(centre), begun.frame.root)
+
+
+def _shape(problem: Problem, begun: begin.Begin) -> tuple[str, ...]:
+    """What is to be said of a density that is no normal's one standard deviation from its mode.
+
+    Raises:
+        Refusal: it hardly falls there, so that its curvature tells nothing of its width, as where
+            it rises for ever.
+    """
+    plan, values = problem.plan, np.asarray(begun.starts.value, float)
+    d = len(values) // 2
+    # a frame that is flat somewhere was looked at a tenth of the way
+    share = 1.0 if bool(np.all(np.asarray(begun.frame.curvature) > curvature.FLAT)) else 0.01
+    falls = np.nan_to_num(values[0] - values[1:].reshape(2, d), nan=np.inf) / share
+    rounding = 4 * np.finfo(begun.starts.value.dtype).eps * abs(values[0]) / share
+    owners = density.owners(plan, problem.known)
+    lost = np.minimum(falls.min(0) / LEAST, falls.mean(0) / EVEN)
+    flat = int(np.argmin(lost))
+    if lost[flat] + rounding / LEAST < 1:
+        raise Refusal(
+            f"Laplace cannot fit {problem}: one standard deviation from where its climb ended, in "
+            f"the direction of '{owners[flat]}', its density falls by "
+            f"{falls[:, flat].min():.2g} nats, where a normal's falls by 0.5: the curvature there "
+            f"is not its width, as where it rises for ever (classes that are separated, under a "
+            f"flat prior). Give '{owners[flat].partition('[')[0]}' a prior that holds it, or try "
+            f"NUTS()"
+        )
+    low, high = NORMAL
+    odd = [j for j in range(d) if falls[:, j].min() + rounding < low
+           or falls[:, j].max() - rounding > high]
+    if not odd:
+        return ()
+    worst = max(odd, key=lambda j: abs(falls[:, j] - 0.5).max())
+    down, up = sorted(falls[:, worst])
+    return (f"not normal along '{owners[worst]}': one standard deviation to either side its "
+            f"density falls by {down:.2g} and {up:.2g} nats, not 0.5; NUTS() tells its shape",)

@@ -25,7 +25,8 @@ from probml.plan.blocks import blocks
 
 @dataclass(frozen=True)
 class MAP(Engine):
-    """The mode of the posterior, each parameter in its own coordinate (no Jacobian of a transform).
+    """The mode of the posterior, each parameter in its own coordinate (no Jacobian of a transform);
+    normal effects of groups are integrated out, and their posterior given the mode is theirs.
 
     Without an optimiser the plan chooses: a smooth regression of few coefficients with nothing
     unseen takes damped Newton steps (of very many rows, L-BFGS in the coordinates of the curvature
@@ -96,7 +97,8 @@ class MAP(Engine):
         return self.prior
 
     def refuse(self, problem: Problem) -> None:
-        """In the ladder MAP refuses a hierarchy; asked for by name it warns of one."""
+        """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
+        name it warns of one."""
         if problem.in_parts and not self.statistics:
             raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
                           f"read in parts, of which a batch would be another pass. Take MAP() or "

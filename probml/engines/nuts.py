@@ -10,9 +10,11 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Progress, Turn, in_threads, iterate
+from probml.engines.sampling import carrying
 from probml.engines.sampling.nuts_kernel import (
     HELD,
     LASTING,
@@ -27,9 +29,9 @@ from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
-from probml.evidence import centring, density
+from probml.evidence import carried, centring, density
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.transfer import random_key, rows_of
+from probml.numerics.transfer import placed, random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
@@ -47,9 +49,10 @@ METHODS = (None, "parallel", "vectorized", "sequential")
 @dataclass(frozen=True)
 class NUTS(Engine):
     """The no-U-turn sampler (Hoffman & Gelman 2014; NumPyro's, with its step-size and mass
-    adaptation), over the parameters alone.
+    adaptation), over the parameters, and over the unseen numbers of rows that have no closed form.
 
-    The density is the evidence: hidden discrete sites are summed out, and drawn exactly given each
+    The density is the evidence: hidden discrete sites are summed out, unseen numbers of rows
+    integrated out where `integrate` says so, and all are drawn exactly given each
     draw when they are asked for. Chains start about one mode (EM's where something is hidden), in
     coordinates in which its curvature is that of a standard normal.
 
@@ -61,6 +64,10 @@ class NUTS(Engine):
         target_accept: the acceptance probability that the step size is tuned to; nearer to 1 is
             slower and more careful.
         max_tree_depth: at most 2^depth − 1 gradients an iteration.
+        integrate: which unseen numbers of rows are integrated out, and drawn given each draw of the
+            rest: "exact", those in closed form; "all", also those by quadrature or Laplace's
+            approximation; "none". The others have a coordinate each, in units of their own prior
+            where it is a location and a scale.
         relabel: give exchangeable hidden states the same numbers in all draws.
         chain_method: "parallel" (a thread a chain; the choice on a CPU), "vectorized" (one program;
             on a GPU) or "sequential".
@@ -76,6 +83,7 @@ class NUTS(Engine):
     chains: int = 4
     target_accept: float = 0.8
     max_tree_depth: int = 10
+    integrate: str = "exact"
     relabel: bool = True
     chain_method: str | None = None
     progress: bool = False
@@ -92,10 +100,11 @@ class NUTS(Engine):
         if self.chain_method not in METHODS:
             raise ModelError(f"NUTS(chain_method={self.chain_method!r}): expected one of "
                              f"{list(METHODS)}")
+        carrying.check_integrate("NUTS", self.integrate)
 
     @property
     def integrates(self) -> bool:
-        return True
+        return self.integrate != "none"
 
     @classmethod
     def unasked(cls) -> "NUTS":
@@ -110,9 +119,15 @@ class NUTS(Engine):
                           f"or give some of the rows in memory")
         check_distinct(problem.data, problem.plan)
 
+    def taken(self, data: Data) -> Data:
+        return carrying.taken(data, self.integrate)
+
+    def manner(self, problem: Problem) -> str:
+        return carrying.manner(problem)
+
     def repeated(self) -> tuple["NUTS", str]:
-        """One short chain a data set."""
-        brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF),
+        """One short chain a data set, all integrated out that can be."""
+        brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
                         draws=min(self.draws, BRIEF), relabel=False, progress=False)
         return brief, f"one chain of {brief.warmup} + {brief.draws} iterations"
 
@@ -129,6 +144,53 @@ class NUTS(Engine):
             return self._run(bar, problem)
 
     def _run(self, bar: Progress, problem: Problem) -> Outcome:
+        plan, rows, seed = problem.plan, problem.rows, problem.seed
+        carrying.check(problem, "NUTS", self.draws * self.chains)
+        known, begun = (self._begun_with_rows if plan.carried else self._begun)(problem)
+        begun = jax.device_get(begun)
+        frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
+        begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
+        z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
+        u = frame.points(z)
+        first = density.size(plan, known)
+        values = jax.device_get(beliefs.constrained(plan, known, u[..., :first]))
+        inside, last = {}, rows
+        if plan.carried:
+            inside = carrying.drawn(plan, known, rows, u)
+            last = carried.placed(plan, rows, {n: placed(v[0, -1]) for n, v in inside.items()})
+        found = []
+        if self.relabel:
+            # any draw will do to find what is exchangeable: the density is asked there
+            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
+                              last)
+            values, moved = relabelled(found, values)
+        wrong, notes = diagnostics.complaints(values, stats, vars(self))
+        if found and moved:
+            named = ", ".join(repr(exchange.site) for exchange in found)
+            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered "
+                         f"(relabel=False leaves them)")
+        draws = with_states(plan, Draws(values, None, stats, inside), known, rows, seed)
+        if inside:
+            draws = draws._replace(inside=carrying.unloaded(problem, inside))
+        status = Status.DOUBTFUL if wrong else Status.SAMPLED
+        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
+        return Outcome(
+            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
+            status, self.draws, (*wrong, *notes), posterior=draws
+        )
+
+    def _begun_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin]:
+        """Where chains begin over parameters and rows' own numbers, and the curvature there."""
+        plan, known = problem.plan, problem.known
+        size = density.size(plan, known) + carried.size(plan, problem.rows)
+        spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+            (max(self.chains, TRIED), size))
+        begun = carrying.begun(problem, spread)
+        begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
+        return known, begun
+
+    def _begun(self, problem: Problem) -> tuple[Known, begin.Begin]:
+        """The same over the parameters alone."""
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         params = begin.rough(problem)
         spread = np.random.default_rng([seed, 7]).standard_normal(
@@ -144,29 +206,7 @@ class NUTS(Engine):
             begun = begin.measured(plan, begin.hyper(plan), params, known, rows, spread, others,
                                    steps)
         begin.check(plan, begun, params, known, "NUTS")
-        begun = jax.device_get(begun)
-        frame = begun.frame.plain() if fits(begun) else begun.frame.diagonal()
-        begun = begun._replace(starts=jax.tree.map(lambda leaf: leaf[: self.chains], begun.starts))
-        z, stats = self._sampled(bar, plan, frame, begun.starts, known, rows, seed)
-        values = jax.device_get(beliefs.constrained(plan, known, frame.points(z)))
-        found = []
-        if self.relabel:
-            # any draw will do to find what is exchangeable: the density is asked there
-            found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
-                              rows)
-            values, moved = relabelled(found, values)
-        wrong, notes = diagnostics.complaints(values, stats, vars(self))
-        if found and moved:
-            named = ", ".join(repr(exchange.site) for exchange in found)
-            notes.append(f"the states of {named} are exchangeable: {moved} draws were renumbered "
-                         f"(relabel=False leaves them)")
-        draws = with_states(plan, Draws(values, None, stats), known, rows, seed)
-        status = Status.DOUBTFUL if wrong else Status.SAMPLED
-        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
-        return Outcome(
-            beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
-            status, self.draws, (*wrong, *notes), posterior=draws
-        )
+        return known, begun
 
     def _sampled(
         self, bar: Progress, plan: Plan, frame: Frame, starts: Starts, known: Known, rows: Rows,

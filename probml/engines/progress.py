@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from probml.engines.engine import Status
+from probml.numerics.compiling import underway
 
 DELAY = 10.0  # seconds without a sign of life
+COMPILING = 1.0  # seconds of compiling after which the line says so
 
 
 class Progress:
     """A tqdm bar: at once if asked for, else after ten seconds where somebody looks on (a terminal
-    or a notebook).
+    or a notebook); once a program compiles for longer than a second, it says so.
 
     A thread of its own shows it, and moves its clock, also while a program compiles and no count
     comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
@@ -34,7 +36,8 @@ class Progress:
         self._outer: Progress | None = getattr(self._open, "innermost", None)
         self._inner: Progress | None = None
         self._since: float = self._outer._since if self._outer else self._begun
-        self._hidden = False
+        self._hidden, self._thread = False, threading.get_ident()
+        self.about = self._outer.about if self._outer else ""  # the size of the work, in words
         self.stopped = threading.Event()  # set: turns under way are the last
         self._watched = show or looked_on()
         if show:
@@ -63,20 +66,29 @@ class Progress:
 
     def _show(self) -> None:
         count, said = self._at
+        if underway(self._thread) > COMPILING:
+            said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
         self.bar.set_postfix_str(said, refresh=False)
         self.bar.update(count - self.bar.n)
 
     def _watch(self) -> None:
-        wait = max(self._since + DELAY - time.time(), 0.0)
+        said, wait = False, min(COMPILING, max(self._since + DELAY - time.time(), 0.0))
         while not self._ended.wait(wait):
-            wait = DELAY
+            left = self._since + DELAY - time.time()
+            wait = min(COMPILING, left if left > 0 else DELAY)
             with self._lock:
                 if self._ended.is_set():
                     return
                 if self._inner is not None:  # which shows itself
                     continue
+                compiling = underway(self._thread) > COMPILING
                 if self.bar is None:
+                    if not compiling and left > 0:
+                        continue
                     self._appear()
+                elif said != compiling:
+                    self._show()
+                said = compiling
                 self.bar.refresh()
 
     def __enter__(self):

@@ -12,14 +12,16 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
+from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.sampling import carrying
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
-from probml.evidence import density
+from probml.evidence import carried, density
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.transfer import random_key
@@ -50,6 +52,8 @@ class SVI(Engine):
         steps: gradient steps.
         batch_rows: rows of a random mini-batch a step; None: all.
         particles: draws of the guide a step.
+        integrate: as in NUTS; of unseen numbers of rows that are not integrated out each has a
+            coordinate of the named guides.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
@@ -61,6 +65,7 @@ class SVI(Engine):
     steps: int = 3000
     batch_rows: int | None = None
     particles: int = 1
+    integrate: str = "exact"
     progress: bool = False
 
     def __post_init__(self):
@@ -71,6 +76,13 @@ class SVI(Engine):
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")
+        carrying.check_integrate("SVI", self.integrate)
+
+    def taken(self, data: Data) -> Data:
+        return carrying.taken(data, self.integrate)
+
+    def manner(self, problem: Problem) -> str:
+        return carrying.manner(problem)
 
     @property
     def statistics(self) -> bool:
@@ -85,6 +97,11 @@ class SVI(Engine):
                           f"of which a batch would be another pass. Leave batch_rows out, or give "
                           f"the rows in memory")
         check_distinct(problem.data, plan)
+        if plan.carried and (callable(self.guide) or self.batch_rows is not None):
+            setting = "guide=function" if callable(self.guide) else "batch_rows=..."
+            raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has numbers of its own, "
+                          f"'{plan.carried[0]}', which it does not move. Take a named guide and "
+                          f"all rows, or integrate=\"all\"")
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: the rows "
@@ -100,10 +117,16 @@ class SVI(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
-        params = begin.rough(problem)
-        others = begin.elsewhere(plan, known, seed, problem.start)
-        begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
-                               np.zeros((1, density.size(plan, known))), others)
+        carrying.check(problem, "SVI", KEPT)
+        size = density.size(plan, known)
+        if plan.carried:
+            params = begin.compiled_prior_point(plan, known)
+            begun = carrying.begun(problem, np.zeros((1, size + carried.size(plan, rows))))
+        else:
+            params = begin.rough(problem)
+            others = begin.elsewhere(plan, known, seed, problem.start)
+            begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
+                                   np.zeros((1, size)), others)
         begin.check(plan, begun, params, known, "SVI")
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
             begun.hessian
@@ -130,9 +153,9 @@ class SVI(Engine):
             found: Any = with_states(plan, Draws({n: v[None] for n, v in values.items()}, None, {}),
                                      known, rows, seed)
         else:
-            found = settled(plan, Normal(
-                *jax.device_get(_normal(plan, static, frame, state, known, rows))
-            ), known, rows, seed)
+            normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
+            found = (_drawn(problem, normal) if plan.carried
+                     else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, 0).items()
                             if n in (*plan.free, *plan.effects)})
@@ -243,6 +266,19 @@ def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows
                 frame.root[:, None] * found.cov_factor)
     root = frame.root if frame.root.ndim == 2 else jnp.diag(frame.root)
     return frame.point(found.loc), none, root @ found.scale_tril
+
+
+def _drawn(problem: Problem, normal: Normal) -> Draws:
+    """Draws of a normal over the coordinates of parameters and rows."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    random = np.random.default_rng([problem.seed, 5])
+    u = normal.loc + normal.scale * random.standard_normal((1, KEPT, len(normal.loc)))
+    u += random.standard_normal((1, KEPT, normal.factor.shape[1])) @ normal.factor.T
+    u = u.astype(normal.loc.dtype)
+    inside = carrying.drawn(plan, known, rows, u)
+    values = jax.device_get(drawn.constrained(plan, known, u[..., : density.size(plan, known)]))
+    draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
+    return draws._replace(inside=carrying.unloaded(problem, inside))
 
 
 @functools.partial(jit, static_argnums=(0, 1))

@@ -1,5 +1,10 @@
-"""The checks of scikit-learn on which the faces stand."""
+"""The checks of scikit-learn on which the faces stand, those of tables in our words."""
 
+from typing import Any
+
+import numpy as np
+
+from probml.errors import DataError
 
 try:
     from sklearn.base import (
@@ -22,8 +27,8 @@ try:
         check_array,
         check_consistent_length,
         check_is_fitted,
-        validate_data,
     )
+    from sklearn.utils.validation import validate_data as check_data
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
@@ -44,5 +49,63 @@ __all__ = [
     "check_sample_weight",
     "column_or_1d",
     "compute_class_weight",
+    "refuse_nonfinite",
     "validate_data",
 ]
+
+
+def validate_data(face: Any, X: Any, **settings: Any) -> Any:
+    """scikit-learn's `validate_data` of X, which it keeps the names of.
+
+    Raises:
+        DataError: two columns have one name, a cell is infinite, by column and row, or there is one
+            axis. ValueError: all else that scikit-learn refuses.
+    """
+    names = [str(name) for name in getattr(X, "columns", ())]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(f"X has {names.count(twice)} columns named '{twice}': rename or drop all "
+                        f"but one")
+    if settings.get("skip_check_array"):
+        _refuse_infinite(X, names)
+    try:
+        return check_data(face, X, **settings)
+    except ValueError as error:
+        if "got 1D array" in str(error):
+            raise DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. "
+                            f"Reshape your data: X[:, None] is one column") from error
+        if "infinity" in str(error):
+            _refuse_infinite(X, names)
+        raise
+
+
+def refuse_nonfinite(name: str, values: np.ndarray) -> None:
+    """
+    Raises:
+        DataError: a cell of a target is NaN or infinite, by row.
+    """
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.argwhere(bad)[0, 0])
+        what = "NaN" if np.isnan(values[bad][0]) else "infinity"
+        raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such cells): "
+                        f"a row without its target tells nothing here. Drop those rows")
+
+
+def _refuse_infinite(X: Any, names: list[str]) -> None:
+    """
+    Raises:
+        DataError: the first cell of numbers that is infinite, or too large for a float, by column
+            and row.
+    """
+    columns = [X.iloc[:, j] for j in range(X.shape[1])] if hasattr(X, "iloc") else np.atleast_2d(
+        np.asarray(X)
+    ).T
+    for j, column in enumerate(columns):
+        if getattr(column.dtype, "kind", "O") != "f":
+            continue
+        found = np.flatnonzero(np.isinf(np.asarray(column, dtype=float)))
+        if len(found):
+            name = f"'{names[j]}'" if names else j
+            raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. An "
+                            f"unseen cell is NaN; a number above the largest is none")

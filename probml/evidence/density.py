@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import centring, effects
+from probml.evidence import carried, centring, effects
 from probml.evidence.passes import (
     apart,
     returned,
@@ -121,20 +121,26 @@ def value_and_gradient(
         mode: priors in the coordinates that are maximised (factors.log_prior).
         scale: rows count so many times, when they are a batch of all.
 
+    Of rows with coordinates of their own (evidence/carried.py) the density is that of these too,
+    and the gradient a pair: in u, and in theirs, name → (chunks, b, ...).
+
     Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites
     outside rows that rows touch and several chunks one evidence more (passes.returned).
     """
 
     part = plan if isinstance(rows, Summary) else apart(plan, rows)
+    moves = plan.carried and carried.moved(rows)
 
     def chunk(some):
-        def total(u):
-            params = point(u)[0]
-            return scale * weigh(
-                row_evidence(part, params, known, naturals(part, params, known), some), some.weights
-            )
+        def total(u, own=None):
+            params, at, volume = point(u)[0], some, 0.0
+            if moves:
+                at, volume = carried.enter(plan, params, known, some, own)
+            return scale * (weigh(
+                row_evidence(part, params, known, naturals(part, params, known), at), some.weights
+            ) + volume)
 
-        return jax.vjp(total, u)
+        return jax.vjp(total, u, carried.own(some)) if moves else jax.vjp(total, u)
 
     def rest(u, total):
         params, volume = point(u)
@@ -150,14 +156,14 @@ def value_and_gradient(
         whole, (outer, share) = jax.value_and_grad(rest, (0, 1))(u, total)
         return (whole, outer), share
 
-    (whole, outer), rowwise, _ = returned(chunk, rows, outside, linear=not plan.touching)
+    (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
         forward, after = effects.both_ways(plan, point, u, known, rows.total)
         (more, outer), rowwise, _ = returned(forward, rows, after)
         whole += more
         gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
-    return whole, gradient
+    return whole, (gradient, own[0]) if moves else gradient
 
 
 def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows | Summary,
@@ -197,9 +203,20 @@ def value_gradient_hessian(
 
 def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:
     """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
-    its gradient)."""
-    return lambda u: value_and_gradient(plan, lambda u: unflat(plan, u, known), u, known, rows,
-                                        scale=scale)
+    its gradient). Coordinates of rows stand behind those of the parameters."""
+    def point(u):
+        return unflat(plan, u, known)
+
+    if not plan.carried:
+        return lambda u: value_and_gradient(plan, point, u, known, rows, scale=scale)
+    first = size(plan, known)
+
+    def both(u):
+        at = carried.at(plan, rows, u[first:])
+        value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
+        return value, jnp.concatenate([gradient, carried.flat(own)])
+
+    return both
 
 
 def differentiable(both: Callable) -> Callable:

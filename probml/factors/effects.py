@@ -101,19 +101,24 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     residual = jnp.where(live[:, None], residual, 0.0)
     slopes = jnp.where(live[:, None], slopes, 0.0)
     total = jnp.sum(weight * jnp.where(live, log - 0.5 * jnp.sum(residual**2, -1), 0.0))
-    slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
-    square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
-    return _added(plan, rows, total, slope, square)
+    if all(grouping.index is None for grouping in plan.groupings):  # as one row: a product each
+        slope = -jnp.einsum("pbm,bm,b->p", slopes, residual, weight)[None]
+        square = jnp.einsum("pbm,qbm,b->pq", slopes, slopes, weight)[None]
+    else:
+        slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
+        square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
+    members = [_members(grouping, rows, len(slope)) for grouping in plan.groupings]
+    return _added(plan, members, total, slope, square)
 
 
-def _added(plan: Plan, rows: Chunk, log: jax.Array, slope: jax.Array,
+def _added(plan: Plan, members: list[jax.Array], log: jax.Array, slope: jax.Array,
            square: jax.Array) -> Information:
     """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
-    first, *others = plan.groupings
-    d, count, owner, dtype = first.cells, first.members, _members(first, rows), slope.dtype
+    (first, *others), owner = plan.groupings, members[0]
+    d, count, dtype = first.cells, first.members, slope.dtype
     place, r = [jnp.zeros((len(owner), 0), int)], 0
-    for grouping in others:
-        begin = r + grouping.cells * _members(grouping, rows)
+    for grouping, own in zip(others, members[1:], strict=True):
+        begin = r + grouping.cells * own
         place.append(begin[:, None] + jnp.arange(grouping.cells))
         r += grouping.size
     at = jnp.concatenate(place, 1)
@@ -133,10 +138,10 @@ def _added(plan: Plan, rows: Chunk, log: jax.Array, slope: jax.Array,
     )
 
 
-def _members(grouping: Grouping, rows: Chunk) -> jax.Array:
-    """Which member each row reads, (b,)."""
+def _members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
+    """Which member each of so many rows reads, (b,)."""
     if grouping.index is None:
-        return jnp.zeros(len(rows.weights), int)
+        return jnp.zeros(count, int)
     codes = rows.inputs[grouping.index.input]
     if grouping.index.cells:
         codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0]]

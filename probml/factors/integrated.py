@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
-from probml.factors import linear_chains
+from probml.factors import chain_statistics, linear_chains
 from probml.factors.naturals import environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import linear_chain
@@ -83,9 +83,12 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     out: dict[str, Any] = {}
     for group in (group for group in plan.latents if group not in plan.even):
         weight = weights[group.name]
-        out[group.name] = (linear_chains.beliefs(plan, params, known, rows, group, weight)
-                           if plan.timed(group)
-                           else Belief(weight, _finite(moments(plan, params, known, rows, group))))
+        if plan.timed(group):
+            out[group.name] = chain_statistics.beliefs(plan, params, known, rows, group, weight)
+            continue
+        found = _over(plan, params, known, rows, group, lambda env, seen, group=group:
+                      group.kind.belief(plan.structure, group, env, seen))
+        out[group.name] = Belief(weight, _finite(found))
     return out
 
 
@@ -97,7 +100,7 @@ def _finite(found: Moments) -> Moments:
 def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
     """Where the groups whose statistics pool stand before a row is seen, over their states."""
     fixed = environment(plan, params, known)
-    return {group.name: linear_chains.middles(plan, params, known, group) if plan.timed(group)
+    return {group.name: chain_statistics.middles(plan, params, known, group) if plan.timed(group)
             else over_states(plan, lambda *states, g=group: g.kind.middle(
                 plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
             ), plan.reach(group)) for group in plan.even}
@@ -113,8 +116,9 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
     out = {}
     for group in plan.even:
         if plan.timed(group):
-            path = linear_chains.beliefs(plan, params, known, rows, group, weights[group.name])
-            out[group.name] = linear_chains.statistics(plan, rows, group, middle[group.name], path)
+            path = chain_statistics.beliefs(plan, params, known, rows, group, weights[group.name])
+            out[group.name] = chain_statistics.statistics(plan, rows, group, middle[group.name],
+                                                          path)
             continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
@@ -134,7 +138,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     fixed, total = environment(plan, params, known), jnp.zeros(())
     for group in plan.even:
         if plan.timed(group):
-            total += linear_chains.pooled(plan, params, known, group, middle[group.name],
+            total += chain_statistics.pooled(plan, params, known, group, middle[group.name],
                                           statistics[group.name])
             continue
         reach = plan.reach(group)
@@ -155,7 +159,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
              belief: Any) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
     if plan.timed(group):
-        return linear_chains.expected(plan, params, known, rows, group, belief)
+        return chain_statistics.expected(plan, params, known, rows, group, belief)
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
@@ -197,7 +201,10 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 
             if isinstance(found, Moments):  # of what is affine in them
                 return at(found.mean)
-            return jnp.tensordot(found.weights, jax.vmap(at)(found.values), 1)
+            values = jax.vmap(at)(found.values)
+            live = (found.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
+            # far out, where nothing is, what is computed may have no end
+            return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
         def at(states, means):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}

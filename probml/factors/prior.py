@@ -24,6 +24,9 @@ def prior_factor(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
         return log_weight(plan.structure, name, env)
     if site.discrete and site.family is not None:  # of counts, a total that is theirs
         return log_density(plan.structure, site, env, env[name], None)
+    if site.traits.density is not None:
+        log = site.traits.density(plan.structure.arguments(name, env), env[name])
+        return jnp.broadcast_to(log, site.lattice).sum()
     distribution = plan.structure.distribution(name, env)
     log = site.entry.log_density(distribution, site.valued(env[name]), mode)
     return jnp.broadcast_to(log, site.lattice).sum()

@@ -92,6 +92,9 @@ class Likelihood:
     smallest: Callable[..., jax.Array] | None = None
     # (arguments, x, seen) → log densities of cells, each with arguments of its own
     direct: Callable[..., jax.Array] | None = None
+    # (arguments, value) → log p of a value outside rows, where NumPyro's makes a longer program;
+    # of a density on all numbers, and no conjugate prior's own
+    density: Callable[..., jax.Array] | None = None
     # (anchor, arguments, x) → what has the form that its density has not, lies below it and
     # touches it at the arguments `anchor`, so that an M-step may maximise it instead
     minorant: Callable[..., jax.Array] | None = None

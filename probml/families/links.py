@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from probml.families import domains
+from probml.families import definite, domains
 from probml.families.domains import Domain
 
 Steps = tuple[tuple[str, float], ...]
@@ -25,7 +25,7 @@ _LINKS: dict[str, tuple[_Map, _Map, Domain | None]] = {
                  domains.REAL),
     "gram": (lambda v, _: v @ jnp.swapaxes(v, -1, -2), lambda v, _: jnp.linalg.cholesky(v),
              domains.LOWER_CHOLESKY),
-    "inverse": (lambda v, _: jnp.linalg.inv(v), lambda v, _: jnp.linalg.inv(v), None),
+    "inverse": (lambda v, _: definite.inverse(v), lambda v, _: definite.inverse(v), None),
 }
 
 

@@ -13,7 +13,6 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.passes import log_evidence
-from probml.latents.quadrature import Quadrature
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
@@ -21,7 +20,6 @@ from probml.plan.spreads import spreads
 FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
 NEARER = 1e-3  # times itself: as good as 0
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
-ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence
 
 
 def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -30,21 +28,21 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     notes = list(outcome.notes)
     if not outcome.posterior.varies:
         notes += _boundaries(plan, params, known, rows)
-    if any(type(group.kind) is Quadrature for group in plan.latents):
-        finer = _finer(plan)
-        gap = float(_evidence(finer, params, known, rows) - _evidence(plan, params, known, rows))
-        if not abs(gap) <= ROUGH * rows.weight:
-            notes.append(f"its quadrature is rough: twice the nodes move the log evidence by "
-                         f"{gap:.2g} nats")
+    rough = [group for group in plan.latents if group.kind.finer is not None]
+    if rough:
+        gap = float(_evidence(_finer(plan), params, known, rows)
+                    - _evidence(plan, params, known, rows))
+        said = (group.kind.doubt(group.names, gap, rows.weight) for group in rough)
+        notes += [text for text in dict.fromkeys(said) if text is not None]
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
 
 
 @functools.lru_cache(maxsize=256)
 def _finer(plan: Plan) -> Plan:
-    """The plan with twice the nodes."""
+    """The plan with integrals that are nearer, where there are such."""
     return replace(plan, latents=tuple(
-        replace(group, kind=replace(group.kind, nodes=2 * group.kind.nodes))
-        if type(group.kind) is Quadrature else group for group in plan.latents
+        group if group.kind.finer is None else replace(group, kind=group.kind.finer)
+        for group in plan.latents
     ))
 
 

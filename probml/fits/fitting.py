@@ -17,7 +17,15 @@ from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines import EM, Exact
 from probml.engines.double import precise, worst
-from probml.engines.engine import Engine, Outcome, Problem, Status, checked
+from probml.engines.engine import (
+    Engine,
+    Outcome,
+    Problem,
+    Status,
+    checked,
+    planned,
+    problem_of,
+)
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start, prior_point
@@ -29,7 +37,7 @@ from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
-from probml.plan import decide, effects
+from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
@@ -54,25 +62,28 @@ class Found(NamedTuple):
     posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
+    pattern: Mapping[str, str]  # of the data as the engine took them
 
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
           start: Mapping[str, Any] | None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
-    with Progress(type(engine).__name__ if engine else f"fit of '{model.name}'", None, False):
-        held, run, note = _inferred(model, data, engine, weights, seed, start)
+    title = type(engine).__name__ if engine else f"fit of '{model.name}'"
+    with Progress(title, None, False) as bar:
+        held, run, note = _inferred(model, data, engine, weights, seed, start, bar)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
-                 run.posterior, run.kept, note is not None)
+                 run.posterior, run.kept, note is not None, run.pattern)
 
 
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-    start: Mapping[str, Any] | None
+    start: Mapping[str, Any] | None, bar: Progress
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     held = parts.opened(model, data)
+    bar.about = held.extent
     if held.survey is not None and weights is not None:
         raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
                       f"pass weighted rows in memory")
@@ -93,18 +104,20 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    plan = planned(held, engine)
+    asked = engine
     if engine is None:
-        engine, _ = choose(Problem(held, plan, asked=False))
+        engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
     else:
-        engine.refuse(Problem(held, plan))
+        engine.refuse(problem_of(engine, held))
         ladder = (engine,)
+    plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    if ladder[0].held:
+    stated.refuse_points(plan)
+    if ladder[0].held and ladder[0].stated:
         stated.warn(held, plan)
     double = jax.config.jax_enable_x64
 
@@ -122,21 +135,26 @@ class _Run(NamedTuple):
     known: Known
     posterior: Posterior
     kept: Kept | None
+    pattern: Mapping[str, str]
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
          start: Mapping[str, Any]) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
-    plan, engine = planned(held, ladder[0]), ladder[0]
-    problem = Problem(held, plan, None, None, weight, seed, start)
-    with _shipped(problem, engine.copies(problem)) as (rows, known):
-        problem = reduced(engine, replace(problem, rows=rows, known=known))
+    first = ladder[0]
+    data = first.taken(held)
+    plan = planned(data, first)
+    problem = Problem(data, plan, None, None, weight, seed, start)
+    with _shipped(problem, first.copies(problem)) as (rows, known):
+        problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
             try:
+                if engine is not first and engine.taken(held) is not data:
+                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
-                if plan.latents or plan.groupings:
+                if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
@@ -145,7 +163,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
-        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept)
+        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
+                    data.pattern)
 
 
 @contextlib.contextmanager
@@ -159,16 +178,6 @@ def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
     feed, rows, known = streamed(held, plan, copies)
     with feed:
         yield rows, known
-
-
-def planned(held: dataset.Data, engine: Engine | None = None) -> Plan:
-    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
-    with their spread are integrated out where that is exact."""
-    plan = held.plan()
-    if engine is not None and not engine.integrates:
-        return plan
-    names = effects.effects(plan, held.table.rows)
-    return held.plan(effects=names) if names else plan
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -238,7 +247,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         outcome = outcome._replace(params={name: value[parts[name]]
                                            for name, value in outcome.params.items()})
         out[size] = Found(held, engine, _noted(outcome, note), jax.device_get(known.given),
-                          outcome.posterior, None, note is not None)
+                          outcome.posterior, None, note is not None, held.pattern)
     return out
 
 
@@ -277,7 +286,7 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
     with Progress(type(kept.engine).__name__, None, False):
         outcome = kept.engine.run(Problem(None, plan, summary, known))
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, fit.given,
-                 outcome.posterior, kept, fit.double)
+                 outcome.posterior, kept, fit.double, pattern)
 
 
 _global_posterior = jit(global_posterior, static_argnums=0)

@@ -1,13 +1,13 @@
 """The answers about rows that several questions share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from probml.assessment import reports
+from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.errors import ModelError, Refusal
 from probml.interface.parameters import Parameters
@@ -72,7 +72,7 @@ class Answers(Parameters):
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
                    interval: float | None) -> Any:
         if interval is not None:
-            return reports.interval(self, held, name, interval, plug_in, given)
+            return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
         if found.kind == deterministics.KIND:
             self._view(given)
@@ -81,10 +81,22 @@ class Answers(Parameters):
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
         if not self.structure.has_mean(name):
-            return reports.median(self, held, name, plug_in, given)
+            return intervals.median(self, held, name, plug_in, given)
+        held = self._unlearnt(held, name)
         mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
                                                                                           name]
-        return mean if np.isfinite(mean).all() else reports.median(self, held, name, plug_in, given)
+        if np.isfinite(mean).all():
+            return mean
+        return intervals.median(self, held, name, plug_in, given)
+
+    def _unlearnt(self, held: dataset.Data, name: str) -> dataset.Data:
+        """The rows without a site whose mean is asked for, where it is seen and nothing that it
+        depends on in the row is hidden: its own value would tell of the parameters once more."""
+        parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
+        if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
+            return held
+        columns = {n: column for n, column in held.table.columns.items() if n != name}
+        return held._replace(table=replace(held.table, columns=columns))
 
     def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum along time over some of what is hidden there, the rest summed out: it
@@ -115,7 +127,7 @@ class Answers(Parameters):
                    and not np.isfinite(answer).all()]
         medians += [name for name in endless if not self.structure.sites[name].event]
         answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
-        answers |= {("median", name): reports.median(self, held, name, plug_in, queries.ALL)
+        answers |= {("median", name): intervals.median(self, held, name, plug_in, queries.ALL)
                     for name in medians}
         for site in self.structure.sites.values():
             if not site.rows:
@@ -145,7 +157,7 @@ class Answers(Parameters):
                                  f"take fit.params['{name}']")
             if any(not self._settled(held, parent)
                    for parent in self.structure.deterministics[name].parents):
-                out[name] = reports.simulated_mean(self, held, name, plug_in)
+                out[name] = intervals.simulated_mean(self, held, name, plug_in)
         rest = [("mean", name) for name in names if name not in out]
         found = asking.answer(self, held, rest, plug_in, given)[1] if rest else {}
         return {name: out[name] if name in out else found["mean", name] for name in names}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
-from probml.engines.engine import Engine, Problem, checked
+from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
 from probml.fits.fitting import planned
@@ -76,12 +76,11 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     shown = repr(model)
     model, data, reading, _ = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
-    sites = _sites(held, None)
     try:
-        plan = planned(held)
+        plan = planned(held, lenient=True)
     except Refusal as why:
         said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
-        return Explanation(shown, sites, (), (), (), said, _indices(held), reading)
+        return Explanation(shown, _sites(held, None), (), (), (), said, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
                        penalties, _engines(held, plan, others), _indices(held), reading)
@@ -90,20 +89,18 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
 def _engines(held: dataset.Data, plan: Plan,
              others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
     """Those of the ladder, of which one is chosen, and the others."""
-    problem = Problem(held, plan, asked=False)
-    chosen, reasons = choose(problem)
+    chosen, reasons = choose(held)
     out = []
     for engine in LADDER:
         words = engine.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
-        if engine not in reasons and (manner := engine.manner(problem)):
+        if engine not in reasons and (manner := engine.manner(problem_of(engine, held, False))):
             words += f", {manner}"
         if engine in reasons:
             words = f"refuses: {reasons[engine]}"
         out.append({"engine": type(engine).__name__, "": words})
-    problem = Problem(held, plan)
     for engine in others:
-        why = refusal(engine, problem)
+        why = refusal(engine, held)
         words = engine.offered if plan.free else "nothing to find: no parameters"
         out.append({"engine": type(engine).__name__, "": words if why is None
                     else f"refuses: {why}"})

@@ -20,7 +20,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import replayed, without_rows
 from probml.interface.known import known
-from probml.language.language import Bound, inner
+from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
@@ -144,9 +144,11 @@ class Model(Bound):
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
         """
+        self.check_context()
         read, data, _, begin = meet(self, data)
         start = {**begin, **(start or {})}
-        return Fit.of(read, fitting.infer(read, data, engine, weights, seed, start))
+        return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
+                                          start))
 
     def read(self, data: Any) -> "Model":
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
@@ -163,12 +165,15 @@ class Model(Bound):
             labels: site -> labels of its states, in code order; or input that is an index -> labels
                 of its entries.
         """
+        self.check_context()
         return known(self, params, labels or {})
 
     def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
                  **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
         rows(), and of what is computed there; of a function without rows() all that it samples."""
+        self.check_context()
+        seed = whole_seed(seed, "simulate")
         if without_rows(self):
             return replayed(self, {}, inputs, seed)
         return simulate_prior(self, rows, steps, seed, inputs)
@@ -185,11 +190,12 @@ class Model(Bound):
             ModelError: a site is unknown or lies outside rows(), a value has another shape or lies
                 outside the site's support.
         """
+        self.check_context()
         return Model(self.generative, self.settings, intervened(self, values))
 
     def log_density(self, data: Any, params: Mapping[str, Any]):
         """log p(data, params), the unseen discrete sites summed out: one number, in nats."""
-        return known(self, params, {}).log_joint(data)
+        return self.at(params).log_joint(data)
 
     def check(
         self,
@@ -238,9 +244,10 @@ class Model(Bound):
         # a lazy door: few runs ask, and `import probml` is everybody's
         from probml.assessment import certificate
 
+        self.check_context()
         read, data, *_ = meet(self, data)
-        return certificate.check(read, data, engine, simulations, seed, rows=rows, steps=steps,
-                                 simulator=simulator, progress=progress)
+        return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
+                                 rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update
@@ -251,6 +258,7 @@ class Model(Bound):
         """
         from probml.interface.explain import explain  # a lazy door
 
+        self.check_context()
         return explain(self, data, engines)
 
     @property

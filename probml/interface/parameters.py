@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,9 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.record import Record
+from probml.language.language import whole_seed
 from probml.numerics.precision import in_its_own
+from probml.queries import row_draws
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -60,7 +63,9 @@ class Parameters(Record):
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
-        computes from each outside rows.
+        computes from each outside rows; of unseen numbers inside the rows that were fitted, (n,
+        rows, ...), each drawn given the same draw of the parameters, and what the model computes
+        from them.
 
         Raises:
             Refusal: the engine found a point.
@@ -68,13 +73,14 @@ class Parameters(Record):
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
-        if n < 1:
-            raise ModelError(f"draws(n={n}): expected at least 1")
-        draws, sites = self._draws(n, seed), self.structure.sites
+        if not isinstance(n, Integral) or n < 1:
+            raise ModelError(f"draws(n={n!r}): expected a whole number of at least 1")
+        draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
                   for name, value in deterministics.drawn(self, draws).items()}
-        return found | self._drawn_in_rows(draws, n)
+        inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
+        return found | self._drawn_in_rows(draws, n) | inside
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
         """What a function that names no rows computes in those that were found in it, for the data

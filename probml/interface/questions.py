@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment import decisions, reports
+from probml.assessment import decisions
 from probml.assessment.bands import bands
+from probml.assessment.intervals import Interval
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
@@ -16,7 +17,7 @@ from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
-from probml.language.language import whole_steps
+from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
 from probml.queries import asking, decoding, members, queries
@@ -149,7 +150,7 @@ class Questions(Answers):
         out = {name: ahead(name, filled[name]) for name in timed}
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
         bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        return out | {name: reports.Interval(out[name], *(ahead(name, b) for b in pair))
+        return out | {name: Interval(out[name], *(ahead(name, b) for b in pair))
                       for name, pair in bounds.items()}
 
     @by_parts
@@ -185,13 +186,15 @@ class Questions(Answers):
     ) -> Any:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
+        Where a continuous site is seen itself, the answer is the mean of a new value of it.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
                 it.
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
                 bounds of which leave half of the rest on either side of a new value of a continuous
-                site or a count, its parameters unknown as they are. They are quantiles of some
+                site or a count, its parameters unknown as they are: given the other cells of the
+                row, for a cell that is seen those of other sites alone. They are quantiles of some
                 thousand draws of each row, the same at every call, also where the posterior is
                 exact: good to a tenth of a standard deviation.
             unknown: as in log_prob.
@@ -285,13 +288,15 @@ class Questions(Answers):
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
-        MultivariateNormal of all its cells behind one another for more; a mixture of these
-        (MixtureSameFamily) where something discrete is unseen beside it, or the engine has draws
-        of the parameters.
+        MultivariateNormal of all its cells behind one another for more, exact where that is what
+        they are given the row (`explain` says exact Gaussian), else with their mean and covariance;
+        of a single number that is integrated over nodes, its density between these (mean, variance,
+        log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where something
+        discrete is unseen beside it, or the engine has draws of the parameters.
 
         Raises:
             ModelError: the site is discrete, seen in every row, or lies outside rows().
-            Refusal: it is not normal given the rest.
+            Refusal: it has no integral.
         """
         self._site(site)
         return conditional(self, self._read(data), site, plug_in)
@@ -321,6 +326,7 @@ class Questions(Answers):
         computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
         out as they were fitted.
         """
+        seed = whole_seed(seed, "simulate")
         if self.model.whole:
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_likelihood("simulate(rows=, given=, steps=)")

@@ -95,7 +95,7 @@ class Record:
             outcome.notes,
             seen.labels,
             found.given,
-            tuple(sorted(seen.pattern.items())),
+            tuple(sorted(found.pattern.items())),
             found.posterior,
             None,
             found.kept,

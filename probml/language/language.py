@@ -3,9 +3,11 @@
 
 import contextlib
 import contextvars
+import dis
 import functools
 import hashlib
 import inspect
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,6 +71,14 @@ def whole_steps(steps: Any, where: str) -> int | None:
     raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
 
 
+def whole_seed(seed: Any, where: str) -> int:
+    """A seed, checked: the same bits come of a whole number of at least 0, and of nothing else."""
+    if (isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+        and 0 <= seed < 2**63):
+        return int(seed)
+    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0")
+
+
 def chain_steps(own: int | None, kind: str) -> int:
     """The number of steps of a chain that states `own`: that, or what its surroundings tell.
 
@@ -105,18 +115,38 @@ def inner(function: Callable) -> Callable:
     return function
 
 
-def _context(function: Callable) -> tuple:
-    """The plain values (numbers, strings, arrays) that a function reads from its module or its
-    closure: part of a model's identity."""
+def _around(function: Callable) -> dict[str, Any]:
+    """What a function reads by name from its module and its closure."""
     function = inner(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell not yet filled
             found[name] = cell.cell_contents
-    plain = int | float | str | bool | np.ndarray | np.generic | jax.Array
-    return tuple((name, freeze(value, name)) for name, value in sorted(found.items())
-                 if isinstance(value, plain))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _written(code: types.CodeType) -> frozenset[str]:
+    """The names around a function that it writes to itself."""
+    return frozenset(step.argval for step in dis.get_instructions(code)
+                     if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL"))
+
+
+PLAIN = int | float | str | bool | np.ndarray | np.generic | jax.Array
+
+
+def _context(function: Callable) -> tuple:
+    """The plain values (numbers, strings, arrays) that a function reads from its module or its
+    closure: part of a model's identity."""
+    return tuple((name, freeze(value, name)) for name, value in sorted(_around(function).items())
+                 if isinstance(value, PLAIN))
+
+
+def _helpers(function: Callable) -> dict[str, Any]:
+    """The code of the functions that a function reads by name, wherever it stands in its file."""
+    return {name: value.__code__.replace(co_firstlineno=1)
+            for name, value in _around(function).items() if isinstance(value, types.FunctionType)}
 
 
 class Bound:
@@ -133,6 +163,7 @@ class Bound:
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
         self.generative, self.settings, self.interventions = generative, settings, interventions
         self.context = _context(generative.function)
+        self.helpers = _helpers(generative.function)
         self.code = fingerprint(generative.function), generative.key
         self._hash = hash((self.code, settings, interventions, self.context))
 
@@ -175,6 +206,7 @@ class Bound:
     @property
     def plain(self) -> "Bound":
         """The same without interventions."""
+        self.check_context()
         return type(self)(self.generative, self.settings)
 
     def __hash__(self):
@@ -215,6 +247,7 @@ class Bound:
             ModelError: no rows and no inputs; an input is missing or unknown.
         """
         self.check_inputs(inputs)
+        self.check_context()
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
             rows = next(iter(lengths.values()), None)
@@ -222,6 +255,36 @@ class Bound:
             rows
         ), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
             return self.generative.run(self.bound, inputs, rows)
+
+    def check_context(self) -> None:
+        """What is known of a model was read when it was bound, and the function reads what is there
+        when it runs: both must be the same.
+
+        Raises:
+            ModelError: a value or a function that the model's function reads from around it has
+                changed since.
+        """
+        function = self.generative.function
+        then, now = dict(self.context), dict(_context(function))
+        own = _written(inner(function).__code__)  # a count of its own runs, say
+        same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
+                for name, value in then.items()}  # NaN is itself
+        for name in (name for name in then if name not in own and not same[name]):
+            shown = [words_of(each[name]) if name in each else "nothing plain"
+                     for each in (then, now)]
+            raise ModelError(
+                f"model '{self.name}': '{name}', which its function reads from around it, was "
+                f"{shown[0]} when the model was bound and is {shown[1]} now. A bound model stays "
+                f"what it was: bind it anew, {self.name}(...), or make '{name}' an argument with "
+                f"a default, a setting"
+            )
+        helpers = _helpers(function)
+        for name, code in self.helpers.items():
+            if name not in own and helpers.get(name) != code:
+                raise ModelError(
+                    f"model '{self.name}': the function '{name}', which it calls, is another than "
+                    f"when the model was bound: bind it anew, {self.name}(...)"
+                )
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """

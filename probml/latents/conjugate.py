@@ -36,6 +36,8 @@ COUNTS: dict[str, dict[str, tuple[str, Callable]]] = {
 class Conjugate(Quadrature):
     """A Gamma or Beta number; see the top of this file."""
 
+    exact, finer = True, None
+
     @property
     def words(self) -> str:
         return "integrated out, conjugate"

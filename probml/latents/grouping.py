@@ -5,26 +5,31 @@ from collections.abc import Iterable, Sequence
 from probml.errors import Refusal
 from probml.jaxpr.levels import Level
 from probml.latents.conjugate import Conjugate
+from probml.latents.cubature import Cubature
 from probml.latents.gaussian import PLAIN, Gaussian
+from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
 from probml.latents.linear_chain import LinearChain
 from probml.latents.quadrature import Quadrature
+from probml.latents.sampled import Sampled
 from probml.structure.structure import Structure
 
-# the first that claims a group has it; the last takes any single number
-KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Quadrature()]
+# the first that claims a group has it: those in closed form, then those that take any numbers, one
+# of a row, two, or several
+GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
+KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), *GENERAL]
 
 
 def register(kind: Kind) -> None:
-    """Add a kind of latents from outside: asked before Quadrature, for models traced after it.
-    A kind that is equal to one already there takes its place."""
+    """Add a kind of latents from outside: asked before the general ones, for models traced after
+    it. A kind that is equal to one already there takes its place."""
     if kind in KINDS:
         KINDS.remove(kind)
-    KINDS.insert(len(KINDS) - 1, kind)
+    KINDS.insert(len(KINDS) - len(GENERAL), kind)
 
 
 def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
-           others: Iterable[str], asked: Iterable[str]) -> tuple[Group, ...]:
+           others: Iterable[str], asked: Iterable[str], lenient: bool) -> tuple[Group, ...]:
     """The groups of a plan.
 
     Args:
@@ -33,6 +38,7 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         seen: sites whose density is part of the likelihood of a row.
         others: discrete sites that are summed out, and losses: none may look at a latent.
         asked: discrete sites and what is computed, of which an average over latents is asked.
+        lenient: a group of no kind is `Sampled`, for who only wants to know.
 
     Raises:
         Refusal: a group is of no kind that can be integrated out.
@@ -59,7 +65,7 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
         block = next((name for name in below if name in blocking), None)
         bent = next((name for name in below if name in asked and not _affine(structure, name,
                                                                              names)), None)
-        out.append(_claimed(structure, names, whole, block, bent))
+        out.append(_claimed(structure, names, whole, block, bent, lenient))
     return tuple(out)
 
 
@@ -72,7 +78,7 @@ def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
 
 
 def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...],
-             blocking: str | None, bent: str | None) -> Group:
+             blocking: str | None, bent: str | None, lenient: bool) -> Group:
     """The group with the first kind that claims it.
 
     Args:
@@ -88,6 +94,8 @@ def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...
         if why is None:
             return group
         reasons.append(f"not by {type(kind).__name__.lower()} integrals, since {why}")
+    if lenient:
+        return Group(Sampled("; ".join(reasons)), names, sites)
     first = structure.sites[names[0]]
     child = next((name for name in sites if names[0] in structure.sites[name].parents),
                  blocking or bent)
@@ -95,7 +103,7 @@ def _claimed(structure: Structure, names: tuple[str, ...], sites: tuple[str, ...
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
         f"continuous and unseen, and '{child}' depends on it. Such a number is integrated out "
         f"where it is normal and enters locations of normal sites affinely, where it is "
-        f"conjugate, or where it is the only one of its row: here {'; '.join(reasons)}. "
-        f"Give '{first.name}' in the data, write it as a Categorical over a grid of values, or "
-        f"integrate it by hand inside the function"
+        f"conjugate, or where its density and those below are smooth: here {'; '.join(reasons)}. "
+        f"Give '{first.name}' in the data, sample it (probml.NUTS()), or write it as a Categorical "
+        f"over a grid of values"
     )

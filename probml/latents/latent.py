@@ -52,6 +52,22 @@ class Kind(Protocol):
     """A kind of group: how it is integrated out. Immutable, of no state."""
 
     pools: bool  # whether second moments of rows are all that an M-step needs
+    exact: bool  # whether its integral is one in closed form
+
+    @property
+    def breadth(self) -> int:
+        """Values of the latents at which a row is evaluated at once."""
+
+    @property
+    def finer(self) -> "Kind | None":
+        """The same, nearer to the integral, by which a fit judges it; None: nothing is nearer."""
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        """What a fit has to say of it, in words.
+
+        Args:
+            gap: by which `finer` moves the log evidence of all rows. rows: their number.
+        """
 
     @property
     def words(self) -> str:
@@ -69,7 +85,10 @@ class Latent(Kind, Protocol):
         """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
-        """The latents given what is seen: Moments, or whatever `expected` takes that has a mean."""
+        """The latents given what is seen: Moments, or Nodes (quadrature.py), which average."""
+
+    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+        """What `expected` takes of a row: the same, or less."""
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:

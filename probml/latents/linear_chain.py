@@ -56,7 +56,11 @@ class LinearChain:
     """Chains of normal numbers; see the top of this file."""
 
     words = "integrated out, exact Gaussian along time (Kalman's filter)"
-    pools = True
+    pools = exact = True
+    breadth, finer = 1, None
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return None
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites

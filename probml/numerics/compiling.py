@@ -13,6 +13,7 @@ for one covariance matrix. What we trace has been checked before, so the checks 
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import jax
@@ -26,6 +27,7 @@ OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
+_SINCE: dict[int, float] = {}  # thread → when it began to compile
 _OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned it off
 
 
@@ -52,6 +54,24 @@ def _options() -> dict | None:
     return OPTIONS
 
 
+def _marked(function: Callable) -> Callable:
+    """The same function, of which a trace marks its thread: it is compiling from then on, until the
+    call returns, which does not wait for results."""
+
+    @functools.wraps(function)
+    def traced(*args):
+        _SINCE.setdefault(threading.get_ident(), time.time())
+        return function(*args)
+
+    return traced
+
+
+def underway(thread: int) -> float:
+    """For how many seconds a thread has been compiling; 0 where it is not."""
+    since = _SINCE.get(thread)
+    return 0.0 if since is None else time.time() - since
+
+
 def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
@@ -61,7 +81,8 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
     """
     compiled: list[Callable] = []
     options: list[dict | None] = []
-    shelf = Shelf(function, keywords)
+    seen = _marked(function)
+    shelf = Shelf(seen, keywords)
 
     @functools.wraps(function)
     def call(*args):
@@ -69,20 +90,21 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
             return function(*args)  # part of somebody's program, whose options are theirs
         if not compiled:
             options.append(None if long or _REFUSED else _options())
-            compiled.append(jax.jit(function, compiler_options=options[-1], **keywords))
+            compiled.append(jax.jit(seen, compiler_options=options[-1], **keywords))
         try:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options[-1])
                 if program is not None:
-                    return feeding.sound(
-                        program(*(a for i, a in enumerate(args) if i not in shelf.static))
-                    )
+                    dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
+                    return feeding.sound(program(*dynamic))
                 with disk.kept():
                     return feeding.sound(compiled[0](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options[-1] is None:
                 raise
             _REFUSED.append(str(error))
+        finally:
+            _SINCE.pop(threading.get_ident(), None)
         compiled.clear()
         return call(*args)
 

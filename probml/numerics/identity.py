@@ -41,8 +41,9 @@ class Nameless(Exception):
 def digest(*values: Any) -> str:
     """The digest of some values, in hexadecimal digits.
 
-    Plain values, arrays, enumerations, containers, what libraries hold by name, and our own frozen
-    dataclasses by their fields; or by their property `portable`, where they have one.
+    Plain values, arrays, enumerations, containers, shapes of trees, what libraries hold by name,
+    and our own frozen dataclasses by their fields; or by their property `portable`, where they have
+    one.
 
     Raises:
         Nameless: one of them, or a part of it, is none of these.
@@ -82,6 +83,13 @@ def _feed(into: Any, value: Any) -> None:
             _feed(into, item)
     elif isinstance(value, np.ndarray | np.generic | jax.Array):
         _array(into, value)
+    elif isinstance(value, jax.tree_util.PyTreeDef):
+        _put(into, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
+        node = value.node_data()  # None: a leaf
+        if node is not None:
+            _feed(into, node)
+            for child in value.children():
+                _feed(into, child)
     elif isinstance(value, np.dtype):
         _put(into, "dtype", value.str.encode())
     elif isinstance(getattr(value, "__wrapped__", value), type | types.BuiltinFunctionType
@@ -117,6 +125,8 @@ def _array(into: Any, value: Any) -> None:
 
 def _named(value: Any) -> str:
     """By which name a thing of a library is found again."""
+    if value is type(None):  # of which types alone holds the name
+        return "NoneType"
     if isinstance(value, types.ModuleType):
         if value.__name__.partition(".")[0] not in LIBRARIES:
             raise Nameless(f"module {value.__name__}")

@@ -25,6 +25,7 @@ def make(
     joints: tuple[tuple[str, ...], ...] = (),
     holes: tuple[str, ...] = (),
     effects: tuple[str, ...] = (),
+    lenient: bool = False,
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -34,18 +35,20 @@ def make(
         joints: targets that a query asks for together.
         holes: continuous sites seen in part whose unseen cells others look at.
         effects: parameters that are integrated out, of those that can be (plan/effects.py).
+        lenient: latents that cannot be integrated out are labelled, for who only reads the plan.
 
     Raises:
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes), tuple(effects))
+                 merge_globals, tuple(joints), tuple(holes), tuple(effects), lenient)
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
-          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple) -> Plan:
+          merge_globals: bool, joints: tuple, holes: tuple, effects: tuple,
+          lenient: bool) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
@@ -66,10 +69,12 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
                         or site.name in feeds)
         if not site.discrete:
             looked = state == "torn" and any(p in latents for p in site.parents)
-            # where nothing is seen, as in a fit that was put at a point, nothing is integrated
-            if site.rows and pattern and (state is None and has_children or site.name in holes
-                                          or looked) or site.chain and (pattern or targets):
-                latents.append(site.name)  # a chain also where it is seen: its steps are no rows
+            # where nothing is seen and nothing asked, as in a fit that was put at a point, nothing
+            # is integrated; a chain also where it is seen: its steps are no rows
+            if (site.rows and (pattern or targets or holes)
+                and (state is None and has_children or site.name in holes or looked
+                     or site.chain)):
+                latents.append(site.name)
             if site.rows and state is not None:
                 observed.append(site.name)
             continue
@@ -96,7 +101,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
               or sites[name].discrete and name not in observed]
     groups = grouping.groups(structure, latents, [n for n in observed if not sites[n].factor],
                              [*inside, *(n for n in observed if sites[n].factor)],
-                             [name for name in beside if name not in inside])
+                             [name for name in beside if name not in inside], lenient)
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in effects for child in structure.children[name]}
@@ -152,7 +157,8 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
         sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
-            part.cells for part in parts)),
+            part.cells for part in parts)) + sum(part.cells for part in parts) ** 2 * any(
+                part.index is not None for part in parts),
     )
     return Plan(
         structure,
@@ -191,15 +197,17 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                         f"which no exact filter is known that keeps few numbers. Give '{state}' "
                         f"in the data; let it be one state a row, dist.Categorical in rows(), "
                         f"which is exact; write '{chain}' as a MarkovChain over a grid of values; "
-                        f"or sample '{chain}' by NUTS, in a NumPyro model of one density")
+                        f"or sample it by NUTS: a NumPyro function with obs= and a scan over "
+                        f"time of its own, without rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
-    """Numbers that a row's message touches: in each state what is seen, by what is unseen."""
+    """Numbers that a row's message touches: in each state what is seen, by what is unseen or by the
+    values at which it is evaluated."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
     unseen = sum(cells[name] for name in group.names)
     states = math.prod(plan.variables[v].states for v in plan.reach(group))
-    return states * unseen * sum(cells.values())
+    return states * max(unseen, group.kind.breadth) * sum(cells.values())
 
 
 def _check_supports(plan: Plan) -> None:
@@ -283,7 +291,8 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
                variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
-    if site.family is None or site.family.rowwise or site.inputs:
+    if (site.family is None or site.family.rowwise or site.inputs
+        or pattern.get(site.name) == "carried"):
         return False
     # a count that is summed out, by its own log_prob
     if site.name in variables and site.states is None:

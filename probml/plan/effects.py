@@ -11,7 +11,7 @@ import math
 from probml.jaxpr.levels import Level, classify
 from probml.latents.gaussian import KINDS, PLAIN, straight
 from probml.plan import hierarchy
-from probml.plan.groupings import groupings, reading
+from probml.plan.groupings import groupings
 from probml.plan.plan import Plan
 
 FEWEST = 3  # numbers of an effect for each number of its spread, below which the spread is its own
@@ -60,28 +60,6 @@ def why_not(plan: Plan, name: str) -> str | None:
                       and plan.pattern.get(p) != "seen" or p in plan.variables), None)
         if above is not None:
             return f"'{child.name}', which reads it, also looks at '{above}', which is unseen"
-    return _unreadable(plan, name)
-
-
-def _unreadable(plan: Plan, name: str) -> str | None:
-    """Why rows do not read an effect member by member, in words."""
-    structure, site = plan.structure, plan.structure.sites[name]
-    indices = {index.name for index in structure.indexed.values()
-               if any(axis.parameter == name for axis in index.axes)}
-    if len(indices) > 1:
-        return f"rows read several of its members, by {' and '.join(sorted(indices))}"
-    index, axis = reading(structure, name)
-    if index is None:
-        return None
-    cells = math.prod(size or 1 for spec, shape, _ in structure.specs if spec == index.input
-                      for size in shape)
-    several = sum(found.parameter == name for found in index.axes) > 1
-    if index.rigid or several or not (index.cells or cells == 1) or (
-        index.input in structure.timed
-    ):
-        return f"rows read it otherwise than one member each, by '{index.name}'"
-    if axis.axis >= len(site.batch) + len(site.independent):
-        return "its members have one prior together"
     return None
 
 

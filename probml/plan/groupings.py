@@ -74,7 +74,18 @@ def groupings(structure: Structure, names: Sequence[str]) -> tuple[Grouping, ...
 
 
 def reading(structure: Structure, name: str) -> tuple[Index, Axis] | tuple[None, None]:
-    """The one index by which rows read an effect, and along which axis; (None, None): by none."""
+    """The one index by which a row reads one member of an effect, of members that are independent,
+    and along which axis they stand; (None, None): there is none such, and rows read it whole."""
     found = [(index, axis) for index in structure.indexed.values() for axis in index.axes
              if axis.parameter == name]
-    return found[0] if found else (None, None)
+    site = structure.sites[name]
+    if len(found) != 1:
+        return None, None
+    index, axis = found[0]
+    cells = math.prod(size or 1 for spec, shape, _ in structure.specs if spec == index.input
+                      for size in shape)
+    alone = axis.axis < len(site.batch) + len(site.independent)
+    if (index.rigid or index.input in structure.timed or not alone
+        or not (len(index.cells) == 1 or not index.cells and cells == 1)):
+        return None, None
+    return index, axis

@@ -43,8 +43,9 @@ class Variable:
 class Plan:
     """How one pattern of data meets one structure.
 
-    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part) or "likelihood"
-    for sites inside rows; `given` are the sites outside rows whose value is data; `targets` are
+    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part), "likelihood" or
+    "carried" (numbers that a sampler moves, in the place of seen ones) for sites inside rows;
+    `given` are the sites outside rows whose value is data; `targets` are
     unseen sites that a query asks for.
     """
 
@@ -131,6 +132,12 @@ class Plan:
     def hidden(self) -> dict[str, Group]:
         """The latents, each with its group."""
         return {name: group for group in self.latents for name in group.names}
+
+    @functools.cached_property
+    def carried(self) -> tuple[str, ...]:
+        """The sites inside rows of which unseen numbers have coordinates of the density, parents
+        first."""
+        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "carried")
 
     @functools.cached_property
     def even(self) -> tuple[Group, ...]:
@@ -259,7 +266,7 @@ class Plan:
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
         every state (passes.ordered_totals)."""
-        plain = self.complete and not self.chains and not self.steps
+        plain = self.complete and not (self.chains or self.steps or self.carried)
         return tuple(name for name, found in self.switches.items() if plain
                      and found.order is not None)
 

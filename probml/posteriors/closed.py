@@ -33,6 +33,9 @@ class Closed(Conjugate):
     def draw(self, plan, known, n, seed):
         return draw_params(plan, n, self, known, random_key(seed))
 
+    def rows(self, n, seed):
+        return {}
+
     def marginal(self, plan, known, name):
         return Marginals(plan, known, blocks(plan, True), self).distribution(name)
 

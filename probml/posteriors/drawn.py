@@ -29,6 +29,8 @@ class Draws(NamedTuple):
     tables: Any
     # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
     stats: dict[str, Any]
+    # unseen numbers inside rows that were sampled too, (chains, draws, n, *cells)
+    inside: dict[str, Any] = {}
 
     varies, exact, partly = True, False, ()
 
@@ -61,10 +63,18 @@ class Draws(NamedTuple):
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n of the draws: without a repeat while they last."""
+        return self.pick(self._some(n, seed))[0]
+
+    def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
+        at = self._some(n, seed)
+        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])[at]
+                for name, value in self.inside.items()}
+
+    def _some(self, n: int, seed: int) -> np.ndarray:
         random = np.random.default_rng(seed)
         if n > self.size:
-            return self.pick(random.integers(self.size, size=n))[0]
-        return self.pick(random.permutation(self.size)[:n])[0]
+            return random.integers(self.size, size=n)
+        return random.permutation(self.size)[:n]
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array],
                                                                 jax.Array | None]:
@@ -83,6 +93,7 @@ class Draws(NamedTuple):
     def saved(self):
         arrays = {f"values/{name}": value for name, value in self.values.items()}
         arrays |= {f"stats/{name}": value for name, value in self.stats.items()}
+        arrays |= {f"inside/{name}": value for name, value in self.inside.items()}
         arrays |= {} if self.tables is None else {"tables": self.tables}
         return ({"posterior": "Draws"},
                 {f"drawn/{name}": value for name, value in arrays.items()})
@@ -90,7 +101,8 @@ class Draws(NamedTuple):
     @classmethod
     def restored(cls, meta, arrays, plan):
         arrays = part(arrays, "drawn/")
-        found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"))
+        found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
+                    part(arrays, "inside/"))
         wanted = {name: plan.structure.sites[name].shape for name in plan.free}
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
@@ -109,6 +121,9 @@ class Normal(NamedTuple):
     varies, exact, partly = True, False, ()
     table = tables = chains = None
     stats = MappingProxyType({})
+
+    def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
+        return {}
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         return _draw(plan, self, known, n, random_key(seed))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
@@ -64,6 +65,10 @@ class Posterior(Protocol):
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n joint draws, site → (n, ...)."""
+
+    def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
+        """Unseen numbers inside rows in the same draws as `draw`'s, where they were sampled with
+        the parameters: site → (n, rows, *cells)."""
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
         """The marginal of a parameter; None: not in closed form."""
@@ -129,6 +134,9 @@ class Point(NamedTuple):
 
     def draw(self, plan, known, n, seed):
         return _drawn(plan, n, self.table, random_key(seed))
+
+    def rows(self, n, seed):
+        return {}
 
     def marginal(self, plan, known, name):
         return None

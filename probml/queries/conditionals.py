@@ -1,5 +1,5 @@
-"""The distribution of an unseen number given each row: a normal where nothing discrete is unseen
-beside it and the parameters are a point, else a mixture of normals."""
+"""The distribution of an unseen number given each row: a normal, or a table over nodes, where
+nothing discrete is unseen beside it and the parameters are a point, else a mixture of these."""
 
 import functools
 import math
@@ -12,14 +12,16 @@ import numpyro.distributions as dist
 
 from probml.dataset import dataset
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
+from probml.latents.latent import Moments
 from probml.numerics import semidefinite
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.parts import Belief
 from probml.queries.queries import states_and_log
+from probml.queries.tabled import Tabled
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -35,24 +37,25 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     if data.pattern.get(name) == "seen":
         raise ModelError(f"conditional(data, '{name}'): it is seen in every row")
     question = asking.prepare(fit, data, (name,), plug_in, (name,))
-    if not question.plan.hidden[name].kind.pools:
-        raise Refusal(f"conditional(data, '{name}'): it is not normal given a row; take "
-                      f"impute(data)['{name}'] for its mean, or draws, simulate(rows, given=data)")
     log, *parts = _components(question.plan, name, question.averaged, question.belief,
                               question.known, question.rows)
     lead = 1 if site.time is None else 2  # rows, or rows and steps
     # (draws, chunks, b[, steps], states, ...) → (rows[, steps], draws × states, ...)
     log = np.stack([question.back(part) for part in log], -1)
-    weight, mean, root = (
-        np.moveaxis(np.stack([question.back(part, name) for part in leaf]), 0, lead)
-        for leaf in parts
-    )
+    parts = [np.moveaxis(np.stack([question.back(part, name) for part in leaf]), 0, lead)
+             for leaf in parts]
     share = np.exp(log - log.max(1, keepdims=True))
     share = (share / share.sum(1, keepdims=True)).reshape(len(log), *(1,) * (lead - 1), -1, 1)
-    weight, mean, root = (leaf.reshape(*leaf.shape[:lead], -1, *leaf.shape[lead + 2 :])
-                          for leaf in (weight * share, mean, root))
-    # rootᵀ root = lower lowerᵀ, also where it is singular
-    lower = np.swapaxes(np.linalg.qr(root, mode="r"), -1, -2)
+    weight, mean, *rest = (leaf.reshape(*leaf.shape[:lead], -1, *leaf.shape[lead + 2 :])
+                           for leaf in (parts[0] * share, *parts[1:]))
+    if len(rest) == 2:
+        if weight.shape[lead] == 1:
+            mean, rest = mean[:, 0], [leaf[:, 0] for leaf in rest]
+        return _mixed(weight, Tabled(*rest, mean, validate_args=False), lead)
+    root = rest[0]
+    # rootᵀ root = lower lowerᵀ, also where it is singular; along time it is triangular already
+    timed = question.plan.timed(question.plan.hidden[name])
+    lower = np.swapaxes(root if timed else np.linalg.qr(root, mode="r"), -1, -2)
     sign = np.sign(np.diagonal(lower, axis1=-2, axis2=-1))
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
     if weight.shape[lead] == 1:
@@ -61,15 +64,21 @@ def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any
     normal = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False)
               if len(site.cells) > lead - 1
               else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
+    return _mixed(weight, normal, lead)
+
+
+def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Distribution:
     if weight.shape[lead] == 1:
-        return normal
-    return dist.MixtureSameFamily(dist.Categorical(probs=weight), normal)
+        return parts
+    return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
 
 
 @functools.partial(jit, static_argnames=("plan", "name", "averaged"))
 def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
-    """log p(row), the probabilities of the states beside a latent, its mean and root in each:
-    (draws, chunks, b, ...), of a site along time (draws, chunks, b, steps, ...)."""
+    """log p(row), the probabilities of the states beside a latent, its mean and root in each, or,
+    of a single number without a normal, its mean, values and their weights: (draws, chunks, b,
+    ...), of a site along time (draws, chunks, b, steps, ...). Several numbers have the normal of
+    their mean and covariance."""
     group, site = plan.hidden[name], plan.structure.sites[name]
     reach, start = plan.reach(group), 0
     states = math.prod(plan.variables[v].states for v in reach)
@@ -86,7 +95,16 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
         if not plan.timed(group):
             found = integrated.moments(plan, belief.params, known, rows, group)
             mean = found.mean[..., mine].reshape(count, states, size)
-            return log, weight, mean, found.root[..., mine].reshape(count, states, -1, size)
+            if isinstance(found, Moments):
+                return log, weight, mean, found.root[..., mine].reshape(count, states, -1, size)
+            values = found.values[..., mine].reshape(count, states, -1, size)
+            share = found.weights.reshape(count, states, -1)
+            if found.values.shape[-1] == 1:
+                order = jnp.argsort(values[..., 0], -1)
+                ordered = (jnp.take_along_axis(leaf, order, -1) for leaf in (values[..., 0], share))
+                return log, weight, mean[..., 0], *ordered
+            away = jnp.sqrt(share)[..., None] * (values - mean[..., None, :])
+            return log, weight, mean, jnp.linalg.qr(away, mode="r")
         mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
         mean = rows.steps.folded(mean[..., mine]).reshape(count, -1, states, size)
         spread = rows.steps.folded(spread[..., mine, mine]).reshape(count, -1, states, size, size)

@@ -32,7 +32,7 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
         params, table, index, key = parts
         own = belief._replace(params=params, table=table if each_table else belief.table)
         return jax.tree.map(lambda leaf: leaf[0],
-                            _drawn(plan, own, known, rows.taken(index), key))
+                            drawn_once(plan, own, known, rows.taken(index), key))
 
     tables = belief.table if each_table else jnp.zeros(len(index))
     return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
@@ -42,10 +42,12 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
 def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
-    return _drawn(plan, belief, known, rows, key)
+    return drawn_once(plan, belief, known, rows, key)
 
 
-def _drawn(plan: Plan, belief: Belief, known: Known, every: Rows, key):
+def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
+    """As `draw`, to be traced."""
+
     def chunk(rows, key):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:

@@ -82,6 +82,7 @@ def check_rows(
     if not any(site.rows for site in found.values()):
         return
     owners: list[str] = []
+    events: dict[str, tuple[int, ...]] = {}
 
     def many(rows: int) -> ClosedJaxpr:
         shapes = {n: tuple(rows if axis == s.row_axis else size
@@ -91,13 +92,14 @@ def check_rows(
                  for name, spec in inputs.items()}
         index = jax.ShapeDtypeStruct((rows,), jnp.result_type(int))
         try:
-            return jax.make_jaxpr(functools.partial(leaves_of, model, owners, rows=rows))(
-                values, given, index
-            )
+            closed = jax.make_jaxpr(functools.partial(leaves_of, model, owners, rows=rows,
+                                                      events=events))(values, given, index)
         except ModelError:
             raise
         except Exception as error:
             raise failed(model, given, error, SEVERAL) from error
+        _check_events(model, found, events, rows)
+        return closed
 
     axes = [*(found[name].row_axis for name in sorted(found)), *(0 for _ in inputs), 0]
     for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]),
@@ -113,3 +115,17 @@ def check_rows(
                           "fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, "
                              f"but rows are exchangeable. {advice}")
+
+
+def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
+                  rows: int) -> None:
+    """What a row holds does not grow with the number of rows."""
+    for name, event in events.items():
+        own = found[name].independent + found[name].event
+        if event != own:
+            raise ModelError(
+                f"model '{model.name}', site '{name}': its event axes are {own} for one row and "
+                f"{event} for {rows}: an axis of rows is declared as part of each row's value. "
+                f"rows() is the last batch axis: leave .to_event(1) out for one value a row; a "
+                f"vector in each row needs an axis of its own, x[:, None], before .to_event(1)"
+            )

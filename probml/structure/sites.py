@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,15 @@ from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of
 from probml.structure.site import Site
+
+COUNTS = ("total_count",)  # arguments that are whole numbers
+
+
+def _real(value: Any) -> Any:
+    """What a user wrote as whole numbers, Gamma(3, 2), as the numbers that arithmetic needs: data
+    are cast to the type of what they are compared with."""
+    integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
+    return jnp.asarray(value, jnp.result_type(float)) if integer else value
 
 
 def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
@@ -50,7 +60,8 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     entry = registry.entry(base)
     family = entry.likelihood
     if family is not None:
-        arguments = family.arguments(base)
+        arguments = {name: value if name in COUNTS else _real(value)
+                     for name, value in family.arguments(base).items()}
         treedef, states = None, family.states(arguments)
         locations = ("loc",) if "loc" in arguments else ()
     else:
@@ -202,13 +213,16 @@ def dtype_of(site: Site) -> np.dtype:
 
 def leaves_of(
     model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1,
-    steps: int = 1
+    steps: int = 1, events: dict[str, tuple[int, ...]] | None = None
 ) -> list[jax.Array]:
     """The arrays of all sites' distributions and the computed values, in order; `owners` is told
-    whose they are."""
+    whose they are, `events` the event axes of every site that is a random variable."""
     flat = []
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)
+    if events is not None:
+        events.update({name: tuple(msg["fn"].event_shape) for name, msg in messages.items()
+                       if not isinstance(msg["fn"], dist.Unit)})
     for name, msg in (*messages.items(), *made.items()):
         leaves = (leaves_of_distribution(peel(msg["fn"])[0])[0] if name in messages
                   else [msg["value"]])

@@ -142,3 +142,42 @@ DENSE = [case for case in CASES if case.truth != "refused"]
 @pytest.mark.parametrize("part", range(4))
 def test_models_as_users_write_them_are_left_in_peace(part):
     assert [text for case in DENSE[part::4] for text in said(case.model, case.data)] == []
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [
+    (dist.Normal, (1.0, 0.0)), (dist.Normal, (0, np.array([1.0, 0.0]))),
+    (dist.Uniform, (1.0, 1.0)), (dist.HalfNormal, (0.0,)),
+], ids=["number", "array", "uniform", "positive"])
+def test_a_prior_without_width_is_refused_by_name(kind, arguments):
+    @probml.model
+    def pinned():
+        prior = kind(*arguments)
+        b = sample("b", prior.to_event(len(prior.batch_shape)))
+        with probml.rows():
+            sample("y", dist.Normal(jnp.sum(b), 1.0))
+
+    with pytest.raises(probml.ModelError, match=r"the prior of 'b', .*\(.*has no width"):
+        pinned().fit({"y": np.ones(3)})
+
+
+def test_nothing_is_said_of_a_prior_that_the_evidence_is_about_to_choose(recwarn):
+    @probml.model
+    def level(scale=1e-5):
+        b = sample("b", dist.Normal(0.0, scale))
+        with probml.rows():
+            sample("y", dist.Normal(b, 1.0))
+
+    fit = level().fit({"y": np.array([5.9, 6.0, 6.1])}, probml.EmpiricalBayes(("scale",)))
+    assert fit.model.bound["scale"] > 1
+    assert not [w for w in recwarn if "spreads from the data" in str(w.message)]
+
+
+def test_the_advice_about_a_constant_column_can_be_followed():
+    @probml.model
+    def level():
+        b = sample("b", dist.Normal(0.0, 1e-5))
+        with probml.rows():
+            sample("y", dist.Normal(b, 1.0))
+
+    with pytest.warns(UserWarning, match=r"y - 6, or .*dist.Normal\(6, 6\)"):
+        level().fit({"y": np.full(3, 6.0)})

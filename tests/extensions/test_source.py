@@ -64,6 +64,34 @@ def torn():
         sample("x", dist.MultivariateNormal(mean, covariance))
 
 
+@probml.model
+def factor():
+    loading = sample("loading", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0))
+    with probml.rows():
+        f = sample("f", dist.Normal(0.0, 1.0))
+        sample("x", dist.Normal(loading * f[..., None], noise).to_event(1))
+
+
+@probml.model
+def effects(group):
+    middle, spread = sample("middle", dist.Normal(0.0, 5.0)), sample("spread",
+                                                                     dist.LogNormal(0.0, 1.0))
+    noise = sample("noise", dist.LogNormal(0.0, 1.0))
+    with plate("groups", 6):
+        effect = sample("effect", dist.Normal(middle, spread))
+    with probml.rows():
+        sample("y", dist.Normal(effect[group], noise))
+
+
+@probml.model
+def chain():
+    first = sample("first", dist.Dirichlet(jnp.ones(2)))
+    table = sample("table", dist.Dirichlet(jnp.ones((2, 2))).to_event(1))
+    with probml.rows():
+        sample("z", probml.MarkovChain(first, table))
+
+
 # without leaps, which enlarge what rounding leaves
 EIGHT = probml.EM(max_iterations=8, tolerance=0.0, restarts=2, accelerate=False)
 FOUR = probml.EM(max_iterations=4, tolerance=0.0, accelerate=False)
@@ -92,6 +120,9 @@ def rows_of(kind: str) -> dict[str, np.ndarray]:
         return {"x": x, "y": (random.random(n) < 1 / (1 + np.exp(-x @ [2.0, -1.0]))).astype(int)}
     if kind == "lines":
         return {"x": x, "y": np.where(z, x @ [2.0, 1.0], x @ [-2.0, 0.0]) + random.normal(size=n)}
+    if kind == "effects":
+        group = random.integers(6, size=n)
+        return {"group": group, "y": 2.0 * random.normal(size=6)[group] + random.normal(size=n)}
     held = random.normal(size=(n, 3)) @ [[1.0, 0.5, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]]
     held[random.random((n, 3)) < 0.2] = np.nan
     return {"x": held}
@@ -105,10 +136,13 @@ CASES = {
                probml.MAP(steps=5), {"mean": np.array([0.0, 3.0])}),
     "responsibilities made again": (lines(), rows_of("lines"), FOUR, FROM),
     "vectors seen in part": (torn(), rows_of("torn"), FOUR, {}),
+    "a latent of each row": (factor(), rows_of("torn"), FOUR, {"loading": np.ones(3)}),
+    "effects of groups": (effects(), rows_of("effects"), FOUR, {}),
 }
 
 
-LONG = ("L-BFGS", "responsibilities made again", "vectors seen in part")
+LONG = ("L-BFGS", "responsibilities made again", "vectors seen in part", "a latent of each row",
+        "effects of groups")
 
 
 @pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
@@ -201,6 +235,11 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
 
 
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
+    with pytest.raises(Refusal, match="read in parts: 'z' runs along time"):
+        chain().fit(lambda: iter([{"z": np.array([[0, 1, 1]])}]))
+    letters = np.array(["a", "b"], object)
+    with pytest.raises(Refusal, match="the index 'group' has labels, which each part"):
+        effects().fit(lambda: iter([{"group": letters, "y": np.ones(2)}]))
     source = stored(tmp_path, rows_of("logistic"), CUTS)
     with pytest.raises(Refusal, match="read in parts have no weights"):
         logistic().fit(source, weights=np.ones(240))

@@ -20,6 +20,8 @@ from probml.structure.structure import Structure
 class Variance(Quadrature):
     """See the top of this file; an M-step averages over the nodes of the quadrature."""
 
+    exact, finer = True, None
+
     @property
     def words(self) -> str:
         return "integrated out, a variance in closed form"

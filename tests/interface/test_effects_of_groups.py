@@ -8,6 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import deterministic, plate, sample
+from scipy import stats
 
 import probml
 
@@ -157,12 +158,27 @@ def sized(one, groups: int):
         sample("y", dist.Normal(a[one], jnp.exp(a[one])))
 
 
-@pytest.mark.parametrize("model", [paired, multiplied, sized],
-                         ids=["two members a row", "products", "in a scale"])
-def test_what_is_not_affine_or_not_of_one_member_is_sampled_as_before(model):
-    table = {"one": np.arange(20) % 5, "two": (np.arange(20) // 5 + 1) % 5, "y": np.ones(20)}
-    if model is sized:
-        del table["two"]
-    told = model(groups=5).explain(table)
+@pytest.mark.parametrize("model", [multiplied, sized], ids=["products", "in a scale"])
+def test_what_is_not_affine_is_sampled_as_before(model):
+    told = model(groups=5).explain(meetings(model))
     engines = {row["engine"]: row[""] for row in told.engines}
     assert engines["NUTS"] == "chosen" and "hierarchy" in engines["MAP"]
+
+
+def meetings(model):
+    table = {"one": np.arange(20) % 5, "two": (np.arange(20) // 5 + 1) % 5,
+             "y": np.sin(np.arange(20.0))}
+    return {name: table[name] for name in table if name != "two" or model is not sized}
+
+
+def test_rows_that_read_two_members_read_all_of_them():
+    """Paired comparisons, against the normal of all rows."""
+    table = meetings(paired)
+    fit = paired(groups=5).fit(table, probml.MAP(prior=False))
+    design = np.eye(5)[table["one"]] - np.eye(5)[table["two"]]
+    p = {name: float(fit.params[name]) for name in ("spread", "noise")}
+    covariance = p["spread"] ** 2 * design @ design.T + p["noise"] ** 2 * np.eye(20)
+    want = stats.multivariate_normal(np.zeros(20), covariance).logpdf(table["y"])
+    assert fit.history[-1] == pytest.approx(want, abs=1e-9)
+    np.testing.assert_allclose(fit.params["skill"], p["spread"] ** 2 * design.T @ np.linalg.solve(
+        covariance, table["y"]), atol=1e-9)

@@ -20,6 +20,7 @@ from probml.device import load
 from probml.engines import progress as run
 from probml.engines import progress as running
 from probml.evidence import density
+from probml.numerics.compiling import jit
 from probml.plan import plan
 
 T = np.arange(12)
@@ -238,6 +239,30 @@ def test_work_within_work_shows_one_bar_and_does_not_begin_its_ten_seconds_anew(
             assert outer.bar is None
         assert outer.bar is not None
     assert outer.bar.disable and running.Progress._open.innermost is None
+
+
+def test_what_compiles_for_long_says_so_where_somebody_looks_on(monkeypatch):
+    monkeypatch.setattr(run, "COMPILING", 0.1)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+
+    @jit
+    def slowly_traced(x):
+        time.sleep(0.5)
+        return 2 * x
+
+    with running.Progress("EM", None, False) as bar:
+        bar.about = "150 × 4"
+        time.sleep(0.3)
+        assert sys.stderr.getvalue() == ""
+        assert slowly_traced(1.5) == 3.0
+        assert "compiling EM for 150 × 4, once" in sys.stderr.getvalue()
+        time.sleep(0.3)
+        assert "working" in sys.stderr.getvalue()
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with running.Progress("EM", None, False):
+        slowly_traced(2.5)  # no more
+        time.sleep(0.3)
+    assert sys.stderr.getvalue() == ""
 
 
 @pytest.mark.parametrize("engine", [probml.Laplace(), probml.Exact()], ids=["Laplace", "Exact"])

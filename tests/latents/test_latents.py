@@ -376,8 +376,8 @@ def several(kind):
             z = sample("z", dist.Normal(0.0, 1.0))
             c = sample("c", dist.Bernoulli(logits=z))
             sample("y", dist.Normal(3.0 * c, 1.0))
-        elif kind == "vector":
-            z = sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        elif kind == "kink":
+            z = sample("z", dist.Laplace(0.0, 1.0).expand([2]).to_event(1))
             sample("y", dist.Poisson(jnp.exp(z.sum(-1))))
         elif kind == "loss":
             z = sample("z", dist.Normal(0.0, 1.0))
@@ -390,13 +390,13 @@ def several(kind):
 
 
 @pytest.mark.parametrize("kind, words", [
-    ("state", "'c' (Bernoulli) looks at it"), ("vector", "several numbers of a row"),
+    ("state", "'c' (Bernoulli) looks at it"), ("kink", "has a kink"),
     ("loss", "'loss' (factor) looks at it"), ("chain", "'y' runs along a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):
     y = np.zeros((3, 4)) if kind == "chain" else np.array([1.0, 0.0, 2.0])
     with pytest.raises(probml.Refusal, match="'z'") as refusal:
-        several(kind=kind).fit({"y": y})
+        several(kind=kind).fit({"y": y}, probml.EM())
     assert words in str(refusal.value) and "Give 'z' in the data" in str(refusal.value)
 
 
@@ -404,7 +404,7 @@ def test_a_hole_that_has_no_integral_is_refused_by_its_row():
     @probml.model
     def pair():
         with probml.rows():
-            x = sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+            x = sample("x", dist.Laplace(0.0, 1.0).expand([2]).to_event(1))
             sample("y", dist.Bernoulli(logits=x.sum(-1)))
 
     with pytest.raises(probml.Refusal, match="'x' is unseen in row 1, and 1 rows"):
@@ -509,3 +509,18 @@ def test_float32_keeps_the_digits_of_a_far_and_tight_prior():
     x32 = x.astype(np.float32).astype(float)
     np.testing.assert_allclose(got, [log_normal(row, np.full(3, 100.0), cov) for row in x32],
                                rtol=2e-3)
+
+
+def test_a_number_given_a_row_is_its_posterior_density_where_that_is_no_normal():
+    """Of a Gamma rate under counts, a Gamma; of a normal under counts, a grid's."""
+    y = np.array([[1.0, nan], [7.0, 3.0]])
+    found = rates(waits=False).at({"shape": 2.5, "rate": 0.7}).conditional({"y": y}, "r")
+    given_row = stats.gamma(2.5 + np.nansum(y, 1), scale=1 / (0.7 + 2 * np.sum(~np.isnan(y), 1)))
+    np.testing.assert_allclose(found.mean, given_row.mean(), rtol=1e-9)
+    np.testing.assert_allclose(found.variance, given_row.var(), rtol=1e-6)
+    at = given_row.ppf([[0.1], [0.5], [0.9]])
+    np.testing.assert_allclose(found.log_prob(at), given_row.logpdf(at), atol=0.02)
+    np.testing.assert_allclose(found.cdf(at), [[0.1, 0.1], [0.5, 0.5], [0.9, 0.9]], atol=0.01)
+    drawn = found.sample(jax.random.key(0), (4000,))
+    np.testing.assert_allclose(drawn.mean(0), given_row.mean(),
+                               atol=(5 * given_row.std() / 4000**0.5).max())

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import probml
 from compilations import counted
+from probml.device.rows import Known, Steps
 from probml.numerics import disk, identity, programs
 from probml.numerics.identity import Nameless, digest
 
@@ -138,6 +140,18 @@ def test_what_is_not_read_by_value_is_not_kept(shelf, tmp_path):
     assert files(tmp_path) == []
 
 
+def _asks_python(x):
+    spec = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(lambda x: np.asarray(x) + 1, spec, x)
+
+
+def test_a_program_that_calls_back_into_its_process_is_not_kept(shelf, monkeypatch, tmp_path):
+    monkeypatch.setattr(_asks_python, "__module__", "probml.somewhere")
+    program = programs.Shelf(_asks_python, {}).find((X,), None)
+    np.testing.assert_array_equal(program(X), X + 1)
+    assert files(tmp_path) == []
+
+
 def test_programs_are_no_longer_named_once_our_source_has_changed(monkeypatch):
     identity.surroundings.cache_clear()
     monkeypatch.setattr(identity, "_IMPORTED", 0.0)
@@ -154,6 +168,25 @@ def test_different_values_have_different_digests():
               probml.EM(), probml.EM(restarts=2), np.sum, np.mean, jnp.exp, np, jnp, range(2),
               probml.Exact(), np.dtype(float), np.float64, {"a": 1, "b": 2}, {"b": 2, "a": 1}]
     assert len({digest(value) for value in values}) == len(values)
+
+
+def test_trees_of_other_kinds_keys_or_settings_have_different_digests():
+    def steps(length, wide):
+        return Steps({"a": 1}, length, 1, False, wide)
+
+    trees = [1, None, (1,), [1], (1, 1), ((1,), 1), {"a": 1}, {"b": 1}, {"a": None}, {"a": (1,)},
+             Known({}, {}, {}), Known({"a": 1}, {}, {}), Known({}, {"a": 1}, {}), steps(3, False),
+             steps(4, False), steps(3, True)]
+    found = {digest(jax.tree.structure(tree)) for tree in trees}
+    assert len(found) == len(trees)
+    with pytest.raises(Nameless):
+        digest(jax.tree.structure(Mine(1)))
+
+
+class Mine(NamedTuple):
+    """A node that no other process need have."""
+
+    value: int
 
 
 def test_equal_values_have_equal_digests_in_every_process():

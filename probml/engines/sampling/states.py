@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.evidence import carried
 from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
@@ -26,7 +27,7 @@ KEPT = 1000  # draws of a normal, where discrete sites are drawn with each
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
     """The same with the discrete sites outside rows and the effects of groups, drawn given the data
-    and each draw of the parameters."""
+    and each draw of the parameters, and of rows' numbers in the layout of `rows`."""
     if plan.groupings:
         draws = draws._replace(values={**draws.values, **_effects(plan, draws, known, rows, seed)})
     if not plan.globals:
@@ -34,9 +35,8 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     lead = np.shape(draws.values[plan.free[0]])[:2]
     count = math.prod(lead)
     keys, flat = jax.random.split(random_key(seed + 1), count), {}
-    for name in plan.free:
-        flat[name] = np.asarray(draws.values[name]).reshape(count,
-                                                            *np.shape(draws.values[name])[2:])
+    for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
+        flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
     # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
     for low in range(0, count, size):
@@ -75,7 +75,7 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
 
     def one(pair):
         params, key = pair
-        table = global_posterior(plan, params, known, rows)
+        table = global_posterior(plan, params, known, carried.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)
         cells = {n: jnp.asarray(plan.variables[n].values)[at]
                  for n, at in zip(plan.globals, where, strict=True)}

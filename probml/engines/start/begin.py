@@ -202,10 +202,13 @@ def climb_and_measure(
 measured = functools.partial(jit, static_argnums=(0, 1))(climb_and_measure)
 
 
-def settled(plan: Plan, begun: Begin, known: Known, rows: Rows,
+def settled(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
             others: Mapping | None) -> tuple[Begin, float]:
     """What was measured near a mode, at the mode: steps by the measured curvature, and that
     measured anew if they lead away.
+
+    Args:
+        spread: as in `climb_and_measure`, of the same shape.
 
     Returns:
         the same at the mode, and how far it is from there still, in standard deviations.
@@ -221,7 +224,7 @@ def settled(plan: Plan, begun: Begin, known: Known, rows: Rows,
         if float(way) <= MOVED or turn == ROUNDS - 1:
             break
         again = measured(plan, (), unflat(plan, top, known), known, rows,
-                         jnp.zeros_like(top)[None], others, 0)
+                         spread, others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
 

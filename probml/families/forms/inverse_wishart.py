@@ -3,9 +3,9 @@
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jax.scipy.special import digamma
+from jax.scipy.special import digamma, multigammaln
 
-from probml.families import domains
+from probml.families import definite, domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
 
@@ -43,8 +43,8 @@ class InverseWishart(Form):
 
     def value(self, natural, c, event):
         """Q(c) up to a constant."""
-        return -0.5 * jnp.sum(natural["nu"] * jnp.linalg.slogdet(c)[1]
-                              + jnp.sum(natural["Psi"] * jnp.linalg.inv(c), (-2, -1)))
+        return -0.5 * jnp.sum(natural["nu"] * 2.0 * definite.half_log_det(c)
+                              + jnp.sum(natural["Psi"] * definite.inverse(c), (-2, -1)))
 
     def mode(self, natural, fallback, event):
         return ratio(natural["Psi"], natural["nu"][..., None, None], fallback)
@@ -102,6 +102,15 @@ class WishartPrior(Prior):
     def shape(self, natural):
         """The concentration of the InverseWishart that c has."""
         return natural["nu"] + natural["Psi"].shape[-1] + 1.0
+
+    def log_density(self, distribution, value, mode):
+        """As NumPyro's, by the precision itself in place of its Cholesky factor."""
+        p, degrees = value.shape[-1], distribution.concentration
+        scale = jnp.log(jnp.diagonal(distribution.scale_tril, axis1=-2, axis2=-1)).sum(-1)
+        return ((degrees - p - 1) * definite.half_log_det(value)
+                - 0.5 * jnp.sum(distribution.rate_matrix * value, (-2, -1))
+                - 0.5 * p * degrees * jnp.log(2.0) - multigammaln(0.5 * degrees, p)
+                - degrees * scale)
 
     def posterior(self, natural, event):
         return dist.Wishart(concentration=self.shape(natural), rate_matrix=natural["Psi"])

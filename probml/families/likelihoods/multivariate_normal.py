@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 from jax import lax
 from jax.scipy.linalg import cho_solve
 
+from probml.families import definite
 from probml.families import marginal_normal as integrals
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
@@ -90,13 +91,22 @@ class MultivariateNormal(Likelihood):
     def distribution(self, arguments):
         return dist.MultivariateNormal(**arguments)
 
+    def density(self, arguments, value):
+        """By the precision itself, where that is given: no covariance is made of it, nor solved
+        for."""
+        if "precision_matrix" not in arguments:
+            return self.distribution(arguments).log_prob(value)
+        away, precision = value - arguments["loc"], arguments["precision_matrix"]
+        square = jnp.sum(away * (precision @ away[..., None])[..., 0], -1)
+        return (definite.half_log_det(precision) - 0.5 * square
+                - 0.5 * away.shape[-1] * jnp.log(2 * jnp.pi))
+
     def natural(self, arguments, centre):
         loc = arguments["loc"] - centre
         d = loc.shape[-1]
         if "precision_matrix" in arguments:
             precision = arguments["precision_matrix"]
-            lower = jnp.linalg.cholesky(precision)
-            half_log_det = jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+            half_log_det = definite.half_log_det(precision)
         else:
             lower = arguments["scale_tril"] if "scale_tril" in arguments else jnp.linalg.cholesky(
                 arguments["covariance_matrix"]

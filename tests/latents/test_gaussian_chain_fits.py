@@ -14,7 +14,7 @@ from scipy import stats
 
 import probml
 from probml.dataset import read
-from probml.device import load
+from probml.device import lanes, load
 from probml.evidence.passes import log_evidence
 
 nan = np.nan
@@ -159,3 +159,27 @@ def test_simulate_draws_what_log_prob_says():
     t = np.minimum.outer(np.arange(4), np.arange(4))
     np.testing.assert_allclose(np.cov(drawn["y"].T), 250000 + 400 * t + 100 * np.eye(4), rtol=0.1)
     assert drawn["z"].shape == (4000, 4, 1)
+
+
+def test_a_long_sequence_in_blocks_is_what_it_is_in_one_piece(monkeypatch):
+    random = np.random.default_rng(4)
+    x = random.normal(size=(2, 60))
+    y = np.array(free().at(POINT).simulate(seed=2, steps=60, x=x)["y"])
+    y[0, 50:] = nan
+    fit = free().at(POINT)
+
+    def answers():
+        found = fit.conditional({"x": x, "y": y}, "z")
+        with pytest.warns(RuntimeWarning, match="iteration limit"):
+            told = free().fit({"x": x, "y": y}, probml.EM(max_iterations=2, accelerate=False),
+                              start=POINT)
+        return (fit.log_prob({"x": x, "y": y}), found.mean, found.variance, told.history,
+                told.params["turn"])
+
+    whole = answers()
+    monkeypatch.setattr(lanes, "LONG", 16)
+    monkeypatch.setattr(lanes, "BLOCK", 8)
+    for one, other in zip(whole, answers(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+    drawn = fit.simulate(seed=1, given={"x": x, "y": y})["z"]
+    assert np.abs(drawn - whole[1]).max() < 6 * np.sqrt(whole[2].max())

@@ -1,0 +1,147 @@
+"""Predictions by simulated values of each row: intervals, medians, means of what is computed."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from probml.dataset import dataset
+from probml.errors import ModelError, Refusal
+from probml.numerics.transfer import random_key
+from probml.queries import asking, queries
+from probml.structure import deterministics
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+
+REPLICATES = 2000  # simulated values a row behind an interval
+TOGETHER = 200_000  # rows simulated in one call
+
+
+class Interval(NamedTuple):
+    """A prediction with bounds, each (n, *cells)."""
+
+    value: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug_in: bool,
+             given: str) -> Interval:
+    """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own
+    draw of the parameters."""
+    if not (isinstance(probability, float) and 0 < probability < 1):
+        raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
+                         f"1, such as 0.9")
+    found = fit._site(site)
+    if not found.rows:
+        raise ModelError(f"predict(interval=...): site '{site}' lies outside rows(): take "
+                         f"quantiles of fit.draws(n)['{site}']")
+    if found.states is not None:
+        raise ModelError(f"predict(interval=...): site '{site}' has states, not an order: ask "
+                         f"predict_proba(data, '{site}')")
+    if given != queries.ALL:
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval is given all that "
+                         f"is seen of the row, given='all'")
+    tails = (0.5 - probability / 2, 0.5 + probability / 2)
+    if found.kind == deterministics.KIND:
+        return Interval(fit._computed(held, [site], plug_in)[site],
+                        *_quantiles(fit, held, site, tails, plug_in))
+    if not fit.structure.has_mean(site):
+        _without_mean(fit, site)
+        lower, middle, upper = _renewed(held, site, lambda held: _quantiles(
+            fit, held, site, (tails[0], 0.5, tails[1]), plug_in
+        ))
+        return Interval(middle, lower, upper)
+    value, lower, upper = _renewed(held, site, lambda held: np.stack([
+        asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site],
+        *_quantiles(fit, held, site, tails, plug_in)
+    ]))
+    if not np.isfinite(value).all() and not found.event:
+        value = median(fit, held, site, plug_in, given)
+    return Interval(value, lower, upper)
+
+
+def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
+    """The median of a new value of a site without mean, in every row, (n, *cells): of simulated
+    values; warns that it is one.
+
+    Raises:
+        Refusal: it is a vector, or cannot be drawn from.
+    """
+    if given != queries.ALL:
+        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median is "
+                      f"given all that is seen: given='all'")
+    _without_mean(fit, site)
+    return _renewed(held, site,
+                    lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
+
+
+def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
+             ) -> np.ndarray:
+    """What `ask` says of new values of a site, (..., n, *cells): of a cell that is seen as if
+    nothing of the site were seen in its row, of an unseen one given the others."""
+    column = held.table.columns.get(site)
+    if column is None:
+        return ask(held)
+    fresh = ask(_without(held, site))
+    if column.seen is None:
+        return fresh
+    cells = column.seen.reshape(held.table.rows, -1)
+    if not (cells.any(1) & ~cells.all(1)).any():
+        return fresh
+    return np.where(column.seen, fresh, ask(held))
+
+
+def _without(held: dataset.Data, site: str) -> dataset.Data:
+    """The same rows, in which nothing of a site is seen."""
+    columns = {name: column for name, column in held.table.columns.items() if name != site}
+    return held._replace(table=replace(held.table, columns=columns))
+
+
+def _without_mean(fit: "Fit", site: str) -> None:
+    """Say that a site has no mean and is answered by its median.
+
+    Raises:
+        Refusal: a vector has no median.
+    """
+    found = fit.structure.sites[site]
+    if found.event:
+        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a "
+                      f"vector no median: take simulate(given=...)")
+    warnings.warn(
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean that NumPyro "
+        f"knows; its median is given, of "
+        f"{REPLICATES} simulated values a row",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
+               plug_in: bool) -> np.ndarray:
+    """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
+    n, out = held.table.rows, []
+    size = max(TOGETHER // REPLICATES, 1)
+    for begin in range(0, n, size):
+        rows = np.arange(begin, min(begin + size, n))
+        many = held.taken(np.repeat(rows, REPLICATES))
+        drawn = fit._simulated(many, random_key(begin), begin, plug_in)[site]
+        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float),
+                               at, 1))
+    return np.concatenate(out, 1)
+
+
+def simulated_mean(fit: "Fit", held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
+    """The mean over simulated rows of what is computed from cells that are unseen and have no list
+    of states, (n, *cells)."""
+    out, size = [], max(TOGETHER // REPLICATES, 1)
+    for begin in range(0, held.table.rows, size):
+        rows = np.arange(begin, min(begin + size, held.table.rows))
+        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin),
+                               begin, plug_in)[name]
+        out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
+    return np.concatenate(out)

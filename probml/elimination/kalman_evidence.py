@@ -1,0 +1,85 @@
+"""The evidence of Gaussian chains with its gradient, and their smoothed states (kalman.py)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.elimination.kalman import (
+    Filtered,
+    Smoothed,
+    System,
+    applied,
+    begins,
+    outer,
+    previous,
+    product,
+    symmetric,
+    transposed,
+)
+from probml.elimination.kalman_blocks import backward, forward
+
+
+def smoothed(system: System) -> Smoothed:
+    """The states given all that is seen."""
+    found = forward(system)
+    back = backward(system, found)
+    (mean, covariance), (push, curve) = found.after, back.after
+    whole = covariance - product(product(covariance, curve), covariance)
+    moved = product(previous(covariance), transposed(system.transition))
+    eye = jnp.eye(mean.shape[1], dtype=mean.dtype)[:, :, None]
+    across = product(moved, eye - product(back.before[1], found.before[1]))
+    start = begins(len(mean), mean.shape[-1], system.blocks)[:, None, None]
+    return Smoothed(mean + applied(covariance, push), symmetric(whole),
+                    jnp.where(start, 0.0, across))
+
+
+@jax.custom_vjp
+def evidence(system: System) -> jax.Array:
+    """log p(what is seen of each sequence), (M / B,), in nats."""
+    return _forward(system)[0]
+
+
+def _forward(system: System):
+    found = forward(system)
+    return found.log.sum(0).reshape(-1, system.blocks).sum(1), (system, found)
+
+
+def _backward(kept: tuple[System, Filtered], share: jax.Array):
+    system, found = kept
+    share = jnp.repeat(share, system.blocks)
+    back = backward(system, found)
+    push, curve = back.before
+    # of mean and covariance of the state before each step
+    bend = 0.5 * (outer(push, push) - curve)
+    mean = found.after[0] + applied(found.after[1], back.after[0])
+    moves = outer(push, previous(mean)) - product(curve, product(
+        system.transition, previous(found.after[1])))
+    slope = back.error[..., None, :] * mean[:, None] - found.gain + back.pull
+    variance = 0.5 * (back.error**2 - back.curvature)
+    start = begins(len(push), push.shape[-1], system.blocks)
+    live = found.precision > 0
+
+    def of(leaf, gradient, where):
+        beside = (1,) * (gradient.ndim - where.ndim)
+        where = where.reshape(*where.shape[:-1], *beside, where.shape[-1])
+        gradient = jnp.where(where & (share != 0), gradient * share, 0.0)
+        axes = tuple(i for i, (own, size) in enumerate(zip(leaf.shape, gradient.shape,
+                                                           strict=True)) if own != size)
+        return gradient.sum(axes, keepdims=True).astype(leaf.dtype)
+
+    def shown(gradient):
+        return jnp.where(live if gradient.ndim == live.ndim else live[..., None, :], gradient, 0.0)
+
+    every = np.ones_like(start)
+    return (System(
+        of(system.mean, push[0], start[0]), of(system.covariance, bend[0], start[0]),
+        of(system.transition, moves, ~start), of(system.offset, push, ~start),
+        of(system.noise, bend, ~start), of(system.value, shown(-back.error), every),
+        of(system.slope, shown(slope), every), of(system.variance, shown(variance), every),
+        np.zeros(system.seen.shape, jax.dtypes.float0),
+        None if system.alive is None else np.zeros(system.alive.shape, jax.dtypes.float0),
+        system.blocks,
+    ),)
+
+
+evidence.defvjp(_forward, _backward)

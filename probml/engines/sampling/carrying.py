@@ -1,0 +1,162 @@
+"""Unseen numbers inside rows as coordinates of a sampler: which they are, where chains begin."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device import load
+from probml.device.rows import Known, Resident
+from probml.engines.engine import Problem
+from probml.engines.start.begin import AWAY, STEPS, Begin
+from probml.engines.start.prior import compiled_prior_point, given_start
+from probml.errors import ModelError, Refusal
+from probml.evidence import carried, density
+from probml.latents.latent import Group
+from probml.numerics import curvature
+from probml.numerics.ascent import lbfgs
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed
+from probml.plan.plan import Plan
+
+INTEGRATE = ("exact", "all", "none")
+CLIMBS = 4  # from the prior's point and from others about it; the highest end is taken
+ABOUT = 0.5  # units of the coordinates by which these lie away from it
+WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
+MOST = 2**28  # numbers of rows that draws may hold
+
+
+def check_integrate(engine: str, integrate: object) -> None:
+    """Refuse another word than INTEGRATE has."""
+    if integrate not in INTEGRATE:
+        raise ModelError(f"{engine}(integrate={integrate!r}): expected one of {list(INTEGRATE)}")
+
+
+def taken(data: Data, integrate: str) -> Data:
+    """The data with those unseen numbers of rows standing in them that a sampler moves.
+
+    Args:
+        integrate: "exact", what has a closed form; "all", what has any integral; "none".
+
+    Raises:
+        Refusal: such a number runs along a chain.
+    """
+    plan = data.plan(lenient=True)
+
+    def left(group: Group) -> bool:
+        return integrate == "none" or group.kind.finer is None and not group.kind.exact or (
+            integrate == "exact" and not group.kind.exact)
+
+    names = [name for group in plan.latents if left(group) for name in group.names]
+    timed = next((name for name in names if data.structure.sites[name].time is not None), None)
+    if timed is not None:
+        raise Refusal(f"site '{timed}' runs along a chain, is continuous and unseen: numbers along "
+                      f"time are not sampled. Give '{timed}' in the data")
+    if names and data.survey is not None:
+        raise Refusal(f"site '{names[0]}' is continuous and unseen, and has no closed form: its "
+                      f"numbers are sampled, which rows that are read in parts cannot be. Take "
+                      f"integrate=\"all\", EM(), or rows in memory")
+    return data.carrying(names) if names else data
+
+
+def manner(problem: Problem) -> str:
+    """What is sampled beside the parameters, in words."""
+    names, sites = problem.plan.carried, problem.plan.structure.sites
+    if not names:
+        return ""
+    named = ", ".join(f"'{name}'" for name in names)
+    each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
+    return f"sampling {named}, {each} number{'s' * (each > 1)} a row, beside the parameters"
+
+
+def check(problem: Problem, engine: str, draws: int) -> None:
+    """Refuse what a sampler of rows' numbers cannot do.
+
+    Raises:
+        Refusal: rows have weights, or draws would not fit into memory.
+    """
+    plan, weights = problem.plan, problem.weights
+    if not plan.carried:
+        return
+    if weights is not None and not np.isin(weights, (0, 1)).all():
+        raise Refusal(f"{engine} cannot fit {problem} with weights: '{plan.carried[0]}' is sampled "
+                      f"in every row, and a row that counts twice has two. Give rows as often as "
+                      f"they count, or integrate=\"all\"")
+    count = (problem.size or 0) * draws * sum(
+        int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
+    if count > MOST:
+        raise Refusal(f"{engine} cannot fit {problem}: draws of '{plan.carried[0]}' in every row "
+                      f"would be {count:.2g} numbers, more than {MOST:.2g}. Take fewer draws, "
+                      f"integrate=\"all\", or EM()")
+
+
+def begun(problem: Problem, spread: np.ndarray) -> Begin:
+    """A mode of parameters and rows' coordinates together, standardised by their priors where that
+    can be, so that it is one; and the curvature there."""
+    plan, known = problem.plan, problem.known
+    point = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
+    noise = np.random.default_rng([problem.seed, 3]).standard_normal((CLIMBS, spread.shape[1]))
+    noise[0] = 0.0
+    return _begun(plan, point, known, problem.rows, jnp.asarray(noise * ABOUT), jnp.asarray(spread))
+
+
+@functools.partial(jit, static_argnums=0)
+def _begun(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
+           spread: jax.Array) -> Begin:
+    first = density.flat(plan, params, known)
+    start = jnp.concatenate([first, jnp.zeros(carried.size(plan, rows), first.dtype)])
+    both = density.posterior(plan, known, rows)
+
+    def climb(u):
+        top, least, _, trail, slope, *_ = lbfgs(
+            lambda u: jax.tree.map(jnp.negative, both(u)), u, STEPS, 1e-9, trail=STEPS)
+        return top, -least, -trail, slope
+
+    tops, values, trails, slopes = jax.lax.map(climb, start + noise.astype(start.dtype))
+    best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+    top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
+    widest = _widest(plan, known, len(start)).astype(start.dtype)
+    frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
+                                               jnp.zeros(len(top), bool), widest)
+    left = jnp.sqrt(jnp.sum(frame.pull(slopes[best]) ** 2))
+    return Begin(frame, hessian, values[best], left < AWAY, trails[best], starts)
+
+
+def _widest(plan: Plan, known: Known, total: int) -> jax.Array:
+    sites = plan.structure.sites
+    logs = {name: jnp.full(spec.shape, WIDE if sites[name].domain.logarithmic else jnp.inf)
+            for name, spec in density.shapes(plan, known).items()}
+    own = jax.flatten_util.ravel_pytree(logs)[0]
+    return jnp.concatenate([own, jnp.full(total - len(own), jnp.inf)])
+
+
+def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, np.ndarray]:
+    """The values of the carried sites at draws of all coordinates: (chains, draws, d) → name →
+    (chains, draws, chunks, b, *cells)."""
+    lead = u.shape[:2]
+    found = jax.device_get(_drawn(plan, known, rows, placed(u.reshape(-1, u.shape[-1]))))
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+@functools.partial(jit, static_argnums=0)
+def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
+    first = density.size(plan, known)
+
+    def one(u):
+        params, _ = density.unflat(plan, u[:first], known)
+        return carried.values(plan, params, known, rows, u[first:])
+
+    return jax.lax.map(one, u)
+
+
+def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those values in the user's rows, (chains, draws, n, *cells)."""
+    order, out = load.order(problem.data, problem.plan), {}
+    for name, value in values.items():
+        flat = value.reshape(-1, *value.shape[2:])
+        rows = np.stack([load.unload(one, problem.size, order) for one in flat])
+        out[name] = rows.reshape(*value.shape[:2], *rows.shape[1:])
+    return out

@@ -1,0 +1,103 @@
+"""Unseen numbers inside rows that a sampler moves: coordinates of the density beside those of the
+parameters, each row's own.
+
+To the plan such a site is seen ("carried"): its density is part of the likelihood, its children are
+evaluated at its values, and whatever is integrated or summed out beside it stays so. Here these
+values come from coordinates u: z = loc + scale · u where its prior is a location and a scale, so
+that between a spread and what it spreads there is no funnel (coordinates.py); else those of its
+support. Cells that are seen, and rows of weight 0, have coordinates that are standard normal and
+touch nothing, so that shapes depend on the number of rows alone.
+"""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Chunk, Known, Resident
+from probml.factors.naturals import environment
+from probml.factors.rowwise import row_environment
+from probml.latents import coordinates
+from probml.latents.coordinates import LOG_TWO_PI
+from probml.plan.plan import Plan
+from probml.structure.densities import cells
+
+
+def shapes(plan: Plan, rows: Resident) -> dict[str, tuple[int, ...]]:
+    """Site → its coordinates, (chunks, b, ...)."""
+    return {name: (*rows.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
+            for name in plan.carried}
+
+
+def size(plan: Plan, rows: Resident) -> int:
+    """How many coordinates rows have."""
+    return sum(math.prod(shape) for shape in shapes(plan, rows).values())
+
+
+def flat(own: Mapping[str, jax.Array]) -> jax.Array:
+    """Coordinates as one vector, in the order of the names."""
+    return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
+
+
+def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
+    """The rows with a vector of coordinates."""
+    out, start = dict(rows.stacked.carried), 0
+    for name, shape in sorted(shapes(plan, rows).items()):
+        count = math.prod(shape)
+        out[name] = out[name]._replace(u=u[start : start + count].reshape(shape))
+        start += count
+    return Resident(rows.stacked._replace(carried=out))
+
+
+def moved(rows: Resident) -> bool:
+    """Whether the rows have coordinates; else the values in them stand as they are."""
+    return any(one.u is not None for one in rows.stacked.carried.values())
+
+
+def own(rows: Chunk) -> dict[str, jax.Array]:
+    """The coordinates that rows have."""
+    return {name: one.u for name, one in rows.carried.items()}
+
+
+def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+          own: Mapping[str, jax.Array]) -> tuple[Chunk, jax.Array]:
+    """A chunk of rows with the values of its coordinates in them, and log |∂ values / ∂ u|."""
+    fixed, total, sites = environment(plan, params, known), jnp.zeros(()), plan.structure.sites
+    live = rows.weights > 0
+    for name in plan.carried:
+        site = sites[name]
+        plain = site.domain.fixed and any(p in plan.variables or p in plan.hidden
+                                          for p in site.parents)
+
+        def one(varying, u, x, seen, name=name, site=site, plain=plain):
+            value, volume = coordinates.enter(plan.structure, name, {**fixed, **varying}, u, x,
+                                              seen, plain)
+            return site.collect(value, 1)[0], volume
+
+        u, seen = own[name], ~rows.carried[name].free
+        values, volumes = jax.vmap(one)(row_environment(plan, known, rows, name), u,
+                                        cells(site, rows.values[name]), cells(site, seen))
+        idle = (-0.5 * u**2 - 0.5 * LOG_TWO_PI).reshape(len(u), -1).sum(1)
+        total += jnp.where(live, volumes, idle).sum()
+        rows = rows._replace(values={**rows.values, name: values})
+    return rows, total
+
+
+def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resident:
+    """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
+    if not plan.carried:
+        return rows
+    held = {name: values[name] for name in plan.carried}
+    return Resident(rows.stacked._replace(values={**rows.stacked.values, **held}))
+
+
+def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
+           u: jax.Array) -> dict[str, jax.Array]:
+    """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
+
+    def one(chunk):
+        found, _ = enter(plan, params, known, chunk, own(chunk))
+        return {name: found.values[name] for name in plan.carried}
+
+    return at(plan, rows, u).map(one)

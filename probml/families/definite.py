@@ -1,0 +1,51 @@
+"""Inverses and determinants of symmetric positive definite matrices, with derivatives that are
+products of matrices.
+
+By Cholesky's factor P = L Lᵀ: P⁻¹ = L⁻ᵀ L⁻¹ and ½ log|P| = Σ log L_ii; and, in place of derivatives
+through the factor, which are triangular systems,
+
+    d P⁻¹ = −P⁻¹ dP P⁻¹,    d log|P| = tr(P⁻¹ dP).
+
+A program then has half as many calls of LAPACK as by LU, or by factors that are differentiated; NaN
+where a matrix is not positive definite.
+
+Source: Petersen & Pedersen (2012), "The Matrix Cookbook", equations 43 and 59.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+
+def _inverse_of(lower: jax.Array) -> jax.Array:
+    unit = jnp.broadcast_to(jnp.eye(lower.shape[-1], dtype=lower.dtype), lower.shape)
+    inverse = solve_triangular(lower, unit, lower=True)
+    return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+
+def _half_log_det_of(lower: jax.Array) -> jax.Array:
+    return jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum(-1)
+
+
+@jax.custom_jvp
+def inverse(matrix: jax.Array) -> jax.Array:
+    """P⁻¹, (..., d, d)."""
+    return _inverse_of(jnp.linalg.cholesky(matrix))
+
+
+@inverse.defjvp
+def _inverse_moved(at, moves):
+    found = inverse(*at)
+    return found, -found @ moves[0] @ found
+
+
+@jax.custom_jvp
+def half_log_det(matrix: jax.Array) -> jax.Array:
+    """½ log|P|, (...)."""
+    return _half_log_det_of(jnp.linalg.cholesky(matrix))
+
+
+@half_log_det.defjvp
+def _half_log_det_moved(at, moves):
+    lower = jnp.linalg.cholesky(*at)
+    return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * moves[0], (-2, -1))

@@ -1,0 +1,145 @@
+"""The numbers of a group in coordinates without bounds, and their joint log density there.
+
+A latent that is a location and a scale (families/location_scale.py) has the coordinates that its
+own prior has in units of that scale, z = loc + scale · u, parents first: so the joint density
+curves at least like a standard normal's where all else is log-concave, whatever the units and
+however small a spread. Any other has those of its support. A cell that is seen keeps its value, and
+its coordinate is a standard normal that nothing depends on, which integrates to one.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+
+from probml.latents.latent import Group, Seen
+from probml.structure.densities import log_density
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+def standard(site: Site, seen: jax.Array | None) -> bool:
+    """Whether a latent is taken in units of its own prior: not a vector of which some cells may be
+    seen, which these would move."""
+    entry = site.entry
+    return entry.location_scale is not None and not (entry.coupled and seen is not None) and (
+        site.domain.unbounded or site.domain.log_scale)
+
+
+def shapes(structure: Structure, group: Group) -> dict[str, tuple[int, ...]]:
+    """The coordinates of each latent of a group, in NumPyro's layout for one row."""
+    return {name: own_shape(structure.sites[name]) for name in group.names}
+
+
+def own_shape(site: Site) -> tuple[int, ...]:
+    """Those of one latent; its support may depend on others, its kind does not."""
+    return site.shape if site.domain.rank == 0 or not site.event else tuple(
+        site.domain.bijection.inverse_shape(site.shape))
+
+
+def size(structure: Structure, group: Group) -> int:
+    """How many coordinates a group has."""
+    return sum(math.prod(shape) for shape in shapes(structure, group).values())
+
+
+def known_beforehand(site: Site) -> bool:
+    """Whether the kind of support is known before any number is: then it has coordinates."""
+    return site.domain.fixed or site.domain.rank is not None or not site.event
+
+
+def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Array | None,
+          seen: jax.Array | None, plain: bool = False) -> tuple[jax.Array, jax.Array]:
+    """A latent of one row at its coordinates, in NumPyro's layout, and log |∂z/∂u|; of the cells
+    that are seen their values, and the log density of a standard normal.
+
+    Args:
+        env: all that its prior looks at. x, seen: what is seen of it, (lattice cells, own event
+            axes), as a kind of latent takes it.
+        plain: its prior is not looked at: the coordinates are those of a fixed support.
+    """
+    site, volume, v = structure.sites[name], jnp.zeros(()), u
+    mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None
+                                   else site.place(seen.reshape(site.cells)))
+    transform = site.domain.bijection
+    if not plain:
+        distribution = structure.distribution(name, env)
+        if not site.domain.fixed:
+            transform = biject_to(distribution.support)
+        if standard(site, mask):
+            v, grown = _moved(site, distribution, u)
+            volume += grown.sum() if mask is None else jnp.where(mask, 0.0, grown).sum()
+    value = transform(v)
+    more = transform.log_abs_det_jacobian(v, value)
+    if x is None or mask is None:
+        return value, volume + more.sum()
+    whole = mask.reshape(more.shape + (-1,)).all(-1)  # a bounded vector is seen whole or not at all
+    value = jnp.where(mask, site.place(x.reshape(site.cells)), value)
+    idle = mask if u.shape == mask.shape else jnp.broadcast_to(
+        whole.reshape(whole.shape + (1,) * (u.ndim - whole.ndim)), u.shape)
+    blank = jnp.where(idle, -0.5 * u**2 - 0.5 * LOG_TWO_PI, 0.0).sum()
+    return value, volume + jnp.where(whole, 0.0, more).sum() + blank
+
+
+def _moved(site: Site, distribution: dist.Distribution,
+           u: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """loc + scale · u, and the logarithm of what each coordinate is scaled by; of a vector all
+    together."""
+    moments = site.entry.location_scale
+    assert moments is not None
+    loc, scale = moments(distribution)
+    if not site.entry.coupled:
+        return loc + scale * u, jnp.broadcast_to(jnp.log(scale), u.shape)
+    grown = jnp.log(jnp.abs(jnp.diagonal(scale, axis1=-2, axis2=-1))).sum(-1)
+    return loc + (scale @ u[..., None])[..., 0], jnp.broadcast_to(grown, u.shape[:-1])
+
+
+def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
+    """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
+    and the latents' cells behind one another."""
+    parts = shapes(structure, group)
+
+    def at(u: jax.Array) -> tuple[jax.Array, jax.Array]:
+        here, total, values, start = dict(env), jnp.zeros(()), [], 0
+        for name in group.sites:
+            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+            if name in parts:
+                count = math.prod(parts[name])
+                own = u[start : start + count].reshape(parts[name])
+                start += count
+                value, volume = enter(structure, name, here, own, x, mask)
+                x = site.collect(value, 1)[0]
+                total += volume + log_density(structure, site, here, x, None)
+                here[name] = value
+                values.append(x.reshape(-1))
+            elif x is not None:
+                total += log_density(structure, site, here, x.reshape(site.cells),
+                                     None if mask is None else mask.reshape(site.cells))
+        return total, jnp.concatenate(values)
+
+    return at
+
+
+def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
+    """Cells of the latents behind one another, (p,) → log p(latents, what is seen)."""
+
+    def at(values: jax.Array) -> jax.Array:
+        here, total, start = dict(env), jnp.zeros(()), 0
+        for name in group.sites:
+            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+            if name in group.names:
+                count = math.prod(site.cells)
+                x, mask = values[start : start + count].reshape(site.cells), None
+                start += count
+            if x is not None:
+                total += log_density(structure, site, here, x.reshape(site.cells),
+                                     None if mask is None else mask.reshape(site.cells))
+            if name in group.names:
+                here[name] = site.place(x)
+        return total
+
+    return at

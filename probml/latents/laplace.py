@@ -1,0 +1,168 @@
+"""Several numbers a row, by Laplace's approximation about their mode (Tierney & Kadane 1986;
+Kristensen et al. 2016, whose inner step this is).
+
+In coordinates u without bounds (coordinates.py) the joint density of a row's latents and of what is
+seen of it, h(u), has a mode û with curvature H = −∂²h/∂u²; then
+
+    log ∫ exp h(u) du ≈ h(û) + (p / 2) log 2π − ½ log det H,
+
+exact where h is quadratic, and off by terms of third and fourth derivatives where it is not: the
+more a row says of its latents, the less. Derivatives go through û by the implicit function theorem
+(inner.py) and through H. How far off it is at what was fitted, importance sampling says: points of
+a normal a little wider than the mode's, the same in every row, weighed by exp h. Means over latents
+and draws of them are taken over such points too, and so are nearer than the normal itself.
+
+An M-step climbs the approximation itself, begun from the modes of the E-step: what an engine climbs
+is then what it reports, and does not fall.
+
+Cost: a few Hessians of p gradients a row, p³.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+
+from probml.latents import coordinates
+from probml.latents.coordinates import LOG_TWO_PI
+from probml.latents.inner import mode, moving
+from probml.latents.latent import Group, Seen
+from probml.latents.quadrature import Nodes
+from probml.structure.structure import Structure
+
+MOST = 64  # numbers of a row
+POINTS = 128  # of importance sampling
+WIDER = 0.3  # standard deviations by which those lie further apart, over √p
+ROUGH = 0.01  # nats a row by which importance sampling may move an evidence unsaid
+
+
+class Modes(NamedTuple):
+    """What an E-step keeps of a row: the mode, in unbounded coordinates, (p,)."""
+
+    mean: jax.Array
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Several continuous numbers of a row; see the top of this file.
+
+    Args:
+        points: by which the integral is corrected by importance sampling; 0: not at all.
+    """
+
+    points: int = 0
+
+    pools = exact = False
+
+    @property
+    def words(self) -> str:
+        if self.points:
+            return f"integrated out, importance sampling of {self.points} points"
+        return "integrated out, approximately: Laplace"
+
+    @property
+    def breadth(self) -> int:
+        return 1 + self.points
+
+    @property
+    def finer(self) -> "Laplace | None":
+        return None if self.points else replace(self, points=8 * POINTS)
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        named = ", ".join(f"'{name}'" for name in names)
+        text = f"{named}: integrated out by Laplace's approximation"
+        if not abs(gap) <= ROUGH * rows:
+            text += f", which importance sampling moves by {gap:.2g} nats: compare with NUTS()"
+        return text
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        for name in group.names:
+            site = structure.sites[name]
+            if not coordinates.known_beforehand(site):
+                return f"the support of '{name}' ({site.kind}) is not known beforehand"
+            if site.entry.kinked:
+                return f"the density of '{name}' ({site.kind}) has a kink"
+        timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
+        if timed is not None:
+            return f"'{timed}' runs along a chain"
+        count = coordinates.size(structure, group)
+        return None if count <= MOST else f"{count} numbers of a row are more than {MOST}"
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        return self._log(structure, group, env, seen, None)
+
+    def _log(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             start: jax.Array | None) -> jax.Array:
+        height, top = _found(structure, group, env, seen, start)
+        if self.points:
+            logs = _weighed(height, top, _normal_points(self.points, len(top)))[1]
+            return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
+        top = moving(height, top)
+        value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
+        log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
+        return jnp.where(jnp.isfinite(value), log, -jnp.inf)
+
+    def belief(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Modes:
+        return Modes(_found(structure, group, env, seen, None)[1])
+
+    def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+                 moments: Modes) -> jax.Array:
+        return self._log(structure, group, env, seen, jax.lax.stop_gradient(moments.mean))
+
+    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
+        height, top = _found(structure, group, env, seen, None)
+        points, logs = _weighed(height, top, _normal_points(POINTS, len(top)))
+        return _nodes(structure, group, env, seen, points, logs)
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        """One of many points about the mode, by its weight (Rubin 1987)."""
+        height, top = _found(structure, group, env, seen, None)
+        some, one = jax.random.split(key)
+        noise = jax.random.normal(some, (POINTS, len(top)), top.dtype)
+        points, logs = _weighed(height, top, noise)
+        u = points[jax.random.categorical(one, logs)]
+        return coordinates.joint(structure, group, env, seen)(u)[1]
+
+
+def _found(structure: Structure, group: Group, env: Mapping, seen: Seen,
+           start: jax.Array | None) -> tuple[Callable, jax.Array]:
+    """The joint log density of a row's coordinates, and its mode."""
+    at = coordinates.joint(structure, group, env, seen)
+    if start is None:
+        start = jnp.zeros(coordinates.size(structure, group), jnp.result_type(float))
+    still = coordinates.joint(structure, group, *jax.lax.stop_gradient((dict(env), dict(seen))))
+    return lambda u: at(u)[0], mode(lambda u: still(u)[0], start)
+
+
+def _weighed(height: Callable, top: jax.Array, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Points about a mode, and log (exp h / density of the points), (m,)."""
+    wide = 1 + WIDER / np.sqrt(len(top))
+    lower = jnp.linalg.cholesky(-jax.hessian(height)(top))
+    points = top + wide * solve_triangular(lower, noise.T, lower=True, trans=1).T
+    log_density = -0.5 * (noise**2).sum(1) - len(top) * (0.5 * LOG_TWO_PI + np.log(wide))
+    log_density += jnp.log(jnp.diagonal(lower)).sum()
+    logs = jax.vmap(height)(points) - log_density
+    return points, jnp.where(jnp.isfinite(logs), logs, -jnp.inf)
+
+
+def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen, points: jax.Array,
+           logs: jax.Array) -> Nodes:
+    values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
+    weights = jax.nn.softmax(logs)
+    return Nodes(weights @ values, values, weights)
+
+
+@functools.lru_cache(maxsize=64)
+def _normal_points(count: int, size: int) -> np.ndarray:
+    """Standard normal points that fill space evenly, and their mirror images: Sobol's sequence."""
+    from scipy.stats import norm, qmc  # late: slow to import
+
+    uniform = qmc.Sobol(size, seed=0).random(count // 2)
+    half = norm.ppf(np.clip(uniform, 1e-9, 1 - 1e-9))
+    return np.concatenate([half, -half])

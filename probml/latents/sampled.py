@@ -1,0 +1,32 @@
+"""Numbers of a row that have no integral: a label, for engines that give them coordinates of their
+own (engines/sampling/carried.py) and for `explain`."""
+
+from typing import Any
+
+from probml.latents.latent import Group
+from probml.structure.structure import Structure
+
+
+class Sampled:
+    """A group that nothing integrates out, and why. A plan with one is read, and never run."""
+
+    pools = exact = False
+    breadth, finer = 1, None
+
+    def __init__(self, why: str):
+        self.why = why
+
+    @property
+    def words(self) -> str:
+        return f"to be sampled, probml.NUTS(): {self.why}"
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        return None
+
+    def doubt(self, names: tuple[str, ...], gap: float, rows: float) -> str | None:
+        return None
+
+    def _none(self, *_: Any) -> Any:
+        raise NotImplementedError(self.words)
+
+    message = conditional = belief = draw = expected = _none

@@ -1,0 +1,136 @@
+"""Draws of what is unseen inside rows of the data that were fitted, beside draws of what lies
+outside: unseen numbers, and what the model computes from them."""
+
+import functools
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device import load
+from probml.device.rows import Known, Resident
+from probml.evidence import carried
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed, random_key
+from probml.plan.plan import Plan
+from probml.queries import asking, drawing
+from probml.queries.parts import Belief
+from probml.queries.simulation import simulate_rows
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+MOST = 2**26  # numbers of rows that draws may hold
+
+
+def names_of(fit: "Fit") -> tuple[str, ...]:
+    """The unseen numbers inside rows, and what is computed there beside them; none where no number
+    is unseen, or the fit does not hold its data."""
+    if fit.data is None or fit.model.whole or fit.learnt is not None:
+        return ()
+    plan = fit._plan
+    latents = [name for name in fit.structure.sites if name in (*plan.hidden, *plan.carried)]
+    rows = [site.name for site in fit.structure.deterministics.values() if site.rows]
+    return (*latents, *rows) if latents else ()
+
+
+def within(fit: "Fit", draws: Mapping[str, Any], sampled: Mapping[str, np.ndarray],
+           seed: int) -> dict[str, np.ndarray]:
+    """Site → (draws, rows, *cells): those that were sampled as they are, the others drawn given
+    each draw of the rest; seen cells as they were seen.
+
+    Args:
+        draws: site outside rows → (draws, ...), discrete ones as codes.
+        sampled: site inside rows → (draws, rows, *cells).
+
+    Warns where they would be more than MOST numbers, and leaves them out.
+    Cost: an evidence of all rows a draw.
+    """
+    names, sites = names_of(fit), fit.structure.named
+    if not names:
+        return {}
+    held, count = fit.data, len(next(iter({**draws, **sampled}.values())))
+    cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
+    if count * held.table.rows * cells > MOST:
+        warnings.warn(
+            f"draws({count}): {', '.join(map(repr, names))} of {held.table.rows} rows are left "
+            f"out, {count * held.table.rows * cells:.2g} numbers; ask for fewer draws, or "
+            f"simulate(given=data) for one draw a row", RuntimeWarning, stacklevel=4)
+        return {}
+    discrete = {name: np.asarray(value)[0] for name, value in draws.items()
+                if fit.structure.sites[name].discrete}
+    table = replace(held.table, values={**fit.given, **held.table.values, **discrete})
+    held = held._replace(table=table).carrying(sampled)
+    plan = held.plan()
+    rows, known = load.load(held, plan, keep=(order := load.order(held, plan)), params=fit.point)
+    own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
+    keys = jax.random.split(random_key(seed + 2), count)
+    found: dict[str, Any] = {}
+    if plan.variables or plan.latents:
+        states = _drawn(plan, {**draws, **own}, known, rows, keys)
+        found = {name: np.stack([asking.back(held, order, one, name) for one in value])
+                 for name, value in states.items()}
+    fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
+        *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
+        for name, value in found.items()}
+    fixed = {name: np.stack([_kept(fit.data, name, one) for one in value])
+             for name, value in fixed.items()} | dict(sampled)
+    computed = tuple(name for name in names if name in fit.structure.deterministics)
+    out = {name: fixed[name] for name in names if name in fixed}
+    if computed:
+        columns = {name: (c.values, c.seen) for name, c in fit.data.table.columns.items()
+                   if name not in fixed and c.likelihood is None}
+        made = _computed(held.structure, computed, dict(draws), known.given, fixed, columns,
+                         held.table.inputs, keys, held.table.rows, held.steps)
+        out |= {name: np.asarray(value) for name, value in made.items()}
+    return out
+
+
+def _kept(data: Data, name: str, value: np.ndarray) -> np.ndarray:
+    return data.kept(name, value)
+
+
+def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.Array:
+    """(draws, n, *cells) → (draws, chunks, b, *cells), padding repeated from the first row."""
+    chunks, size = rows.weights.shape
+    value = value if order is None else value[:, order]
+    pad = np.broadcast_to(value[:, :1], (len(value), chunks * size - value.shape[1],
+                                         *value.shape[2:]))
+    whole = np.concatenate([value, pad], 1)
+    return placed(whole.reshape(len(value), chunks, size, *value.shape[2:]),
+                  jnp.result_type(float))
+
+
+@functools.partial(jit, static_argnums=0)
+def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
+    """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
+
+    def one(pair):
+        draw, key = pair
+        at = known._replace(given={n: draw.get(n, value) for n, value in known.given.items()})
+        belief = Belief({name: draw[name] for name in plan.free}, None, {})
+        return drawing.drawn_once(plan, belief, at, carried.placed(plan, rows, draw), key)[1]
+
+    return jax.lax.map(one, (draws, keys))
+
+
+@functools.partial(jit, static_argnums=(0, 1, 8, 9))
+def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping, fixed: Mapping,
+              columns: Mapping, inputs: Mapping, keys, n: int, steps: int | None):
+    """What the function computes in rows, at every draw: name → (draws, n, *cells)."""
+
+    def one(pair):
+        draw, own, key = pair
+        every = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
+                 for name, value in draw.items()}
+        rest = {name: value for name, value in given.items() if name not in draw}
+        made = simulate_rows(structure, every, rest, own, columns, inputs, key, n, steps)
+        return {name: made[name] for name in names}
+
+    return jax.lax.map(one, (draws, fixed, keys))

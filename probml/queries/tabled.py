@@ -1,0 +1,69 @@
+"""A distribution of one number that is known at nodes: how probable each, and the density between
+two of them linear."""
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+
+class Tabled(dist.Distribution):
+    """Weighted values of a smooth density, as quadrature has them.
+
+    log p(x) interpolates the density weight / width of the nodes on either side, −∞ beyond the
+    last; a draw inverts the distribution function, linear between nodes. Mean and variance are sums
+    over nodes.
+
+    Args:
+        values: (*batch, m), ascending. weights: (*batch, m), which sum to 1.
+        centre: (*batch), the mean; None: the nodes'.
+    """
+
+    arg_constraints = {"values": constraints.real_vector, "weights": constraints.simplex}
+    support = constraints.real
+    pytree_data_fields = ("values", "weights", "centre")
+
+    def __init__(self, values, weights, centre=None, *, validate_args=None):
+        self.values, self.weights = jnp.asarray(values), jnp.asarray(weights)
+        mean = (self.weights * self.values).sum(-1)
+        self.centre = mean if centre is None else jnp.asarray(centre)
+        super().__init__(self.values.shape[:-1], (), validate_args=validate_args)
+
+    @property
+    def mean(self):
+        return self.centre
+
+    @property
+    def variance(self):
+        return (self.weights * (self.values - self.centre[..., None]) ** 2).sum(-1)
+
+    @property
+    def _below(self):
+        """The distribution function at the nodes."""
+        return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
+
+    def log_prob(self, value):
+        edges = jnp.concatenate([self.values[..., :1], 0.5 * (self.values[..., 1:]
+                                                              + self.values[..., :-1]),
+                                 self.values[..., -1:]], -1)
+        width = jnp.diff(edges, axis=-1)
+        # a number that is seen has all its nodes in one place
+        high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
+        return jnp.log(_between(value, self.values, high, 0.0, 0.0))
+
+    def cdf(self, value):
+        return _between(value, self.values, self._below, 0.0, 1.0)
+
+    def icdf(self, q):
+        return _between(q, self._below, self.values, None, None)
+
+    def sample(self, key, sample_shape=()):
+        uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
+                                     dtype=self.values.dtype)
+        return self.icdf(uniform)
+
+
+def _between(x, at, of, left, right):
+    """numpy.interp of every number with the nodes of its batch."""
+    return jnp.vectorize(lambda x, at, of: jnp.interp(x, at, of, left, right),
+                         signature="(),(m),(m)->()")(jnp.asarray(x), at, of)

@@ -1,0 +1,166 @@
+"""Kalman's filter and its adjoint: held to the joint normal distribution, and to JAX's own
+derivatives."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from probml.elimination import kalman, kalman_evidence, kalman_paths
+
+T, D, M, SEEN = 12, 3, 2, 2
+BLOCKS = 4
+TIMED = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
+
+
+def system(singular=True):
+    """Random systems of two lanes, one shorter, with a number that has no noise."""
+    random = np.random.default_rng(0)
+
+    def some(*shape):
+        return random.normal(size=shape)
+
+    def covariance(*shape):
+        root = some(*shape)
+        return np.einsum("...ijm,...kjm->...ikm", root, root)
+
+    noise = covariance(T, D, D, M)
+    if singular:
+        noise[:, 2], noise[:, :, 2] = 0, 0
+    alive = np.arange(T)[:, None] < np.array([T, 7])
+    seen = (random.random((T, SEEN, M)) < 0.7) & alive[:, None]
+    return kalman.System(*map(jnp.asarray, (
+        some(D, M), covariance(D, D, M), 0.6 * some(T, D, D, M), some(T, D, M), noise,
+        some(T, SEEN, M), some(T, SEEN, D, M), random.uniform(0.3, 1, (T, SEEN, M)), seen, alive)))
+
+
+def cut(leaf):
+    """(T, ..., M) in blocks, as lanes."""
+    parts = jnp.moveaxis(leaf.reshape(BLOCKS, T // BLOCKS, *leaf.shape[1:]), 0, -1)
+    return parts.reshape(*parts.shape[:-2], -1)
+
+
+def in_blocks(whole):
+    return dataclasses.replace(
+        whole, blocks=BLOCKS, mean=jnp.repeat(whole.mean, BLOCKS, -1),
+        covariance=jnp.repeat(whole.covariance, BLOCKS, -1),
+        **{name: cut(getattr(whole, name)) for name in TIMED})
+
+
+def joint(found, lane):
+    """log p(seen), and means and covariances of all states given it, of one lane."""
+    n = T * D
+    step, own, base, look = (np.zeros((n, n)), np.zeros((n, n)), np.zeros(n),
+                             np.zeros((T * SEEN, n)))
+    at = [slice(t * D, t * D + D) for t in range(T)]
+    own[at[0], at[0]], base[at[0]] = found.covariance[..., lane], found.mean[:, lane]
+    for t in range(T):
+        look[t * SEEN : (t + 1) * SEEN, at[t]] = found.slope[t, ..., lane]
+        if t and found.alive[t, lane]:
+            step[at[t], at[t - 1]] = found.transition[t, ..., lane]
+            own[at[t], at[t]], base[at[t]] = found.noise[t, ..., lane], found.offset[t, :, lane]
+        elif t:
+            step[at[t], at[t - 1]] = np.eye(D)
+    total = np.linalg.inv(np.eye(n) - step)
+    mean, cov = total @ base, total @ own @ total.T
+    s = np.asarray(found.seen[..., lane]).ravel()
+    look, r = look[s], np.diag(np.asarray(found.variance[..., lane]).ravel()[s])
+    gap = (np.asarray(found.value[..., lane]).ravel()[s] - look @ mean)
+    part = look @ cov @ look.T + r
+    gain = np.linalg.solve(part, look @ cov).T
+    log = stats.multivariate_normal(np.zeros(len(gap)), part).logpdf(gap)
+    return log, (mean + gain @ gap).reshape(T, D), cov - gain @ look @ cov
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return system()
+
+
+def test_filter_and_smoother_are_the_joint_normal(whole):
+    log, found = kalman_evidence.evidence(whole), kalman_evidence.smoothed(whole)
+    for lane in range(M):
+        want, mean, cov = joint(whole, lane)
+        np.testing.assert_allclose(log[lane], want, atol=1e-9)
+        np.testing.assert_allclose(found.mean[..., lane], mean, atol=1e-9)
+        for t in range(7):
+            at, before = slice(t * D, t * D + D), slice(t * D - D, t * D)
+            np.testing.assert_allclose(found.covariance[t, ..., lane], cov[at, at], atol=1e-9)
+            np.testing.assert_allclose(found.across[t, ..., lane], cov[before, at] if t else 0.0,
+                                       atol=1e-9)
+
+
+def test_blocks_give_what_whole_sequences_give(whole):
+    blocks = in_blocks(whole)
+    np.testing.assert_allclose(kalman_evidence.evidence(blocks), kalman_evidence.evidence(whole),
+                               atol=1e-10)
+    for one, other in zip(kalman_evidence.smoothed(whole), kalman_evidence.smoothed(blocks),
+                          strict=True):
+        alive = cut(whole.alive).reshape(T // BLOCKS, *(1,) * (one.ndim - 2), -1)
+        np.testing.assert_allclose(np.where(alive, cut(one), 0), np.where(alive, other, 0),
+                                   atol=1e-10)
+
+
+def test_the_gradient_is_that_of_the_recursion(whole):
+    weight = jnp.array([1.0, -2.0])
+
+    def total(evidence):
+        return jax.grad(lambda found: (evidence(found) * weight).sum(), allow_int=True)
+
+    want = total(lambda found: kalman.filtered(found).log.sum(0))(whole)
+    got = total(kalman_evidence.evidence)(whole)
+    parts = total(kalman_evidence.evidence)(in_blocks(whole))
+    for name in ("mean", "covariance", *TIMED[:-2]):
+        one, other = getattr(got, name), getattr(want, name)
+        if name in ("covariance", "noise"):  # of symmetric matrices
+            other = 0.5 * (other + kalman.transposed(other))
+        np.testing.assert_allclose(one, other, atol=1e-9, err_msg=name)
+        if name in TIMED:
+            np.testing.assert_allclose(getattr(parts, name), cut(one), atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(parts.mean[:, ::BLOCKS], got.mean, atol=1e-9)
+
+
+def test_a_number_seen_without_noise_is_known_from_there_on():
+    own, eye = system(False), np.eye(D)[:, :, None] * np.ones(M)
+    still = dataclasses.replace(own, transition=jnp.asarray(np.broadcast_to(eye, (T, D, D, M))),
+                                noise=jnp.zeros((T, D, D, M)), offset=jnp.zeros((T, D, M)))
+    slope = jnp.zeros((T, SEEN, D, M)).at[:, 0, 0].set(1.0)
+    seen = jnp.zeros((T, SEEN, M), bool).at[2:4, 0].set(True)
+    told = dataclasses.replace(still, slope=slope, seen=seen, variance=jnp.zeros((T, SEEN, M)),
+                               value=jnp.full((T, SEEN, M), 1.5))
+    want = stats.norm(own.mean[0], np.sqrt(own.covariance[0, 0])).logpdf(1.5)
+    np.testing.assert_allclose(kalman_evidence.evidence(told), want, atol=1e-10)
+    found = kalman_evidence.smoothed(told)
+    np.testing.assert_allclose(found.mean[:, 0], 1.5, atol=1e-10)
+    other = dataclasses.replace(told, value=told.value.at[3, 0].set(2.5))
+    assert np.isneginf(kalman_evidence.evidence(other)).all(), "it cannot be elsewhere"
+
+
+def test_wide_priors_keep_their_digits_in_single_precision():
+    with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.disable_x64():
+        steps = 30
+        random = np.random.default_rng(1)
+        y = 900 + 100 * random.normal(size=(steps, 1, 1))
+        told = kalman.System(*(jnp.asarray(a, jnp.float32) for a in (
+            np.zeros((2, 1)), 1e7 * np.eye(2)[..., None],
+            np.array([[1.0, 1.0], [0.0, 1.0]])[None, ..., None], np.zeros((1, 2, 1)),
+            np.diag([30.0, 1.0])[None, ..., None], y, np.array([1.0, 0.0])[None, None, :, None],
+            np.full((1, 1, 1), 1e4))), jnp.ones((steps, 1, 1), bool), None)
+        single = kalman_evidence.evidence(told), kalman_evidence.smoothed(told)
+    double = jax.tree.map(lambda leaf: leaf.astype(float) if leaf.dtype != bool else leaf, told)
+    np.testing.assert_allclose(single[0], kalman_evidence.evidence(double), rtol=1e-4)
+    want = kalman_evidence.smoothed(double)
+    np.testing.assert_allclose(single[1].mean[:, 0], want.mean[:, 0], rtol=1e-3)
+    np.testing.assert_allclose(single[1].covariance[:, 0, 0], want.covariance[:, 0, 0], rtol=5e-3)
+
+
+def test_paths_of_blocks_are_paths_of_whole_sequences(whole):
+    blocks = in_blocks(whole)
+    for name in TIMED[:-1]:
+        np.testing.assert_array_equal(getattr(kalman_paths.whole(blocks), name),
+                                      getattr(whole, name))
+    path = kalman_paths.wandering(whole, jax.random.key(0))
+    np.testing.assert_array_equal(kalman_paths.in_blocks(path, BLOCKS), cut(path))

@@ -1,0 +1,66 @@
+"""Inverses and determinants of positive definite matrices, and what they are derived to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from probml.families import definite, registry
+
+RANDOM = np.random.default_rng(5)
+ROOTS = RANDOM.standard_normal((4, 3, 3)) + 2 * np.eye(3)
+MATRICES = ROOTS @ np.swapaxes(ROOTS, -1, -2)
+MOVE = RANDOM.standard_normal((4, 3, 3))
+MOVE = MOVE + np.swapaxes(MOVE, -1, -2)
+
+
+def test_they_are_numpys():
+    np.testing.assert_allclose(definite.inverse(MATRICES), np.linalg.inv(MATRICES), rtol=1e-10)
+    np.testing.assert_allclose(definite.half_log_det(MATRICES),
+                               0.5 * np.linalg.slogdet(MATRICES)[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("ours, theirs", [
+    (definite.inverse, jnp.linalg.inv),
+    (definite.half_log_det, lambda p: 0.5 * jnp.linalg.slogdet(p)[1]),
+], ids=["inverse", "half_log_det"])
+def test_first_and_second_derivatives_are_those_through_lu(ours, theirs):
+    def slopes(function):
+        def along(p):
+            return jax.jvp(function, (p,), (MOVE,))[1]
+
+        def back(p):
+            return jax.grad(lambda p: jnp.sum(jnp.sin(function(p))))(p)
+
+        return jax.jvp(along, (MATRICES,), (MOVE,)), jax.jvp(back, (MATRICES,), (MOVE,))
+
+    for mine, other in zip(*(jax.tree.leaves(slopes(f)) for f in (ours, theirs)), strict=True):
+        # a gradient may be any whose symmetric part is right
+        mine, other = (0.5 * (a + jnp.swapaxes(a, -1, -2)) if a.ndim == 3 else a
+                       for a in (mine, other))
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+
+
+def test_what_is_not_positive_definite_is_nan():
+    assert np.isnan(definite.half_log_det(-np.eye(2))) and np.isnan(
+        definite.inverse(-np.eye(2))).all()
+
+
+@pytest.mark.parametrize("scale", [
+    {"precision_matrix": MATRICES}, {"covariance_matrix": MATRICES},
+    {"scale_tril": np.linalg.cholesky(MATRICES)}], ids=lambda scale: next(iter(scale)))
+def test_a_normal_priors_density_is_numpyros(scale):
+    loc, value = RANDOM.standard_normal((2, 4, 3))
+    family = registry.entry(dist.MultivariateNormal(loc, **scale)).likelihood
+    np.testing.assert_allclose(family.density({"loc": loc, **scale}, value),
+                               dist.MultivariateNormal(loc, **scale).log_prob(value), rtol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [{"rate_matrix": MATRICES}, {"scale_matrix": MATRICES[0]},
+                                   {"scale_tril": np.linalg.cholesky(MATRICES)}],
+                         ids=lambda scale: next(iter(scale)))
+def test_a_wishart_priors_density_is_numpyros(scale):
+    wishart = dist.Wishart(np.array([3.5, 4.0, 5.0, 9.0]), **scale)
+    ours = registry.entry(wishart).log_density(wishart, jnp.asarray(MATRICES[::-1]), True)
+    np.testing.assert_allclose(ours, wishart.log_prob(jnp.asarray(MATRICES[::-1])), rtol=1e-11)

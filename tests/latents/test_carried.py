@@ -1,0 +1,203 @@
+"""Unseen numbers inside rows as coordinates of the density: their integral is the evidence that
+other kinds find, and draws of them are draws given the rest."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import deterministic, plate, sample
+
+import probml
+from probml.dataset import read
+from probml.device import load
+from probml.engines.engine import problem_of
+from probml.engines.sampling import carrying
+from probml.evidence import carried, density
+from probml.evidence.passes import log_evidence
+from probml.factors.prior import log_prior
+from probml.posteriors.drawn import Draws
+
+nan = np.nan
+
+
+@probml.model
+def some(kind: str):
+    width = sample("width", dist.LogNormal(0.0, 1.0))
+    with plate("sort", 2):
+        level = sample("level", dist.Normal(0.0, 2.0))
+    with probml.rows():
+        if kind == "level of a sort":
+            c = sample("c", dist.Bernoulli(0.3))
+            z = sample("z", dist.Normal(level[c], width))
+        elif kind == "rate":
+            z = sample("z", dist.Gamma(2.0, width))
+        elif kind == "share":
+            z = sample("z", dist.Beta(2.0, 1.0 + width))
+        else:
+            z = sample("z", dist.StudentT(4.0, level[0], width))
+        below = {"rate": lambda z: z, "share": lambda z: 3 * z}.get(kind, jnp.exp)
+        deterministic("rate", below(z))
+        sample("y", dist.Poisson(below(z)))
+
+
+KINDS = ("level of a sort", "rate", "share", "heavy", "heavy, seen in part")
+POINT = {"width": np.array(0.7), "level": np.array([-0.3, 0.8])}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_density_of_rows_coordinates_integrates_to_the_evidence(kind):
+    model, data = some(kind=kind.partition(",")[0]), {"y": np.array([1.0, 4.0])}
+    if "part" in kind:
+        data["z"] = np.array([0.4, nan])
+    problem = problem_of(probml.NUTS(integrate="none"), model_data(model, data))
+    plan = problem.plan
+    assert plan.carried == ("z",) and not plan.latents
+    rows, known = load.load(problem.data, plan)
+    held = model_data(model, data)
+    params = {name: jnp.asarray(value) for name, value in POINT.items()}
+    first = density.flat(plan, params, known)
+    both = density.posterior(plan, known, rows)
+    axis = jnp.linspace(-15.0, 15.0, 1201)
+
+    @jax.jit
+    def total():
+        # rows are independent: one goes along the grid, the other stands at 0
+        def one(i):
+            u = jnp.zeros((1201, 2)).at[:, i].set(axis)
+            return jax.vmap(lambda u: both(jnp.concatenate([first, u]))[0])(u)
+
+        middle = both(jnp.concatenate([first, jnp.zeros(2)]))[0]
+        logs = [jax.nn.logsumexp(one(i)) + jnp.log(axis[1] - axis[0]) for i in range(2)]
+        return sum(logs) - middle
+
+    whole = held.plan()
+    want = log_evidence(whole, params, *reversed(load.load(held, whole)))
+    volume = density.unflat(plan, first, known)[1]
+    prior = log_prior(plan, params, known)
+    np.testing.assert_allclose(total() - volume - prior, want, atol=2e-6)
+
+
+def model_data(model, data):
+    return read.read(model, data)
+
+
+def test_the_gradient_of_the_density_is_its_derivative():
+    problem = problem_of(probml.NUTS(), model_data(some(kind="heavy"), {"y": np.arange(5.0)}))
+    plan = problem.plan
+    rows, known = load.load(problem.data, plan)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=density.size(plan, known)
+                                                    + carried.size(plan, rows)))
+    both = jax.jit(density.posterior(plan, known, rows))
+    _, gradient = both(u)
+    assert len(u) == 3 + 8  # eight rows, of which three are padding
+    for i in (0, 2, 3, 7, 9):
+        ends = [both(u.at[i].add(step))[0] for step in (-1e-5, 1e-5)]
+        np.testing.assert_allclose(gradient[i], (ends[1] - ends[0]) / 2e-5, atol=1e-7)
+    np.testing.assert_allclose(gradient[-3:], -u[-3:], atol=1e-12)
+
+
+@probml.model
+def schools(sigma):
+    mu = sample("mu", dist.Normal(0.0, 5.0))
+    tau = sample("tau", dist.HalfNormal(5.0))
+    with probml.rows():
+        theta = sample("theta", dist.Normal(mu, tau))
+        deterministic("double", 2 * theta)
+        sample("y", dist.Normal(theta, sigma))
+
+
+SCHOOLS = {"sigma": np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+           "y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12])}
+
+
+def test_numbers_that_were_integrated_out_are_drawn_given_each_draw_of_the_rest():
+    fit = schools().fit(SCHOOLS, probml.NUTS(draws=5, warmup=5, chains=1))
+    n = 4000
+    same = {"mu": np.full((1, n), 4.0), "tau": np.full((1, n), 6.0)}
+    fit = dataclasses.replace(fit, belief=Draws(same, None, {}))
+    drawn = fit.draws(n)
+    assert drawn["theta"].shape == (n, 8)
+    np.testing.assert_allclose(drawn["double"], 2 * drawn["theta"], rtol=1e-12)
+    precision = 1 / 36 + 1 / SCHOOLS["sigma"] ** 2
+    mean = (4 / 36 + SCHOOLS["y"] / SCHOOLS["sigma"] ** 2) / precision
+    error = np.sqrt(1 / precision / n)
+    assert np.all(np.abs(drawn["theta"].mean(0) - mean) < 5 * error)
+    np.testing.assert_allclose(drawn["theta"].var(0) * precision, 1.0, atol=0.12)
+
+
+@pytest.mark.parametrize("integrate, names", [
+    ("exact", ()), ("all", ()), ("none", ("theta",)),
+])
+def test_integrate_chooses_what_is_integrated_and_what_is_sampled(integrate, names):
+    held = model_data(schools(), SCHOOLS)
+    assert problem_of(probml.NUTS(integrate=integrate), held).plan.carried == names
+    held = model_data(some(kind="heavy"), {"y": np.arange(3.0)})
+    plan = problem_of(probml.NUTS(integrate=integrate), held).plan
+    assert plan.carried == (() if integrate == "all" else ("z",))
+    assert bool(plan.latents) == (integrate == "all")
+
+
+def test_what_cannot_be_sampled_is_refused_in_words():
+    with pytest.raises(probml.ModelError, match=r"NUTS\(integrate='some'\): expected one of"):
+        probml.NUTS(integrate="some")
+    with pytest.raises(probml.Refusal, match="'z' is sampled in every row"):
+        some(kind="heavy").fit({"y": np.arange(3.0)}, probml.NUTS(), weights=[1.0, 2.0, 1.0])
+    with pytest.raises(probml.Refusal, match="more than"):
+        carrying.check(problem_of(probml.NUTS(), model_data(
+            some(kind="heavy"), {"y": np.arange(300.0)})), "NUTS", 10**7)
+    shown = str(some(kind="heavy").explain({"y": np.arange(3.0)}))
+    assert "sampling 'z', 1 number a row, beside the parameters" in shown
+
+
+@probml.model
+def switched():
+    slope = sample("slope", dist.Normal(0.0, 1.0))
+    with probml.rows():
+        z = sample("z", dist.Normal(0.0, 1.0))
+        c = sample("c", dist.Bernoulli(logits=3 * z))
+        sample("x", dist.Normal(z, 0.5))
+        sample("y", dist.Normal(slope * c, 0.5))
+
+
+def test_a_number_above_a_hidden_state_has_no_integral_and_is_sampled():
+    """Its posterior mean, against a grid at each slope that was drawn."""
+    random = np.random.default_rng(0)
+    z = random.normal(size=12)
+    data = {"x": z + 0.5 * random.normal(size=12),
+            "y": 2.0 * (random.random(12) < 1 / (1 + np.exp(-3 * z))) + 0.5 * random.normal(size=12)}
+    words = {s["site"]: s["role"] for s in switched().explain(data).sites}
+    assert words["z"].startswith("unseen, to be sampled, probml.NUTS(): ")
+    fit = switched().fit(data, probml.NUTS(draws=400, warmup=300, chains=2))
+    drawn = fit.draws(800)
+    assert drawn["z"].shape == (800, 12)
+    grid = np.linspace(-5, 5, 801)
+    up = 1 / (1 + np.exp(-3 * grid))
+    means = []
+    for slope in drawn["slope"][::20]:
+        like = ((1 - up) * np.exp(-2 * data["y"][:, None] ** 2)
+                + up * np.exp(-2 * (data["y"][:, None] - slope) ** 2))
+        weight = like * np.exp(-2 * (data["x"][:, None] - grid) ** 2 - grid**2 / 2)
+        means.append(weight @ grid / weight.sum(1))
+    np.testing.assert_allclose(drawn["z"].mean(0), np.mean(means, 0), atol=0.12)
+
+
+def test_a_normal_guide_moves_the_numbers_of_rows_too():
+    fit = some(kind="heavy").fit({"y": np.array([0.0, 1.0, 30.0])}, probml.SVI(steps=600))
+    drawn = fit.draws(500)
+    assert drawn["z"].shape == (500, 3) and drawn["rate"].shape == (500, 3)
+    assert drawn["z"].mean(0)[2] > 3.0 > drawn["z"].mean(0)[1] > drawn["z"].mean(0)[0]
+    with pytest.raises(probml.Refusal, match="every row has numbers of its own, 'z'"):
+        some(kind="heavy").fit({"y": np.arange(3.0)}, probml.SVI(batch_rows=2))
+
+
+def test_a_file_keeps_the_numbers_of_rows_that_were_sampled(tmp_path):
+    model, data = some(kind="heavy"), {"y": np.array([0.0, 1.0, 30.0])}
+    fit = model.fit(data, probml.SVI(steps=600))
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit", model)
+    np.testing.assert_array_equal(again.belief.inside["z"], fit.belief.inside["z"])
+    found = fit.to_arviz().posterior
+    assert found["z"].dims == ("chain", "draw", "rows") and found["rate"].shape == found["z"].shape
