@@ -113,7 +113,7 @@ class SVI(Engine):
     @property
     def integrates(self) -> bool:
         """Of a batch of rows effects of groups cannot be told from the others."""
-        return self.statistics
+        return self.statistics and self.integrate != "none"
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed

@@ -9,6 +9,7 @@ its coordinate is a standard normal that nothing depends on, which integrates to
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,11 +66,10 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
     site, volume, v = structure.sites[name], jnp.zeros(()), u
     mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None
                                    else site.place(seen.reshape(site.cells)))
-    transform = site.domain.bijection
+    transform: Any = site.domain.bijection if site.domain.fixed else None
     if not plain:
         distribution = structure.distribution(name, env)
-        if not site.domain.fixed:
-            transform = biject_to(distribution.support)
+        transform = transform or biject_to(distribution.support)
         if standard(site, mask):
             v, grown = _moved(site, distribution, u)
             volume += grown.sum() if mask is None else jnp.where(mask, 0.0, grown).sum()

@@ -75,6 +75,9 @@ class Effects(NamedTuple):
     def draw(self, plan, known, n, seed):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
+    def rows(self, n, seed):
+        return {}
+
     def spread(self, plan, known, n):
         """In pairs about the mean, so that the average of what is affine is what it is there."""
         n = max(n // 2, 1) * 2

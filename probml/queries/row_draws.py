@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data
 from probml.device import load
 from probml.device.rows import Known, Resident
 from probml.evidence import carried
@@ -34,7 +33,7 @@ def names_of(fit: "Fit") -> tuple[str, ...]:
     is unseen, or the fit does not hold its data."""
     if fit.data is None or fit.model.whole or fit.learnt is not None:
         return ()
-    plan = fit._plan
+    plan = fit.data.carrying(fit.belief.rows(1, 0)).plan()
     latents = [name for name in fit.structure.sites if name in (*plan.hidden, *plan.carried)]
     rows = [site.name for site in fit.structure.deterministics.values() if site.rows]
     return (*latents, *rows) if latents else ()
@@ -79,7 +78,7 @@ def within(fit: "Fit", draws: Mapping[str, Any], sampled: Mapping[str, np.ndarra
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
         for name, value in found.items()}
-    fixed = {name: np.stack([_kept(fit.data, name, one) for one in value])
+    fixed = {name: np.stack([fit.data.kept(name, one) for one in value])
              for name, value in fixed.items()} | dict(sampled)
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     out = {name: fixed[name] for name in names if name in fixed}
@@ -90,10 +89,6 @@ def within(fit: "Fit", draws: Mapping[str, Any], sampled: Mapping[str, np.ndarra
                          held.table.inputs, keys, held.table.rows, held.steps)
         out |= {name: np.asarray(value) for name, value in made.items()}
     return out
-
-
-def _kept(data: Data, name: str, value: np.ndarray) -> np.ndarray:
-    return data.kept(name, value)
 
 
 def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.Array:

@@ -135,6 +135,7 @@ def test_engines_climb_laplaces_approximation_and_say_how_far_off_it_is(engine):
         np.testing.assert_allclose(fit.history[-1], laplace(fit.params, y), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_means_and_draws_given_a_row_are_nearer_than_the_normal_at_the_mode():
     """Beside loadings of 0 the third number is its prior's, and the other two have a grid."""
     wide = {**POINT, "load": np.concatenate([POINT["load"], np.zeros((3, 1))], 1)}

@@ -25,7 +25,9 @@ def lsat(shared_data, file):
 @pytest.mark.parametrize("file, reference", [
     ("lsat.csv", "irt_lsat.json"), ("lsat_missing.csv", "irt_lsat_missing.json"),
 ])
-@pytest.mark.parametrize("kind, name", [("1pl", "rasch_free_sd"), ("2pl", "two_pl")])
+@pytest.mark.parametrize("kind, name", [
+    pytest.param("1pl", "rasch_free_sd", marks=pytest.mark.slow), ("2pl", "two_pl"),
+])
 def test_the_lsat_has_the_fits_of_ltm(shared_data, file, reference, kind, name):
     y = lsat(shared_data, file)
     want = json.loads((shared_data / "fits" / reference).read_text())["fits"][name]
