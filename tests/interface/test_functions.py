@@ -357,6 +357,7 @@ def test_a_plate_with_a_subsample_is_the_whole_plate():
     want = (B * logits - np.log1p(np.exp(logits))).sum() + stats.norm().logpdf(w).sum()
     got = probml.model(logistic)().log_density({"x": X, "y": B}, {"w": w})
     np.testing.assert_allclose(got, want, atol=1e-9)
+    assert "'data' is read in full" in meet(probml.model(logistic)(), {"x": X, "y": B}).why
 
 
 def test_a_model_that_was_read_is_pickled_and_equal():

@@ -22,7 +22,6 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these."""
     summed = summed_of(shown)
-    _complete(model, shown, arguments, why)
     try:
         return baking(model, shown, arguments, given, summed, why)
     except DataError:
@@ -57,6 +56,7 @@ def _complete(model: Bound, shown: Survey, arguments: Mapping[str, Any], why: st
 def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
             summed: tuple[str, ...], why: str) -> Met:
     """The function as one density; arguments that it needs as numbers are bound."""
+    _complete(model, shown, arguments, why)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf"]
     fixed = [name for name in arguments if name not in free]

@@ -44,6 +44,15 @@ def meet(model: Bound, data: Any) -> Met:
     except RowsUnknown:
         return Met(model, data)
     _check(model, shown, arguments, given)
+    met = _read(model, shown, arguments, given, items)
+    if shown.partial:
+        full = f"The plate '{shown.partial[0]}' is read in full, whatever its subsample_size"
+        met = met._replace(why=f"{met.why}. {full}")
+    return met
+
+
+def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping) -> Met:
+    """A plate as the rows where it can be, else one density."""
     found = candidates(shown)
     if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
