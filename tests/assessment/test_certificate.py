@@ -112,7 +112,7 @@ class Squeezed(Engine):
         sd = np.sqrt(np.diag(covariance))
         beta = covariance @ x.T @ y / 0.25 + self.spread * noise + self.shift * sd
         return Outcome({}, np.zeros(1), Status.APPROXIMATED, 1,
-                       belief=Draws({"beta": beta[None]}, None, {}))
+                       posterior=Draws({"beta": beta[None]}, None, {}))
 
 
 @pytest.fixture(scope="module")

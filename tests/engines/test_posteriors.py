@@ -406,7 +406,7 @@ def test_laplace_refuses_a_density_without_a_mode():
     def shrinking(group):
         scale = sample("scale", dist.HalfCauchy(1.0))
         with plate("group", 4):
-            effect = sample("effect", dist.Normal(0.0, scale))
+            effect = sample("effect", dist.Laplace(0.0, scale))  # normal ones are integrated out
         with probml.rows():
             sample("y", dist.Normal(effect[group], 1.0))
 
