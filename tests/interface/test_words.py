@@ -219,7 +219,7 @@ def relayed():
         sample("alone", dist.Normal(z.sum(-1), 1.0))
 
 
-def test_explain_says_which_seen_site_depends_on_an_unseen_one():
+def test_explain_says_how_an_unseen_site_is_integrated_out_and_which_need_not_be():
     roles = {record["site"]: record["role"] for record in relayed().explain({"y": Y}).sites}
-    assert roles["z"] == "unseen, and 'y' depends on it"
+    assert roles["z"] == "unseen, integrated out, quadrature with 25 × 25 nodes"
     assert roles["alone"] == "unseen, nothing seen depends on it"
