@@ -3,6 +3,7 @@ gains next to nothing long before they do."""
 
 from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 
 from probml.device.rows import Known, Rows
@@ -44,7 +45,8 @@ def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int,
     for _ in range(CALLS):
         limit = min(int(now.count[best]) + BLOCK, ceiling)
         now, more, _ = advance(plan, static, now, start, known, rows, np.int32(limit), gain)
-        parts.append(np.asarray(more))
+        now, more = jax.device_get((now, more))  # an index of a device's array is a program
+        parts.append(more)
         ended = int(now.status[best]) != Status.RUNNING or limit == ceiling
         if ended or not float(now.left[best]) > close:
             break
