@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Outcome
+from probml.engines.engine import Outcome, Status
 from probml.engines.start.prior import compiled_prior_point
 from probml.evidence.passes import log_evidence
 from probml.numerics.compiling import jit
@@ -29,6 +29,9 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     if not outcome.posterior.varies:
         notes += _boundaries(plan, params, known, rows)
     rough = [group for group in plan.latents if group.kind.finer is not None]
+    if rough and outcome.status is Status.FELL:
+        # by what integrals that are near are off, an ascent may fall where nothing is left to climb
+        outcome = outcome._replace(status=Status.STALLED)
     if rough:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))

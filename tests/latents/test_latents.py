@@ -15,8 +15,10 @@ import probml
 from cases import fitted
 from probml.dataset import read
 from probml.device import load
+from probml.engines.engine import Outcome, Status
 from probml.evidence.passes import expect, log_evidence
 from probml.evidence.surrogates import row_surrogate, surrogate
+from probml.fits import boundary
 
 nan = np.nan
 
@@ -524,3 +526,21 @@ def test_a_number_given_a_row_is_its_posterior_density_where_that_is_no_normal()
     drawn = found.sample(jax.random.key(0), (4000,))
     np.testing.assert_allclose(drawn.mean(0), given_row.mean(),
                                atol=(5 * given_row.std() / 4000**0.5).max())
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_ascent_that_falls_is_a_fault_of_ours_where_its_integrals_are_exact(exact):
+    @probml.model
+    def able():
+        easy = sample("easy", dist.Normal(0.0, 3.0))
+        with probml.rows():
+            z = sample("z", dist.Normal(0.0, 1.0))
+            sample("y", dist.Normal(z + easy, 1.0) if exact else dist.Poisson(jnp.exp(z + easy)))
+
+    held = read.read(able(), {"y": np.array([0.0, 2.0, 5.0])})
+    plan = held.plan()
+    rows, known = load.load(held, plan)
+    fell = Outcome({"easy": np.zeros(())}, np.zeros(1), Status.FELL, 1)
+    assert boundary.noted(plan, fell, known, rows).status is (
+        Status.FELL if exact else Status.STALLED
+    )
