@@ -15,6 +15,10 @@ for path in sys.argv[1:]:
     print("executing", path, flush=True)
     book = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(book, record_timing=False, resources={"metadata": {"path": "notebooks"}}).execute()
+    for cell in book.cells:
+        if cell.cell_type == "code":  # progress bars of a slow day are no output
+            cell.outputs = [out for out in cell.outputs
+                            if "\r" not in (said := out.get("text", "-")) and said.strip()]
     nbformat.write(book, path)
 endef
 export EXECUTE
