@@ -28,6 +28,7 @@ from probml.jaxpr.levels import Level
 from probml.latents.latent import Group, Moments, Seen
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
 from probml.numerics.compiling import jit
+from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -283,13 +284,8 @@ def straight(structure: Structure, names: tuple[str, ...], name: str,
              argument: str = "loc") -> bool:
     """Whether the location at two points of the latents, of both signs, and at their middle, lie on
     a line: a proof reads powers on the positive half line alone."""
-    program, takes = structure.programs[name]
-    env = {}
-    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
-        ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
-        env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
-                    else np.zeros(spec.shape)).astype(spec.dtype)
-    mine = [key for key in takes if key in names]
+    env = example(structure, name)
+    mine = [key for key in env if key in names]
 
     @jit
     def locations(env: Mapping, shifts: jax.Array):

@@ -10,6 +10,7 @@ import numpy as np
 from probml.errors import Refusal
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.structure.densities import example
 
 # what a parameter moves → the covariance about it
 ABOUT = {"transition": "covariance", "offset": "covariance", "initial_mean": "initial_covariance"}
@@ -37,13 +38,8 @@ def judge(plan: Plan, engine: str) -> None:
 def _held(structure, name: str) -> tuple[tuple[str, str, int], ...]:
     """(parameter, argument, number of the state) where the argument of a chain moves with the
     parameter and the number has no noise, at a point without zeros."""
-    program, takes = structure.programs[name]
-    env = {}
-    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
-        ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
-        env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
-                    else np.zeros(spec.shape)).astype(spec.dtype)
-    mine = [key for key in takes if np.issubdtype(env[key].dtype, np.floating)]
+    env = example(structure, name)
+    mine = [key for key in env if np.issubdtype(env[key].dtype, np.floating)]
     if not mine:
         return ()
 

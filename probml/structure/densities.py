@@ -1,10 +1,12 @@
-"""Log densities of one row's sites, from the traced programs of their arguments."""
+"""Log densities of one row's sites, from the traced programs of their arguments; and a point at
+which these programs may be looked at."""
 
 import math
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as unseen_density
@@ -48,3 +50,14 @@ def log_weight(structure: Structure, name: str, env: Mapping) -> jax.Array:
     """What a numpyro.factor adds: the sum of its cells."""
     site, (value,) = structure.sites[name], structure.arguments(name, env).values()
     return jnp.broadcast_to(value, site.shape).sum()
+
+
+def example(structure: Structure, name: str) -> dict[str, np.ndarray]:
+    """What the arguments of a site are computed from, at a point without zeros or symmetries."""
+    program, takes = structure.programs[name]
+    env = {}
+    for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):
+        ramp = 0.31 + 0.07 * i + 0.4 * np.linspace(0, 1, spec.size).reshape(spec.shape)
+        env[key] = (ramp if np.issubdtype(spec.dtype, np.floating)
+                    else np.zeros(spec.shape)).astype(spec.dtype)
+    return env
