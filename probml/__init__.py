@@ -1,5 +1,27 @@
 """probml: write one generative function, say what you saw; everything you did not say is
-inferred."""
+inferred.
+
+    @probml.model
+    def coin(a: float, b: float):
+        bias = numpyro.sample("bias", dist.Beta(a, b))
+        with probml.rows():
+            numpyro.sample("toss", dist.Bernoulli(bias))
+
+    fit = coin(a=1.0, b=1.0).fit({"toss": [1, 0, 1, 1]})
+    fit.summary(), fit.posterior("bias"), fit.simulate(3)
+
+| | |
+|---|---|
+| write | `model` (bound: a `Model`), `rows`, `MarkovChain`, `GaussianChain`, `stationary` |
+| infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI`, … |
+| ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
+| judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
+| keep | `fit.save(path)`, `load(path)` |
+| tell | `show_versions()`, `cite(model, engine)`; the command line `probml --help` |
+| errors | `DataError`, `ModelError`, `Refusal` |
+
+`probml.models` is the zoo: functions, and classes with scikit-learn's manners.
+"""
 
 from probml.assessment.decisions import decide as decide
 from probml.assessment.reliability import Calibration as Calibration
@@ -22,8 +44,15 @@ from probml.language.gaussian_chain import GaussianChain as GaussianChain
 from probml.language.language import rows as rows
 from probml.language.markov_chain import MarkovChain as MarkovChain
 from probml.language.markov_chain import stationary as stationary
+from probml.reporting.citations import cite as cite
+from probml.reporting.versions import show_versions as show_versions
 
 __version__ = "0.1.0"
+__all__ = [
+    "Calibration", "DataError", "EM", "EmpiricalBayes", "Exact", "Fit", "GaussianChain", "Laplace",
+    "MAP", "MarkovChain", "Model", "ModelError", "NUTS", "Refusal", "SVI", "calibration", "cite",
+    "compare", "decide", "load", "model", "rows", "show_versions", "stationary",
+]  # fmt: skip
 
 
 def __getattr__(name: str):
@@ -36,4 +65,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), "compare"})
+    return sorted({*__all__, "__version__"})

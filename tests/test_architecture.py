@@ -8,11 +8,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
-    "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
+    "errors", "drawing", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators",
+    "estimators", "reporting", "commandline",
 )  # fmt: skip
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
@@ -23,6 +23,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
     ("probml", "probml.comparison.compare"),
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
+    ("probml.interface.fit", "probml.reporting.page"),
     ("probml.demo", "probml"),
     ("probml.demo", "probml.models"),
 }

@@ -23,7 +23,8 @@ from probml.estimators.rules import (
     parameter,
     whole,
 )
-from probml.estimators.validation import check_is_fitted, check_random_state
+from probml.estimators.validation import check_is_fitted
+from probml.language.language import whole_seed
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.frames.clusters import clusters
@@ -248,9 +249,7 @@ class HiddenMarkov(OfSequences):
         words, valid = whole(1)
         if not valid(n_steps):
             raise ModelError(f"sample(n_steps={n_steps!r}): expected {words}")
-        seed = self._seed() if random_state is None else int(
-            check_random_state(random_state).randint(2**31 - 1)
-        )
+        seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)
         return np.asarray(drawn["y"][0]).reshape(int(n_steps), -1), np.asarray(drawn["z"][0])
 

@@ -9,6 +9,7 @@ posterior is uniform over simulations, for every function of θ and rows.
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from probml import errors
 from probml.assessment import refits
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
+from probml.drawing.html import records_of, table
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked
 from probml.engines.ladder import refusal
@@ -116,6 +118,14 @@ class Certificate:
         return "\n".join((*lines, *self.notes))
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        first = str(self).partition("\n")[0]
+        tables = (table(records_of(self.table), "quantities"),
+                  table(records_of(self.prior_predictive), "what the prior says of the data"))
+        kind = "good" if self.passed else "warn"
+        return (f'<div><p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
+                f"{''.join(tables)}</div>")
 
 
 def _fault(levels: np.ndarray) -> str:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.assessment.columns import along
 from probml.dataset.codes import bounds, together
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
@@ -37,8 +38,8 @@ class Dimensions:
         index = held.table.index
         plain = index is not None and getattr(index, "nlevels", 1) == 1
         self.coords[self.rows] = np.asarray(index) if plain else np.arange(held.table.rows)
-        self.picked = _picked(self.structure, self.labels)
-        self.entries = entries(self.structure, self.labels)
+        self.columns = fit.columns
+        self.entries = named_entries(fit, self.labels)
 
     def _name(self, name: str, meaning: tuple, size: int) -> str:
         """A name that no site has (xarray would take the site for the dimension's coordinates) and
@@ -69,10 +70,7 @@ class Dimensions:
                 axis = fitting[0]
             dims[axis] = self._name(plate, ("plate", plate), size)
         for axis, dim in enumerate(dims):
-            found = self._states(name, axis)
-            if found is not None:
-                self.coords[dim] = self._coordinates(found)
-            elif (name, axis) in self.entries:
+            if (name, axis) in self.entries:
                 self.coords[dim] = _array(self.entries[name, axis])
         return tuple(dims)
 
@@ -86,6 +84,7 @@ class Dimensions:
             dims[i] = self._name(plate, ("plate", plate), size)
         if site.time is not None:
             dims[site.time] = self._name("step", ("plate", "step"), shape[site.time])
+        self._along_columns(name, dims)
         return (self.rows, *dims)
 
     def covariate(self, name: str) -> tuple[str, ...]:
@@ -93,7 +92,12 @@ class Dimensions:
         dims = self._plain(name, self.held.table.inputs[name].shape[1:], 0)
         if name in self.structure.timed:
             dims[0] = self._name("step", ("plate", "step"), self.held.steps)
+        self._along_columns(name, dims)
         return (self.rows, *dims)
+
+    def _along_columns(self, name: str, dims: list[str]) -> None:
+        if name in self.columns and len(dims) == 1:
+            self.coords[dims[0]] = np.array(self.columns[name])
 
     def states(self, name: str) -> dict[str, list]:
         """What the numbers of a labelled site stand for, as an attribute."""
@@ -102,25 +106,41 @@ class Dimensions:
     def _coordinates(self, site: str) -> np.ndarray:
         return _array(self.labels[site])
 
-    def _states(self, name: str, axis: int) -> str | None:
-        """The labelled site whose states number an axis of a parameter."""
-        sites = self.structure.named
-        for z, labels in self.labels.items():
-            size = sites[name].shape[axis]
-            if z not in sites or sites[z].states != size or len(labels) != size:
-                continue
-            used = sites[z].uses.get("probs", {}).get(name)
-            if (sites[name].domain.sums_to_one and axis == len(sites[name].shape) - 1 and used
-                and used.level is Level.MOVED):
-                return z
-            if (name, axis) in self.picked.get(z, ()):
-                return z
-        return None
-
 
 def _array(labels: tuple) -> np.ndarray:
     plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
     return np.array(labels if plain else [str(label) for label in labels])
+
+
+def named_entries(fit: "Fit", labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the names of the entries along it: columns of a table, members of a
+    group, states of a labelled site; others are numbers."""
+    structure = fit.structure
+    known = {name: columns for name, columns in fit.columns.items() if name in structure.sites
+             or name in structure.model.inputs}
+    return along(structure, known) | entries(structure, labels) | _stated(structure, labels)
+
+
+def _stated(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the labels of the site whose states number it."""
+    picked, out = _picked(structure, labels), {}
+    for name in structure.parameters:
+        site = structure.sites[name]
+        for axis, size in enumerate(site.shape):
+            found = next((own for z, own in labels.items() if z in structure.sites
+                          and structure.sites[z].states == size and len(own) == size
+                          and (_shares(structure, name, axis, z)
+                               or (name, axis) in picked.get(z, ()))), None)
+            if found is not None:
+                out[name, axis] = tuple(found)
+    return out
+
+
+def _shares(structure: Structure, name: str, axis: int, z: str) -> bool:
+    """Whether an axis of a parameter holds the probabilities of a site's states."""
+    site, used = structure.sites[name], structure.sites[z].uses.get("probs", {}).get(name)
+    return bool(site.domain.sums_to_one and axis == len(site.shape) - 1 and used
+                and used.level is Level.MOVED)
 
 
 def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:

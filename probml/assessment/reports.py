@@ -30,7 +30,7 @@ def summary(fit: "Fit"):
     """See Fit.summary."""
     import pandas as pd
 
-    records, entries = [], dimensions.entries(fit.structure, fit.names)
+    records, entries = [], dimensions.named_entries(fit, fit.names)
     computed = deterministics.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
     for name, value in fit.params.items():
         value = np.asarray(value)

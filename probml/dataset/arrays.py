@@ -7,6 +7,7 @@ from numbers import Real
 
 import numpy as np
 
+from probml.dataset import frames
 from probml.errors import DataError
 
 UNSEEN = "An unseen cell is NaN or None."
@@ -24,6 +25,7 @@ class Raw:
 
 def as_raw(what, value, rows):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
+    value = frames.plain(value)
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "to_pandas"):
         value, module = value.to_pandas(), "pandas"

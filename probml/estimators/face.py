@@ -18,20 +18,21 @@ import numpy as np
 
 from probml.engines import EM, Exact
 from probml.errors import DataError, Refusal
+from probml.estimators.keeping import Portable
+from probml.estimators.taking import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
     check_is_fitted,
-    check_random_state,
     check_sample_weight,
     validate_data,
 )
 from probml.interface.fit import Fit
-from probml.language.language import Bound
+from probml.language.language import Bound, whole_seed
 
 DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
 
 
-class Face(BaseEstimator):
+class Face(Portable, BaseEstimator):
     """What all faces share. A face is a dataclass of its parameters, which are stored unchanged
     (see rules.py), and has
 
@@ -42,6 +43,10 @@ class Face(BaseEstimator):
 
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **settings: Any):
+        super().__init_subclass__(**settings)
+        take_tables(cls)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -80,10 +85,10 @@ class Face(BaseEstimator):
     # Reading what the user gave
 
     def _seed(self) -> int:
-        """None is 0, so that a fit repeats; a RandomState gives its next number."""
+        """None is 0, so that a fit repeats; a generator gives its next number."""
         if self.random_state is None or isinstance(self.random_state, Integral):
             return int(self.random_state or 0)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return whole_seed(self.random_state, type(self).__name__)
 
     def _numbers(self, X, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""

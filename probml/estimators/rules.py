@@ -45,8 +45,9 @@ def rules(face: Any) -> dict[str, Rule]:
 FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
 SEED: Rule = (
-    "None, a whole number of at least 0 or a RandomState",
-    lambda value: value is None or isinstance(value, np.random.RandomState)
+    "None, a whole number of at least 0, a Generator or a RandomState",
+    lambda value: value is None
+    or isinstance(value, np.random.RandomState | np.random.Generator)
     or isinstance(value, Integral) and value >= 0,
 )
 ENGINE: Rule = (

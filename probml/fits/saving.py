@@ -4,7 +4,7 @@ it."""
 import io
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml.errors import ModelError
+from probml.fits.plain import packed
+from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
 
+ZOO = "probml.models."  # whose functions a file may name
 
 def save(fit: "Fit", path: str | os.PathLike) -> None:
     """See Fit.save."""
+    write(path, told(fit))
+
+
+def told(fit: "Fit") -> dict[str, np.ndarray]:
+    """All that a file holds of a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
                          "what is loaded: it costs nothing")
@@ -32,25 +40,50 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
         "log_evidence": fit.log_evidence, "bound": fit.bound, "notes": fit.notes,
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
-        "posterior": None, "double": fit.double,
+        "posterior": None, "double": fit.double, "columns": fit.columns,
+        "seed": fit.seed,
     } | said  # fmt: skip
-    arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
+    arrays: dict[str, np.ndarray] = {}
+    meta["zoo"] = origin(fit.model, arrays)
+    arrays["meta"] = encoded(meta)
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
     }
     kept = {"history": fit.history, "held_out": fit.held_out, **belief}
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    return arrays
+
+
+def encoded(meta: Mapping[str, Any]) -> np.ndarray:
+    """JSON as an array of bytes."""
+    return np.frombuffer(json.dumps(meta).encode(), np.uint8)
+
+
+def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
+    """One file of arrays, atomically; who may read it, the umask says."""
+    path, whole = Path(path), io.BytesIO()
+    np.savez(whole, **arrays)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getvalue())
+        with open(temporary, "xb") as file:
+            file.write(whole.getvalue())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
+    """Where a model of the zoo comes from, and its settings; None of a user's own, and of one that
+    holds what no file can."""
+    function = model.generative
+    if not function.__module__.startswith(ZOO) or function.key:
+        return None
+    try:
+        settings = {name: packed(value, arrays, "setting") for name, value in model.bound.items()}
+    except ModelError:
+        return None
+    return {"module": function.__module__, "name": function.__qualname__, "settings": settings}
 
 
 def _plain(label: Any) -> Any:

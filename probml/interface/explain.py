@@ -4,6 +4,7 @@ parameter gets, who refuses."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset, read
+from probml.drawing.html import table
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import Refusal
@@ -37,27 +39,22 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [f"model {self.model}"] + ([self.reading] if self.reading else [])
-        for title, records in (
-            ("sites", self.sites),
-            ("indices", self.indices),
-            ("summing out", self.elimination),
-            ("updates", self.updates),
-            ("priors as penalties", self.penalties),
-            ("engines", self.engines),
-        ):
-            if records:
-                parts += ["", _text(title, records)]
+        for title, records in self._parts():
+            parts += ["", _text(title, records)]
         return "\n".join(parts)
+
+    def _parts(self) -> list[tuple[str, tuple[dict[str, str], ...]]]:
+        named = (("sites", self.sites), ("indices", self.indices),
+                 ("summing out", self.elimination), ("updates", self.updates),
+                 ("priors as penalties", self.penalties), ("engines", self.engines))
+        return [(title, records) for title, records in named if records]
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
-        tables = (self.sites, self.indices, self.elimination, self.updates, self.penalties,
-                  self.engines)
-        frames = [pd.DataFrame(r).to_html(index=False) for r in tables if r]
-        return f"<p>model {self.model}</p>" + "".join(frames)
+        tables = "".join(table(records, title) for title, records in self._parts())
+        reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
+        return f"<div><p>model <code>{escape(self.model)}</code></p>{reading}{tables}</div>"
 
 
 def _text(title: str, records) -> str:

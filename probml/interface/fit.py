@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from probml.assessment import reports
+from probml.dataset.frames import aligned
 from probml.device import load
 from probml.errors import ModelError
 from probml.evidence.passes import log_evidence
@@ -19,6 +20,7 @@ from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.functions.meeting import meet
+from probml.interface.looks import fit_html
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.numerics.compiling import jit
@@ -151,7 +153,7 @@ class Fit(Questions):
 
         Cost: that of a fit to one row.
         """
-        return type(self).of(self.model, fitting.merged(self, other))
+        return type(self).of(self.model, fitting.merged(self, other), self.columns)
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
         """The Fit of further rows together with those already fitted: merge with their statistics,
@@ -159,13 +161,33 @@ class Fit(Questions):
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """
-        data = meet(self.model, data).data
-        return type(self).of(self.model, fitting.updated(self, data, weights))
+        data = meet(self.model, aligned(data, self.columns)).data
+        return type(self).of(self.model, fitting.updated(self, data, weights), self.columns)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically: a failure leaves an older file
         whole."""
         saving.save(self, path)
+
+    # Showing
+
+    def report(self, path: str | os.PathLike, data: Any = None) -> Any:
+        """Write one HTML file for a colleague: the model and its graph, the data, what was done and
+        why, parameters, pictures, warnings and what to do, versions, seed, references. It needs no
+        network, can be read by keyboard and by a screen reader, and prints.
+
+        Args:
+            data: the rows that were fitted, to be told of; a fit with draws has them itself.
+
+        Returns:
+            The path.
+        """
+        from probml.reporting import page  # a lazy door: few fits are reported
+
+        return page.write(self, path, data)
+
+    def _repr_html_(self) -> str:
+        return fit_html(self)
 
 
 @functools.partial(jit, static_argnums=0)

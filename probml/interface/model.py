@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.primitives import Messenger
 
+from probml.dataset.frames import columns_of
+from probml.drawing.figure import drawn
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -20,6 +22,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import replayed, without_rows
 from probml.interface.known import known
+from probml.interface.looks import model_html, pictured
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
 from probml.queries.simulation import simulate_prior
@@ -145,10 +148,12 @@ class Model(Bound):
             Refusal: the engine cannot treat this model with these data.
         """
         self.check_context()
+        columns = columns_of(data)
         read, data, _, begin = meet(self, data)
         start = {**begin, **(start or {})}
-        return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
-                                          start))
+        seed = whole_seed(seed, "fit")
+        found = fitting.infer(read, data, engine, weights, seed, start)
+        return Fit.of(read, found, columns, seed)
 
     def read(self, data: Any) -> "Model":
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
@@ -260,6 +265,23 @@ class Model(Bound):
 
         self.check_context()
         return explain(self, data, engines)
+
+    def draw(self, data: Any = None, ax: Any = None) -> Any:
+        """The graph of the model with matplotlib: its sites in their plates, parents above
+        children, each with its role.
+
+        Args:
+            data: what is seen of it; by default no site is, and what is unseen is not told apart.
+            ax: axes to draw on; by default those of a new figure.
+
+        Returns:
+            The axes. Needs probml[plot], and nothing of the system.
+        """
+        self.check_context()
+        return drawn(pictured(self, data), ax)
+
+    def _repr_html_(self) -> str:
+        return model_html(self)
 
     @property
     def structure(self) -> "networkx.DiGraph":

@@ -13,6 +13,7 @@ from probml.assessment.intervals import Interval
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
+from probml.dataset.frames import as_given
 from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
@@ -276,12 +277,13 @@ class Questions(Answers):
             out[name] = tables.to_labels(codes, self.names.get(name))
         return out
 
+    @as_given
     @by_parts
-    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
-                                                                                      np.ndarray]:
+    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> Any:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
         most probable state, continuous by the conditional mean given the row's seen cells; and what
-        the model computes there, as predict has it. `unknown` as in log_prob."""
+        the model computes there, as predict has it. Name → array; of a table a table of its kind,
+        with its index. `unknown` as in log_prob."""
         return members.answer(self, self._read(data, unknown=unknown), plug_in,
                               lambda fit, held: fit._imputed(held, plug_in))
 

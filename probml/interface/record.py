@@ -3,12 +3,14 @@
 import functools
 import pickle
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from probml.dataset import dataset, read
+from probml.dataset import dataset, frames, read
 from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
@@ -60,11 +62,20 @@ class Record:
     bound: float | None = field(default=None, repr=False)
     # the engine itself; a Fit from a file has its name alone
     by: Engine | None = field(default=None, repr=False, compare=False)
+    # input or site → the names of its columns, where it came as a table
+    columns: dict[str, tuple] = field(default_factory=dict, repr=False)
+    seed: int | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, model: Bound, found: fitting.Found) -> "Record":
+    def of(cls, model: Bound, found: fitting.Found,
+           columns: Mapping[str, tuple] = MappingProxyType({}),
+           seed: int | None = None) -> "Record":
         """The record of an engine's outcome; warns where it did not converge, raises where
-        everything collapsed."""
+        everything collapsed.
+
+        Args:
+            columns: as frames.columns_of tells them of the data. seed: of all that was random.
+        """
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
@@ -106,12 +117,14 @@ class Record:
             found.double,
             outcome.bound,
             engine,
+            dict(columns),
+            seed,
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without an engine that cannot be pickled, as one with an optimiser made of closures: its
         name stays."""
-        state = dict(self.__dict__)
+        state = {name: value for name, value in self.__dict__.items() if name != "_shell"}
         try:
             pickle.dumps(self.by)
         except (AttributeError, TypeError, pickle.PicklingError):
@@ -193,6 +206,7 @@ class Record:
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
+        data = frames.aligned(data, self.columns)
         return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
                          steps, unknown)
 

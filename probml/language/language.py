@@ -72,11 +72,17 @@ def whole_steps(steps: Any, where: str) -> int | None:
 
 
 def whole_seed(seed: Any, where: str) -> int:
-    """A seed, checked: the same bits come of a whole number of at least 0, and of nothing else."""
+    """A seed, checked: the same bits come of a whole number of at least 0; a NumPy generator gives
+    its next number."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**31 - 1))
+    if isinstance(seed, np.random.RandomState):
+        return int(seed.randint(2**31 - 1))
     if (isinstance(seed, int | np.integer) and not isinstance(seed, bool)
         and 0 <= seed < 2**63):
         return int(seed)
-    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0")
+    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0, or a NumPy "
+                     f"generator")
 
 
 def chain_steps(own: int | None, kind: str) -> int:
@@ -235,6 +241,12 @@ class Bound:
                 "define it at the top level of a module"
             )
         return type(self), (self.generative, self.settings, self.interventions)
+
+    def __copy__(self) -> "Bound":
+        return self  # immutable
+
+    def __deepcopy__(self, memo: dict) -> "Bound":
+        return self
 
     def __call__(self, rows: int | None = None, **inputs: Any) -> Any:
         """Run the plain generative function, inside any NumPyro handlers.

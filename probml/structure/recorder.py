@@ -136,6 +136,27 @@ SEVERAL = (
 )
 
 
+# what fails where numbers are not known while a function is read → what to write instead
+TRACED = {
+    jax.errors.TracerBoolConversionError:
+        "Python's if, while, and, or, not and assert need a number, and here it stands for all "
+        "numbers that a site or an input may have: write jnp.where(condition, a, b) in the place "
+        "of `a if condition else b`, & and | in the place of `and` and `or`",
+    jax.errors.TracerArrayConversionError:
+        "NumPy, SciPy, float() and .item() need numbers, and here they stand for all that a site "
+        "or an input may have: write jnp.exp(x) in the place of np.exp(x) and math.exp(x), "
+        "jax.scipy in the place of scipy",
+    jax.errors.TracerIntegerConversionError:
+        "range(), indices of lists and shapes need a whole number, and here it stands for all that "
+        "a site or an input may have: make it an argument with a default, a setting, or index an "
+        "array, jnp.asarray(values)[i]",
+    jax.errors.ConcretizationTypeError:
+        "float(), int() and shapes need a number, and here it stands for all that a site or an "
+        "input may have: write jnp.exp(x) in the place of math.exp(x), jnp.where in the place of "
+        "`if`, and make sizes arguments with a default, settings",
+}  # fmt: skip
+
+
 def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
     """The user's own function failed under the trace: say where, and with which inputs."""
     frames = [f for f in traceback.extract_tb(error.__traceback__)
@@ -149,6 +170,9 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     if hint == "" and held:
         hint = f" {as_input(model, next(iter(held)))}."
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
+    said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
+    if said is not None:  # JAX's own words speak of tracers, which the user has never met
+        return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
                       f"{error}\n{more.format(rows=rows)}{hint}")
 

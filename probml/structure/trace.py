@@ -1,5 +1,6 @@
 """A model traced: its structure, one entry a set of input shapes."""
 
+import copyreg
 import dataclasses
 import functools
 import itertools
@@ -150,6 +151,14 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     found = Structure(model, sites, programs, specs, declared[0] if declared else None, computed)
     found.check_chains({})
     return found
+
+
+# a structure travels as what it is traced from: its programs hold functions
+copyreg.pickle(Structure, lambda found: (_again, (found.model, found.specs)))
+
+
+def _again(model: Bound, specs: tuple) -> Structure:
+    return _trace(model, specs, bool(jax.config.jax_enable_x64))
 
 
 def _listed(model: Bound, found: Mapping[str, Site], closed, depends: list,

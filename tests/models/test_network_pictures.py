@@ -17,12 +17,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 import probml  # noqa: E402
+from probml.drawing.layout import WAYPOINT, arrange  # noqa: E402
 from probml.models import (  # noqa: E402
     bayesian_network,
     gaussian_mixture,
     read_bif,  # noqa: E402
 )
-from probml.models.pictures.network_layout import WAYPOINT, arrange  # noqa: E402
 from probml.models.pictures.network_pictures import STYLES, draw_network  # noqa: E402
 
   # noqa: E402

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.dataset import frames
 from probml.errors import DataError, ModelError
 from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
@@ -27,6 +28,7 @@ def meet(model: Bound, data: Any) -> Met:
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
+    data = frames.plain(data)
     if data is None or not hasattr(data, "__len__") or not len(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):

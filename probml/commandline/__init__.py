@@ -1,0 +1,1 @@
+"""The command `probml`: tables and files in, tables and files out. Needs click: probml[cli]."""

@@ -1,0 +1,128 @@
+"""What the command line reads and writes: tables by the ending of their name, fits, models of a
+user's file."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from probml.errors import DataError, ModelError
+from probml.interface.fit import Fit
+from probml.interface.loading import load
+from probml.interface.model import Generative, Model
+
+ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
+
+
+def read_table(path: str) -> pd.DataFrame:
+    """A table: CSV, TSV, Parquet or Arrow by its ending; "-" is CSV on standard input.
+
+    Raises:
+        DataError: no such file, another ending, or what cannot be read as such.
+    """
+    ending = Path(path).suffix.lower() if path != "-" else ".csv"
+    if ending not in ENDINGS:
+        raise DataError(f"'{path}': expected a table, {', '.join(ENDINGS)}, got the ending "
+                        f"'{ending}'")
+    try:
+        if ending in (".csv", ".tsv"):
+            out = pd.read_csv(sys.stdin if path == "-" else path,
+                              sep="\t" if ending == ".tsv" else ",")
+        else:
+            out = pd.read_parquet(path) if ending == ".parquet" else pd.read_feather(path)
+    except FileNotFoundError:
+        raise DataError(f"'{path}': there is no such file") from None
+    except ImportError as error:
+        raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
+                        f"({error})") from None
+    except Exception as error:
+        raise DataError(f"'{path}' is no {ending[1:]} table: {error}") from None
+    if not len(out):
+        raise DataError(f"'{path}' has no rows")
+    return out
+
+
+def write_table(table: pd.DataFrame, path: str | None) -> None:
+    """A table to a file by its ending; CSV on standard output without one."""
+    if path in (None, "-"):
+        table.to_csv(sys.stdout, index=False)
+        return
+    ending = Path(path).suffix.lower()
+    if ending in (".csv", ".tsv"):
+        table.to_csv(path, index=False, sep="\t" if ending == ".tsv" else ",")
+    elif ending == ".parquet":
+        table.to_parquet(path, index=False)
+    elif ending in (".arrow", ".feather"):
+        table.to_feather(path)
+    else:
+        raise DataError(f"'{path}': expected one of {', '.join(ENDINGS)}, got the ending "
+                        f"'{ending}'")
+
+
+def write_json(value: Any) -> None:
+    """One line of JSON on standard output; what is no number of JSON is null."""
+    print(json.dumps(plain(value), ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON takes it."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, pd.DataFrame):
+        return [plain(record) for record in value.to_dict("records")]
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(item) for item in (value.tolist() if hasattr(value, "tolist") else value)]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) or value is None else str(value)
+
+
+def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | None = None) -> Any:
+    """A Fit or a face from its file.
+
+    Args:
+        model: FILE.py:name of a model of the user's own; its file is run, as Python runs a script.
+    """
+    try:
+        return load(path, None if model is None else own_model(model, settings or {}))
+    except FileNotFoundError:
+        raise DataError(f"'{path}': there is no such file") from None
+    except ModelError as error:
+        hint = str(error).replace("load(path, model)", "say --model FILE.py:name")
+        raise ModelError(hint) from None
+
+
+def own_model(spec: str, settings: dict[str, Any]) -> Model:
+    """The model that FILE.py:name names, its settings bound.
+
+    Raises:
+        ModelError: no such file or name, or what is no model.
+    """
+    path, _, name = spec.rpartition(":")
+    if not path.endswith(".py") or not name:
+        raise ModelError(f"--model {spec}: expected a model of the zoo or FILE.py:name")
+    if not Path(path).is_file():
+        raise ModelError(f"--model {spec}: there is no file '{path}'")
+    module_name = Path(path).stem
+    module = importlib.util.module_from_spec(
+        found := importlib.util.spec_from_file_location(module_name, path))
+    sys.modules[module_name] = module
+    found.loader.exec_module(module)
+    value = getattr(module, name, None)
+    if isinstance(value, Generative):
+        return value(**settings)
+    if isinstance(value, Model):
+        return value
+    known = [key for key, item in vars(module).items() if isinstance(item, Generative | Model)]
+    raise ModelError(f"--model {spec}: '{path}' has no model '{name}'; it has {known}")
+
+
+def is_fit(found: Any) -> bool:
+    """Whether what a file holds is a Fit, no face."""
+    return isinstance(found, Fit)

@@ -1,0 +1,158 @@
+"""Which model a table is fitted with: a name of the zoo, or a function of the user's own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+import probml
+from probml.commandline.files import own_model
+from probml.errors import DataError, ModelError
+from probml.models import (
+    BayesianLinearRegression,
+    HiddenMarkov,
+    LogisticRegression,
+    MixedMixture,
+    NaiveBayes,
+    bayesian_network,
+    learn_structure,
+)
+
+ENGINES = ("Exact", "EM", "MAP", "NUTS", "Laplace", "SVI")
+
+
+class Wish(NamedTuple):
+    """What a user asked for beside the table."""
+
+    target: str | None = None
+    engine: Any = None
+    seed: int = 0
+    sizes: Any = None  # components or states: a number, or a range
+    settings: Mapping[str, Any] = {}
+
+
+def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
+    """A face or a Fit.
+
+    Raises:
+        ModelError: an unknown name, a target that is missing or not wanted.
+        DataError: a table that the model cannot take.
+    """
+    if model in ZOO:
+        return ZOO[model](table, wish)
+    if ":" not in model:
+        raise ModelError(f"--model {model}: expected one of {', '.join(ZOO)}, or FILE.py:name")
+    return own_model(model, dict(wish.settings)).fit(table, wish.engine, seed=wish.seed)
+
+
+def engine_of(name: str | None) -> Any:
+    """The engine of a name, with its defaults; None without one.
+
+    Raises:
+        ModelError: an unknown name.
+    """
+    if name is None:
+        return None
+    found = {engine.lower(): engine for engine in ENGINES}.get(name.lower())
+    if found is None:
+        raise ModelError(f"--engine {name}: expected one of {', '.join(ENGINES)}")
+    return getattr(probml, found)()
+
+
+def sizes_of(text: str | None, option: str) -> Any:
+    """A number, or the range that "1-5" is.
+
+    Raises:
+        ModelError: neither.
+    """
+    if text is None:
+        return None
+    low, dash, high = text.partition("-")
+    if not low.isdigit() or dash and not high.isdigit() or dash and int(high) < int(low):
+        raise ModelError(f"{option} {text}: expected a whole number, or a range such as 1-5")
+    return range(int(low), int(high) + 1) if dash else int(low)
+
+
+def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
+    """The other columns, and the target.
+
+    Raises:
+        ModelError: no target was said. DataError: the table has no such column.
+    """
+    if wish.target is None:
+        raise ModelError(f"say which column is predicted, --target NAME; the columns are "
+                         f"{list(table.columns)}")
+    if wish.target not in table.columns:
+        raise DataError(f"--target {wish.target}: the table has no such column; it has "
+                        f"{list(table.columns)}")
+    return table.drop(columns=wish.target), table[wish.target]
+
+
+def _naive_bayes(table: pd.DataFrame, wish: Wish) -> Any:
+    X, y = divided(table, wish)
+    face = NaiveBayes(random_state=wish.seed, engine=wish.engine, **wish.settings)
+    return face.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
+
+
+def _mixture(table: pd.DataFrame, wish: Wish) -> Any:
+    sizes = range(1, 6) if wish.sizes is None else wish.sizes
+    return MixedMixture(sizes, random_state=wish.seed, engine=wish.engine,
+                        **wish.settings).fit(table)
+
+
+def _regression(table: pd.DataFrame, wish: Wish) -> Any:
+    X, y = divided(table, wish)
+    text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
+    if text:
+        raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: drop it, "
+                        f"or give one column of 0 and 1 for each of its values but one")
+    if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
+        return BayesianLinearRegression(**wish.settings).fit(X, y)
+    return LogisticRegression(engine=wish.engine, **wish.settings).fit(X, y.to_numpy())
+
+
+def _network(table: pd.DataFrame, wish: Wish) -> Any:
+    whole = table.dropna()
+    if not len(whole):
+        raise DataError("every row has an unseen cell, and a graph is learnt from whole rows: "
+                        "write the graph yourself, FILE.py:name")
+    numbers = any(kind.kind == "f" for kind in whole.dtypes if isinstance(kind, np.dtype))
+    settings = {"score": "bic" if numbers else "bdeu", "seed": wish.seed, **wish.settings}
+    dag = learn_structure(whole, **settings)
+    return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
+
+
+def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
+    text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    if text:
+        raise DataError(f"column '{text[0]}' holds text: a sequence is numbers, a row a step")
+    settings = {"n_states": 2 if wish.sizes is None else wish.sizes, **wish.settings}
+    face = HiddenMarkov(random_state=wish.seed, engine=wish.engine, **settings)
+    return face.fit(table.to_numpy(float))
+
+
+ZOO: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
+    "naive_bayes": _naive_bayes, "mixture": _mixture, "network": _network, "hmm": _hidden_markov,
+    "regression": _regression,
+}  # fmt: skip
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """name=value, the value a number, true, false, none, or text.
+
+    Raises:
+        ModelError: no "=".
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ModelError(f"--set {text}: expected name=value")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value

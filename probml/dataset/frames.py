@@ -1,0 +1,162 @@
+"""Tables of any library that narwhals knows: read as pandas, answered as the kind of table that
+went in; the names of columns that travel as one array."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from probml.dataset.source import source_of
+from probml.errors import DataError
+
+OURS = ("pandas", "pyarrow")  # read as they are
+
+
+def plain(data: Any) -> Any:
+    """A table or a column of another library (Polars, Modin, cuDF, …) as pandas; all else as it
+    is.
+
+    Raises:
+        DataError: a lazy table, of which nobody has asked for the rows.
+    """
+    if not _foreign(data):
+        return data
+    import narwhals.stable.v1 as nw
+
+    found = nw.from_native(data, pass_through=True, allow_series=True)
+    if isinstance(found, nw.LazyFrame):
+        raise DataError(f"the table is lazy ({type(data).__name__}), so its rows are not there: "
+                        f"collect it first, table.collect()")
+    if isinstance(found, nw.Series):
+        return _column(found)
+    if not isinstance(found, nw.DataFrame):
+        return data
+    import pandas as pd
+
+    return pd.DataFrame({name: _column(found[name]) for name in found.columns})
+
+
+def as_pandas(data: Any) -> Any:
+    """A table or a column of any library, Arrow's too, as pandas; all else as it is."""
+    arrow = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "to_pandas")
+    return data.to_pandas() if arrow else plain(data)
+
+
+def _foreign(data: Any) -> bool:
+    """Whether data are of a library that only narwhals can tell."""
+    if data is None or isinstance(data, Mapping | Sequence | np.ndarray | str):
+        return False
+    module = type(data).__module__.partition(".")[0]
+    return module not in (*OURS, "numpy", "jax", "jaxlib") and any(
+        hasattr(type(data), name) for name in ("columns", "to_list", "__narwhals_series__"))
+
+
+def _column(series: Any) -> Any:
+    """A narwhals Series as pandas: numbers with NaN, categories with their order, else objects with
+    None."""
+    import narwhals.stable.v1 as nw
+    import pandas as pd
+
+    kind = series.dtype
+    if kind in (nw.Categorical, nw.Enum):
+        known = series.cat.get_categories().to_list()
+        return pd.Series(pd.Categorical(series.to_list(), known), name=series.name)
+    if kind.is_numeric():
+        whole = series if not series.null_count() else series.cast(nw.Float64)
+        return pd.Series(whole.to_numpy(), name=series.name)
+    return pd.Series(series.to_list(), name=series.name, dtype=object)
+
+
+def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
+    """Columns of rows as the kind of table that `given` is, with its index, its columns first and
+    its categories; a mapping where it is no table."""
+    if not is_table(given):
+        return dict(columns)
+    own = [str(name) for name in names_of(given)]
+    flat = _flat(columns)
+    flat = {name: flat[name] for name in (*(n for n in own if n in flat),
+                                          *(n for n in flat if n not in own))}
+    module = type(given).__module__.partition(".")[0]
+    if module == "pyarrow":
+        import pyarrow as pa
+
+        return pa.table(flat)
+    if module == "pandas":
+        import pandas as pd
+
+        out = pd.DataFrame(flat, index=given.index)
+        kinds = {name: given[name].dtype for name in given.columns if name in out.columns}
+        return out.astype({name: kind for name, kind in kinds.items()
+                           if isinstance(kind, pd.CategoricalDtype)})
+    import narwhals.stable.v1 as nw
+
+    backend = nw.get_native_namespace(nw.from_native(given))
+    return nw.from_dict(flat, backend=backend).to_native()
+
+
+def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of one axis; of several, one a cell, named as `summary` names entries."""
+    out = {}
+    for name, value in columns.items():
+        value = np.asarray(value)
+        for at in np.ndindex(value.shape[1:]):
+            out[f"{name}[{', '.join(map(str, at))}]" if at else name] = value[:, *at]
+    return out
+
+
+def is_table(data: Any) -> bool:
+    """Whether data are a table of some library, with columns by name."""
+    kind = type(data)  # asking a lazy table itself would make it read
+    return not isinstance(data, Mapping) and hasattr(kind, "columns") and hasattr(kind, "shape")
+
+
+def names_of(table: Any) -> list:
+    """The names of a table's columns."""
+    return list(getattr(table, "column_names", None) or table.columns)
+
+
+def as_given(verb: Callable) -> Callable:
+    """A question whose first argument is data, and whose answer is columns of their rows: of a
+    table the same kind of table."""
+
+    @functools.wraps(verb)
+    def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+        found = verb(self, data, *args, **named)
+        return found if source_of(data) is not None else like(data, found)
+
+    return ask
+
+
+# Columns that travel as one array, {"x": table[["a", "b"]]}
+
+
+def columns_of(data: Any) -> dict[str, tuple[str, ...]]:
+    """Name → the names of the columns of what is given for it as a table."""
+    if not isinstance(data, Mapping):
+        return {}
+    return {name: tuple(map(str, names_of(value))) for name, value in data.items()
+            if isinstance(name, str) and is_table(value)}
+
+
+def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
+    """Data whose tables have the columns of a fit, in its order.
+
+    Raises:
+        DataError: a column that the fit knows is not there.
+    """
+    own = columns_of(data)
+    out = dict(data) if any(own[name] != columns[name] for name in own if name in columns) else data
+    for name in (n for n in own if n in columns and own[n] != columns[n]):
+        table = plain(data[name])
+        missing = [column for column in columns[name] if column not in own[name]]
+        extra = [column for column in own[name] if column not in columns[name]]
+        if missing or extra:
+            wrong = (f"lacks the column {missing[0]!r}" if missing
+                     else f"has the further column {extra[0]!r}")
+            raise DataError(f"'{name}' {wrong}: the fit was to {list(columns[name])}, got "
+                            f"{list(own[name])}")
+        place = {column: i for i, column in enumerate(own[name])}
+        at = [place[column] for column in columns[name]]
+        out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
+    return out

@@ -1,0 +1,129 @@
+"""Small charts as SVG, without a library: lines, intervals, bars. Axes have names and units,
+colours are those of Okabe & Ito (2008), and what a chart shows stands in its text."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
+WIDE, HIGH = 620.0, 250.0
+LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
+
+
+def lines(series: Sequence[Sequence[float]], title: str, across: str, up: str) -> str:
+    """Series over their index, a line each; what is not finite is left out."""
+    kept = [[(float(i), float(y)) for i, y in enumerate(each) if math.isfinite(y)]
+            for each in series]
+    points = [point for each in kept for point in each]
+    if not points:
+        return ""
+    x, y = _scale(0.0, max(max(p[0] for p in points), 1.0), LEFT, WIDE - RIGHT), _room(
+        [p[1] for p in points], HIGH - FOOT, TOP)
+    parts = _axes(x, y, across, up)
+    for i, each in enumerate(kept):
+        path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in _thin(each))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i % 7]}" '
+                     f'stroke-width="1.4"/>')
+    low, high = min(p[1] for p in points), max(p[1] for p in points)
+    return _svg(parts, HIGH, title, f"{up} from {kept[0][0][1]:.4g} to {kept[0][-1][1]:.4g}, "
+                f"between {low:.4g} and {high:.4g}")
+
+
+def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, across: str) -> str:
+    """(name, low, middle, high), a line each."""
+    rows = [row for row in rows if all(map(math.isfinite, row[1:]))]
+    if not rows:
+        return ""
+    left = 20 + 7.2 * max(len(row[0]) for row in rows)
+    high = TOP + 20 * len(rows) + FOOT
+    x = _room([value for row in rows for value in row[1:]], left, WIDE - RIGHT)
+    parts = _across(x, high - FOOT, TOP, across, left)
+    for i, (name, low, middle, top) in enumerate(rows):
+        y = TOP + 20 * i + 10
+        parts += [_text(left - 8, y + 4, name, "end"),
+                  f'<line x1="{x(low):.1f}" x2="{x(top):.1f}" y1="{y}" y2="{y}" '
+                  f'stroke="{COLOURS[0]}" stroke-width="2.4"/>',
+                  f'<circle cx="{x(middle):.1f}" cy="{y}" r="4" fill="{COLOURS[0]}"/>']
+    said = "; ".join(f"{name} {middle:.4g}, {low:.4g} to {top:.4g}"
+                     for name, low, middle, top in rows)
+    return _svg(parts, high, title, said)
+
+
+def bars(rows: Sequence[tuple[str, float]], title: str, across: str) -> str:
+    """(name, a share of 0 … 1), a bar each."""
+    if not rows:
+        return ""
+    left = 20 + 7.2 * max(len(name) for name, _ in rows)
+    high = TOP + 22 * len(rows) + FOOT
+    x = _scale(0.0, 1.0, left, WIDE - RIGHT)
+    parts = _across(x, high - FOOT, TOP, across, left)
+    for i, (name, share) in enumerate(rows):
+        y = TOP + 22 * i
+        parts += [_text(left - 8, y + 15, name, "end"),
+                  f'<rect x="{left:.1f}" y="{y + 3}" width="{max(x(share) - left, 0):.1f}" '
+                  f'height="16" fill="{COLOURS[0]}"/>']
+    return _svg(parts, high, title, "; ".join(f"{name} {share:.1%}" for name, share in rows))
+
+
+class _Axis:
+    """Numbers to dots, and the ticks between."""
+
+    def __init__(self, low: float, high: float, begin: float, end: float):
+        self.low, self.high, self.begin, self.end = low, high, begin, end
+
+    def __call__(self, value: float) -> float:
+        return self.begin + (value - self.low) / (self.high - self.low) * (self.end - self.begin)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        step = 10 ** math.floor(math.log10((self.high - self.low) / count))
+        step *= next((m for m in (1, 2, 5, 10) if (self.high - self.low) / (m * step) <= count), 10)
+        first = math.ceil(self.low / step - 1e-9)
+        return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+def _scale(low: float, high: float, begin: float, end: float) -> _Axis:
+    return _Axis(low, high if high > low else low + 1.0, begin, end)
+
+
+def _room(values: Sequence[float], begin: float, end: float) -> _Axis:
+    """An axis with a little room on either side."""
+    low, high = min(values), max(values)
+    more = 0.05 * (high - low) or 0.1 * abs(high) or 1.0
+    return _scale(low - more, high + more, begin, end)
+
+
+def _thin(points: list[tuple[float, float]], most: int = 800) -> list[tuple[float, float]]:
+    step = max(len(points) // most, 1)
+    return [*points[::step], points[-1]]
+
+
+def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
+    parts = _across(x, HIGH - FOOT, TOP, across, LEFT)
+    for tick in y.ticks():
+        parts += [f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
+                  f'stroke="#e3e3e3"/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
+    middle = (TOP + HIGH - FOOT) / 2
+    parts.append(f'<text transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle" '
+                 f'font-size="12" fill="#333">{escape(up)}</text>')
+    return parts
+
+
+def _across(x: _Axis, foot: float, top: float, name: str, left: float) -> list[str]:
+    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" stroke="#555"/>']
+    for tick in x.ticks():
+        parts += [f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{foot}" '
+                  f'stroke="#e3e3e3"/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
+    parts.append(_text((left + WIDE - RIGHT) / 2, foot + 34, name, "middle"))
+    return parts
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="12" fill="#333">'
+            f"{escape(text)}</text>")
+
+
+def _svg(parts: list[str], high: float, title: str, words: str) -> str:
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDE:g}" '
+            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" style="max-width:100%;height:auto" '
+            f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
+            f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")

@@ -1,0 +1,127 @@
+"""Tables and pages as HTML: escaped, with captions and headers that a screen reader can tell."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+MOST = 200  # rows of a table in a page
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--line:#c8c8c8;--soft:#f3f3f3;
+--blue:#005a9c}
+@media(prefers-color-scheme:dark){:root{--ink:#ececec;--paper:#16181c;--line:#4a4d52;--soft:#23262b;
+--blue:#8cc4ff}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1rem 1.2rem 4rem;max-width:62rem;font:16px/1.5 system-ui,sans-serif;
+color:var(--ink);background:var(--paper)}
+h1{font-size:1.6rem;margin:.4rem 0}h2{font-size:1.2rem;margin:2.2rem 0 .4rem;
+border-bottom:1px solid var(--line)}
+a{color:var(--blue)}nav ul{display:flex;flex-wrap:wrap;gap:.3rem 1rem;list-style:none;padding:0}
+.skip{position:absolute;left:-99rem}.skip:focus{left:1rem}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;margin:.5rem 0;font-size:.9rem}
+caption{text-align:left;font-weight:600;padding:.2rem 0}
+th,td{border-bottom:1px solid var(--line);padding:.22rem .7rem .22rem 0;text-align:left;
+vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+th button{font:inherit;font-weight:600;color:inherit;background:none;border:0;padding:0;
+cursor:pointer;text-decoration:underline dotted}
+:focus-visible{outline:3px solid var(--blue);outline-offset:2px}
+figure{margin:.8rem 0;padding:.6rem;background:#fff;color:#1a1a1a;border:1px solid var(--line)}
+figcaption{font-size:.88rem}
+pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.84rem}
+.warn{border-left:5px solid #d55e00;padding:.2rem .8rem;background:var(--soft)}
+.good{border-left:5px solid #009e73;padding:.2rem .8rem;background:var(--soft)}
+@media print{nav,.skip{display:none}body{max-width:none;font-size:11pt}
+figure,table{break-inside:avoid}
+details>*{display:block}}
+"""
+
+# a click, or Enter, on a heading sorts a table: numbers as numbers
+SCRIPT = """
+document.querySelectorAll('table.sortable').forEach(function(table){
+table.querySelectorAll('th button').forEach(function(button,column){
+button.addEventListener('click',function(){
+var head=button.parentNode,up=head.getAttribute('aria-sort')!=='ascending',body=table.tBodies[0];
+table.querySelectorAll('th').forEach(function(th){th.removeAttribute('aria-sort')});
+head.setAttribute('aria-sort',up?'ascending':'descending');
+Array.from(body.rows).sort(function(a,b){
+var x=a.cells[column].textContent,y=b.cells[column].textContent,n=parseFloat(x)-parseFloat(y);
+return (up?1:-1)*(isNaN(n)?x.localeCompare(y):n);}).forEach(function(row){body.appendChild(row)});
+});});});
+"""
+
+
+def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = False) -> str:
+    """Records, each with the same keys, as a table; the first column heads its rows."""
+    if not records:
+        return ""
+    columns = list(records[0])
+    numeric = {name for name in columns
+               if all(isinstance(r.get(name), int | float) for r in records)}
+
+    def heading(name: str) -> str:
+        own = ' class="n"' if name in numeric else ""
+        text = escape(str(name)) or "what"
+        text = f'<button type="button">{text}</button>' if sortable else text
+        return f'<th scope="col"{own}>{text}</th>'
+
+    def cell(record: Mapping[str, Any], name: str, first: bool) -> str:
+        text = escape(shown(record.get(name)))
+        if first:
+            return f'<th scope="row">{text}</th>'
+        return f'<td class="n">{text}</td>' if name in numeric else f"<td>{text}</td>"
+
+    rows = "".join("<tr>" + "".join(cell(record, name, i == 0) for i, name in enumerate(columns))
+                   + "</tr>" for record in records[:MOST])
+    more = (f"<p>{len(records) - MOST} further rows are left out.</p>" if len(records) > MOST
+            else "")
+    kind = ' class="sortable"' if sortable else ""
+    return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+            f"<table{kind}><caption>{escape(caption)}</caption>"
+            f"<thead><tr>{''.join(map(heading, columns))}</tr></thead><tbody>{rows}</tbody></table>"
+            f"</div>{more}")
+
+
+def shown(value: Any) -> str:
+    """A cell: numbers with four digits."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else ("yes" if value else "no")
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.4g}"
+    return str(value)
+
+
+def records_of(frame: Any) -> list[dict[str, Any]]:
+    """A pandas table as records, its index first."""
+    return frame.reset_index().to_dict("records")
+
+
+def figure(picture: str, caption: str) -> str:
+    """A picture, an SVG, with what it shows in words."""
+    return f"<figure>{picture}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def section(name: str, title: str, parts: Iterable[str]) -> str:
+    """A part of a page that its contents link to; nothing where there is nothing in it."""
+    body = "".join(parts)
+    return (f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">'
+            f"{escape(title)}</h2>{body}</section>" if body else "")
+
+
+def page(title: str, head: str, sections: Sequence[tuple[str, str, str]]) -> str:
+    """A whole page, of itself: no network, no font, no picture from elsewhere.
+
+    Args:
+        sections: (id, title, what `section` made of it); empty ones are left out.
+    """
+    sections = [part for part in sections if part[2]]
+    contents = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>'
+                       for name, text, _ in sections)
+    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+            f'<a class="skip" href="#main">to the contents</a><header><h1>{escape(title)}</h1>'
+            f"{head}</header><nav aria-label=\"contents\"><ul>{contents}</ul></nav>"
+            f'<main id="main">{"".join(body for *_, body in sections)}</main>'
+            f"<script>{SCRIPT}</script></body></html>\n")

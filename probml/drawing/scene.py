@@ -1,0 +1,156 @@
+"""A graph of sites in their plates, as boxes, frames and arrows: where everything stands, in
+inches, y downwards."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from probml.drawing.layout import arrange
+
+LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
+HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width
+PAD, LABEL, MARGIN = 0.16, 0.24, 0.08  # inches: inside a plate, its name, around all
+
+
+class Node(NamedTuple):
+    """A site to be drawn: its role is a key of `ROLES`, its plates the outermost first."""
+
+    name: str
+    role: str
+    note: str = ""
+    plates: tuple[str, ...] = ()
+
+
+class Box(NamedTuple):
+    """A node in its place, by its upper left corner."""
+
+    node: Node
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Frame(NamedTuple):
+    """A plate around what stands in it."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Arrow(NamedTuple):
+    """From a box to another, a cubic curve through four points."""
+
+    tail: str
+    head: str
+    points: tuple[tuple[float, float], ...]
+
+
+class Scene(NamedTuple):
+    """All that is drawn."""
+
+    width: float
+    height: float
+    boxes: list[Box]
+    frames: list[Frame]
+    arrows: list[Arrow]
+
+
+# role → (inside, edge, dashes of the edge, in words): told apart without colours, too
+ROLES: dict[str, tuple[str, str, str, str]] = {
+    "parameter": ("#ffffff", "#0072b2", "", "parameter"),
+    "seen": ("#d9d9d9", "#333333", "", "seen"),
+    "part": ("#efefef", "#333333", "5 2", "seen in part"),
+    "summed": ("#ffffff", "#d55e00", "5 3", "unseen, summed out"),
+    "integrated": ("#ffffff", "#009e73", "2 2", "unseen, integrated out"),
+    "unseen": ("#ffffff", "#333333", "1 2", "in every row"),
+    "computed": ("#ffffff", "#7f7f7f", "", "computed"),
+    "input": ("#f7f3e3", "#7f7f7f", "", "input"),
+    "factor": ("#ffffff", "#cc79a7", "6 2 1 2", "factor"),
+}
+
+
+def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
+          frames: Mapping[str, str]) -> Scene:
+    """Places for nodes: arrows point down within a plate, no two boxes overlap, and a plate holds
+    its own and nothing else.
+
+    Args:
+        frames: plate → what its frame says.
+    """
+    edges = list(edges)
+    width, height, boxes, plates = _placed(tuple(nodes), edges, (), frames)
+    boxes = [box._replace(x=box.x + MARGIN, y=box.y + MARGIN) for box in boxes]
+    plates = [frame._replace(x=frame.x + MARGIN, y=frame.y + MARGIN) for frame in plates]
+    at = {box.node.name: box for box in boxes}
+    arrows = [_arrow(at[a], at[b]) for a, b in edges if a in at and b in at]
+    return Scene(width + 2 * MARGIN, height + 2 * MARGIN, boxes, plates, arrows)
+
+
+def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
+            frames: Mapping[str, str]) -> tuple[float, float, list[Box], list[Frame]]:
+    """Width, height, boxes and frames of what stands in the plates of `path`."""
+    import networkx
+
+    depth, dag = len(path), networkx.DiGraph()
+    groups: dict[str, list[Node]] = {}
+    owner: dict[str, Any] = {}
+    for node in nodes:
+        own = node.plates[depth : depth + 1]
+        owner[node.name] = ("plate", *own) if own else ("node", node.name)
+        dag.add_node(owner[node.name])
+        if own:
+            groups.setdefault(own[0], []).append(node)
+    dag.add_edges_from((owner[a], owner[b]) for a, b in edges if a in owner and b in owner
+                       and owner[a] != owner[b])
+    while not networkx.is_directed_acyclic_graph(dag):  # in and out of a plate again
+        dag.remove_edge(*networkx.find_cycle(dag)[-1])
+    inner = {name: _placed(tuple(group), edges, (*path, name), frames)
+             for name, group in groups.items()}
+    size = {("node", node.name): _size(node) for node in nodes if not node.plates[depth:]}
+    for name, (width, height, *_) in inner.items():
+        wide = max(width, SMALL * len(frames.get(name, name)))
+        size["plate", name] = wide + 2 * PAD, height + 2 * PAD + LABEL
+    # the layout names its waypoints by pairs, so that nodes are text there
+    text = {item: f"{item[0]} {item[1]}" for item in dag}
+    layout = arrange(networkx.relabel_nodes(dag, text), {text[i]: size[i] for i in size})
+    left = min(layout.x[text[i]] - size[i][0] / 2 for i in size)
+    boxes, plates, right, bottom = [], [], 0.0, 0.0
+    by_name = {node.name: node for node in nodes}
+    for item, (width, height) in size.items():
+        level = layout.layer[text[item]]
+        x = layout.x[text[item]] - width / 2 - left
+        y = -layout.top[level] + (layout.height[level] - height) / 2
+        right, bottom = max(right, x + width), max(bottom, y + height)
+        if item[0] == "node":
+            boxes.append(Box(by_name[item[1]], x, y, width, height))
+            continue
+        plates.append(Frame(frames.get(item[1], item[1]), x, y, width, height))
+        held, across, down = inner[item[1]], x + PAD, y + PAD
+        across += (width - 2 * PAD - held[0]) / 2
+        boxes += [box._replace(x=box.x + across, y=box.y + down) for box in held[2]]
+        plates += [frame._replace(x=frame.x + across, y=frame.y + down) for frame in held[3]]
+    return right, bottom, boxes, plates
+
+
+def _size(node: Node) -> tuple[float, float]:
+    width = max(LETTER * len(node.name), SMALL * len(node.note)) + 2 * PAD
+    return max(width, LEAST), HEIGHT
+
+
+def _arrow(a: Box, b: Box) -> Arrow:
+    """From the foot of one box to the head of another; sideways where they stand side by side."""
+    if b.y >= a.y + a.height:
+        tail = a.x + a.width / 2, a.y + a.height
+        head = b.x + b.width / 2, b.y
+        middle = (tail[1] + head[1]) / 2
+        points = (tail, (tail[0], middle), (head[0], middle), head)
+    else:
+        right = b.x >= a.x
+        tail = a.x + a.width * right, a.y + a.height / 2
+        head = b.x + b.width * (not right), b.y + b.height / 2
+        middle = (tail[0] + head[0]) / 2
+        points = (tail, (middle, tail[1]), (middle, head[1]), head)
+    return Arrow(a.node.name, b.node.name, points)

@@ -1,0 +1,71 @@
+"""A face as one file: its parameters and what it learnt, arrays and JSON, no pickle."""
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from probml.errors import ModelError
+from probml.fits.plain import ROOT, packed, unpacked
+from probml.fits.saving import encoded, told, write
+from probml.interface.fit import Fit
+from probml.interface.loading import opened, restored
+
+
+class Portable:
+    """What can be saved of a face."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write one file (arrays and JSON, no pickle), atomically; `probml.load(path)` reads it.
+
+        Raises:
+            ModelError: the face is not fitted, is no class of the zoo, or holds what a file cannot,
+                such as an optimiser made of functions.
+        """
+        kind = type(self)
+        if not hasattr(self, "fit_"):
+            raise ModelError(f"save: this {kind.__name__} is not fitted yet: call fit first")
+        if not kind.__module__.startswith(ROOT):
+            raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load would "
+                             f"not find: save its fit_, or use pickle")
+        arrays: dict[str, np.ndarray] = {}
+        state = {name: packed(value, arrays, f"'{name}'", FITS)
+                 for name, value in vars(self).items()}
+        arrays["meta"] = encoded({"format": 1, "face": [kind.__module__, kind.__qualname__],
+                                  "state": state})
+        write(path, arrays)
+
+    def report(self, path: str | os.PathLike, X: Any = None) -> Any:
+        """Write one HTML file about `fit_`: see Fit.report; X, the rows that were fitted."""
+        if not hasattr(self, "fit_"):
+            raise ModelError(f"report: this {type(self).__name__} is not fitted yet: call fit "
+                             f"first")
+        return self.fit_.report(path, None if X is None else self._asked(X))
+
+    @classmethod
+    def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """The face that `save` wrote."""
+        face = cls()
+        for name, value in meta["state"].items():
+            setattr(face, name, unpacked(value, arrays, FITS))
+        return face
+
+
+def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
+    """A fit as the file that it would be, one array beside others."""
+    if not fit.model.generative.__module__.startswith(ROOT):
+        raise ModelError(f"save: the model '{fit.model.name}' is your own, which load would not "
+                         f"find: use pickle")
+    whole, name = io.BytesIO(), f"fit/{len(arrays)}"
+    np.savez(whole, **told(fit))
+    arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)
+    return name
+
+
+def _fit(name: str, arrays: Mapping[str, np.ndarray]) -> Fit:
+    return restored(name, *opened(io.BytesIO(arrays[name].tobytes())))
+
+
+FITS = {"fit": (Fit, _bytes, _fit)}

@@ -1,0 +1,103 @@
+"""How models and fits look in a notebook: their graph with plates and roles, their parameters."""
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from probml.dataset import dataset, read
+from probml.drawing.html import records_of, table
+from probml.drawing.scene import Node, Scene, scene
+from probml.drawing.svg import svg
+from probml.errors import DataError, ModelError, Refusal
+from probml.fits.fitting import planned
+from probml.interface.functions.meeting import meet
+from probml.language.language import Bound
+from probml.plan.plan import Plan
+from probml.structure.site import Site
+from probml.structure.structure import Structure
+from probml.structure.trace import trace
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+MANY = 60  # sites of a graph that is drawn without being asked for
+LINES = 40  # parameters that a fit shows
+
+
+def pictured(model: Bound, data: Any = None) -> Scene:
+    """The graph of a model, the role of each site told by its data, where there are any.
+
+    Raises:
+        DataError, ModelError: data that the model cannot take; a model that has no graph without
+            data.
+    """
+    if data is None:
+        return _scene(trace(model), None, None)
+    met = meet(model, data)
+    held = read.read(met.model, met.data)
+    try:
+        plan = planned(held, lenient=True)
+    except Refusal:
+        plan = None
+    return _scene(held.structure, held, plan)
+
+
+def _scene(structure: Structure, held: dataset.Data | None, plan: Plan | None) -> Scene:
+    nodes, frames, edges = [], {}, []
+    for site in structure.named.values():
+        plates = [name for name, _ in site.plates if name != "rows"]
+        frames |= {name: f"{name} ({size})" for name, size in site.plates}
+        own = tuple(["rows"] * site.rows + plates)
+        nodes.append(Node(site.name, _role(site, held, plan),
+                          "" if site.name in structure.deterministics else site.kind, own))
+        edges += [(parent, site.name) for parent in (*site.parents, *site.inputs)]
+    used = {name for site in structure.named.values() for name in site.inputs}
+    inside = any(site.rows for site in structure.sites.values())
+    nodes += [Node(name, "input", "", ("rows",) * inside) for name in structure.model.inputs
+              if name in used]
+    frames["rows"] = "rows" if held is None else f"rows ({held.size:,})"
+    return scene(nodes, edges, frames)
+
+
+def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
+    """A key of drawing.scene.ROLES."""
+    if site.kind in ("factor", "deterministic"):
+        return "factor" if site.factor else "computed"
+    if held is not None and site.name in held.table.values:
+        return "seen"
+    if not site.rows:
+        if plan is not None and site.name in plan.effects:
+            return "integrated"
+        return "summed" if site.discrete else "parameter"
+    state = None if held is None else held.pattern.get(site.name)
+    if state is not None:
+        return "seen" if state == "seen" else "part"
+    if plan is not None and site.name in plan.variables:
+        return "summed"
+    return "integrated" if plan is not None and site.name in plan.hidden else "unseen"
+
+
+def graph_html(model: Bound, data: Any = None, scene: Scene | None = None) -> str:
+    """The graph as SVG; a sentence where it is too large, or cannot be had without data."""
+    try:
+        found = pictured(model, data) if scene is None else scene
+    except (ModelError, DataError, TypeError, ValueError) as error:
+        return f"<p>{escape(str(error))}</p>"
+    if len(found.boxes) > MANY:
+        return (f"<p>{len(found.boxes)} sites, {len(found.arrows)} arrows: model.draw() shows "
+                f"them</p>")
+    return svg(found, f"graph of {model.name}")
+
+
+def model_html(model: Bound) -> str:
+    """A model in a notebook."""
+    return f"<div><p><code>{escape(repr(model))}</code></p>{graph_html(model)}</div>"
+
+
+def fit_html(fit: "Fit") -> str:
+    """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
+    lines = records_of(fit.summary())
+    more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
+    said = "good" if fit.converged else "warn"
+    return (f"<div><p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
+            f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.status)}</p>'
+            f"{table(lines[:LINES], 'parameters')}{more}</div>")

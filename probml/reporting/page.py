@@ -1,0 +1,199 @@
+"""A report: one file that a colleague opens, with the model, the data, what was done and why, what
+was found, what is in doubt, and what all of it stands on."""
+
+import inspect
+import os
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from probml.assessment.reports import posterior_draws
+from probml.dataset import dataset
+from probml.drawing import charts
+from probml.drawing.html import figure, page, records_of, section, table
+from probml.errors import DataError, ModelError, Refusal
+from probml.interface.explain import Explanation, explain
+from probml.interface.looks import graph_html
+from probml.reporting.citations import cite
+from probml.reporting.versions import show_versions
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+PICTURES = 6  # parameters whose draws are shown
+INTERVALS = 40  # entries in the picture of what was found
+R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Vehtari et al. 2021)
+
+
+def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
+    """See Fit.report."""
+    path = Path(path)
+    held = _held(fit, data)
+    why = _explained(fit, data)
+    title = f"{fit.model.name}: what was found"
+    parts = [
+        ("model", "The model", _model(fit, data)),
+        ("data", "The data", _data(fit, held)),
+        ("done", "What was done, and why", _done(fit, why)),
+        ("found", "What was found", _found(fit)),
+        ("doubts", "Warnings, and what to do", _doubts(fit)),
+        ("pictures", "Pictures", _pictures(fit)),
+        ("versions", "Versions and references", _versions(fit)),
+    ]
+    sections = [(name, text, section(name, text, body)) for name, text, body in parts]
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    head = (f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>, "
+            f"{stamp}.</p><p class=\"{'good' if fit.converged else 'warn'}\">"
+            f"{escape(fit.status)}</p>")
+    path.write_text(page(title, head, sections), encoding="utf-8")
+    return path
+
+
+def _held(fit: "Fit", data: Any) -> dataset.Data | None:
+    return fit.data if data is None else fit._read(data)
+
+
+def _explained(fit: "Fit", data: Any) -> Explanation | None:
+    """The plan in words, where the data are there; a fit from a file has none."""
+    if data is None:
+        return None
+    try:
+        return explain(fit.model, data)
+    except (ModelError, DataError, Refusal):
+        return None
+
+
+def _model(fit: "Fit", data: Any) -> list[str]:
+    settings = [{"setting": name, "value": _short(value)}
+                for name, value in fit.model.bound.items()]
+    out = [figure(graph_html(fit.model, data),
+                  f"The sites of {fit.model.name}: an arrow from what is looked at to what looks "
+                  f"at it; a frame around what is repeated.")]
+    try:
+        source = inspect.getsource(fit.model.generative.function)
+    except (OSError, TypeError):
+        source = ""
+    if source:
+        out.append(f"<details><summary>The function</summary><pre><code>{escape(source)}"
+                   f"</code></pre></details>")
+    return [*out, table(settings, "settings")]
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) < 120 else f"{text[:117]} …"
+
+
+def _data(fit: "Fit", held: dataset.Data | None) -> list[str]:
+    if held is None:
+        return ["<p>The rows are not kept in this fit: give them, "
+                "<code>fit.report(path, data)</code>, and they are told of here.</p>",
+                *_labels(fit, {})]
+    rows = []
+    shares = []
+    for name, column in held.table.columns.items():
+        seen = 1.0 if column.seen is None else float(np.mean(column.seen))
+        likely = column.likelihood is not None
+        rows.append({"name": name, "is": "site", "shape": _shape(column.values),
+                     "seen": "as likelihoods" if likely else f"{seen:.1%}"})
+        shares += [] if likely else [(name, seen)]
+    rows += [{"name": name, "is": "input", "shape": _shape(value), "seen": "100.0%"}
+             for name, value in held.table.inputs.items()]
+    unseen = [site.name for site in held.structure.sites.values()
+              if site.rows and site.name not in held.table.columns and not site.factor]
+    rows += [{"name": name, "is": "site", "shape": "", "seen": "0.0%"} for name in unseen]
+    picture = charts.bars(shares, "Share of cells that are seen", "share of cells seen")
+    torn = any(share < 1 for _, share in shares)
+    return [f"<p>{held.size:,} rows.</p>", table(rows, "what the rows show"),
+            figure(picture, "How much of each site is seen.") if torn and picture else "",
+            *_labels(fit, {**fit.names, **held.labels})]
+
+
+def _labels(fit: "Fit", labels: dict) -> list[str]:
+    known = labels or fit.names
+    return [table([{"name": name, "labels": ", ".join(map(str, own[:20]))
+                    + (f", … ({len(own)})" if len(own) > 20 else "")}
+                   for name, own in known.items()], "labels")]
+
+
+def _shape(values: np.ndarray) -> str:
+    return " × ".join(("rows", *map(str, values.shape[1:])))
+
+
+def _done(fit: "Fit", why: Explanation | None) -> list[str]:
+    seed = "not recorded" if fit.seed is None else str(fit.seed)
+    said = [{"what": "engine", "value": fit.engine}, {"what": "ended", "value": fit.status},
+            {"what": "iterations", "value": str(fit.iterations)}, {"what": "seed", "value": seed},
+            {"what": "digits", "value": "double" if fit.double else "as JAX's precision"}]
+    if fit.log_evidence is not None:
+        said.append({"what": "log evidence, nats", "value": f"{fit.log_evidence:.6g}"})
+    if why is None:
+        return [table(said, "the fit")]
+    return [table(said, "the fit"), table(why.sites, "how each site is treated"),
+            table(why.elimination, "summing out"), table(why.updates, "the update of parameters"),
+            table(why.penalties, "priors as penalties"), table(why.engines, "engines, in turn")]
+
+
+def _found(fit: "Fit") -> list[str]:
+    summary = fit.summary()
+    return [table(records_of(summary), "parameters", sortable=True), _intervals(summary)]
+
+
+def _intervals(summary: pd.DataFrame) -> str:
+    """Entries with their 90% intervals, where their spread is known."""
+    if "sd" not in summary or not len(summary):
+        return ""
+    some = summary.dropna(subset=["sd"]).iloc[:INTERVALS]
+    middle = some["mean"] if "mean" in some else some["value"]
+    low = some["5%"] if "5%" in some else middle - 1.645 * some["sd"]
+    high = some["95%"] if "95%" in some else middle + 1.645 * some["sd"]
+    picture = charts.intervals([(str(name), float(a), float(b), float(c)) for name, a, b, c
+                                in zip(some.index, low, middle, high, strict=True)],
+                               "Parameters with 90% intervals", "value, in the units of the model")
+    more = f" The first {INTERVALS} of {len(summary)}." if len(summary) > INTERVALS else ""
+    return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
+
+
+def _doubts(fit: "Fit") -> list[str]:
+    said = [fit.outcome.message] * (not fit.converged) + list(fit.notes)
+    summary = fit.summary()
+    if "r_hat" in summary:
+        worst = summary["r_hat"].max()
+        fewest = summary["ess_bulk"].min()
+        if worst > R_HAT:
+            said.append(f"R-hat of {summary['r_hat'].idxmax()} is {worst:.3f}, above {R_HAT}: the "
+                        f"chains do not agree; draw longer, or write the model without what it "
+                        f"cannot tell apart")
+        if fewest < DRAWS:
+            said.append(f"{summary['ess_bulk'].idxmin()} has {fewest:.0f} effective draws, fewer "
+                        f"than {DRAWS}: draw longer")
+    if not said:
+        return ['<p class="good">None: the engine says that it ended as it should.</p>']
+    return ['<ul class="warn">' + "".join(f"<li>{escape(text)}</li>" for text in said) + "</ul>"]
+
+
+def _pictures(fit: "Fit") -> list[str]:
+    out = []
+    history = np.asarray([] if fit.history is None else fit.history, float).ravel()
+    if history.size > 1:
+        picture = charts.lines([history], "The objective", "iteration", "objective, nats")
+        out.append(figure(picture, "The objective at each iteration.") if picture else "")
+    if fit.belief.chains is None:
+        return out
+    draws = posterior_draws(fit)
+    entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
+    for name, at in list(entries)[:PICTURES]:
+        label = f"{name}[{', '.join(map(str, at))}]" if at else name
+        picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
+        out.append(figure(picture, f"Draws of {label}, a line a chain.") if picture else "")
+    return out
+
+
+def _versions(fit: "Fit") -> list[str]:
+    known = [{"library": name, "version": text} for name, text in show_versions(show=False).items()]
+    works = "".join(f"<li>{escape(line)}</li>" for line in cite(fit, show=False))
+    return [table(known, "versions"), f"<h3>References</h3><ol>{works}</ol>"]

@@ -1,0 +1,31 @@
+"""What stands here: for bug reports and for reports of fits."""
+
+import importlib.metadata
+import platform
+import sys
+
+LIBRARIES = ("probml", "jax", "jaxlib", "numpyro", "optax", "numpy", "scipy", "pandas", "networkx",
+             "narwhals", "scikit-learn", "arviz", "matplotlib", "pyarrow", "polars", "click")
+
+
+def show_versions(show: bool = True) -> dict[str, str]:
+    """The versions of Python, of this package and of the libraries it stands on, and JAX's devices
+    and precision; "absent" for what is not installed.
+
+    Args:
+        show: print them, too.
+    """
+    import jax
+
+    found = {"python": sys.version.split()[0], "system": platform.platform(terse=True)}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "absent"
+    devices = [f"{device.platform}:{device.id}" for device in jax.devices()]
+    found["devices"] = ", ".join(devices)
+    found["precision"] = "float64" if jax.config.jax_enable_x64 else "float32"
+    if show:
+        print("\n".join(f"{name:14} {text}" for name, text in found.items()))
+    return found

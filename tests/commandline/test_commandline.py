@@ -1,0 +1,132 @@
+"""The command line by its runner: tables in, tables out, exit codes, and errors of one line."""
+
+import json
+from importlib.resources import files
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("click")
+from click.testing import CliRunner  # noqa: E402
+
+import probml  # noqa: E402
+from probml.commandline.main import main  # noqa: E402
+
+ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
+                     "colour": ["red", "red", None, "blue", "blue", "red", "blue", "red"],
+                     "kind": ["small"] * 3 + ["large"] * 4 + ["small"]})
+OWN = '''
+import numpyro.distributions as dist
+from numpyro import sample
+import probml
+
+@probml.model
+def coin(a: float = 1.0):
+    bias = sample("bias", dist.Beta(a, 1.0))
+    with probml.rows():
+        sample("toss", dist.Bernoulli(bias))
+'''
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a table, a model, and a fit of it."""
+    folder = tmp_path_factory.mktemp("commandline")
+    ROWS.to_csv(folder / "rows.csv", index=False)
+    ROWS.drop(columns="kind").to_parquet(folder / "new.parquet")
+    (folder / "mine.py").write_text(OWN)
+    pd.DataFrame({"toss": [1, 0, 1, 1]}).to_csv(folder / "tosses.csv", index=False)
+    run = CliRunner().invoke(main, ["fit", str(folder / "rows.csv"), "-m", "naive_bayes",
+                                    "--target", "kind", "-o", str(folder / "fit.probml"), "--json"])
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["engine"] == "Exact()" and json.loads(run.stdout)["rows"] == 8
+    return folder
+
+
+def ask(place, *words, code=0):
+    run = CliRunner().invoke(main, [str(place / w[1:]) if w.startswith("@") else w for w in words])
+    assert run.exit_code == code, (run.output, run.exception)
+    return run
+
+
+def test_predict_writes_a_column_and_its_probabilities(place):
+    out = ask(place, "predict", "@fit.probml", "@new.parquet", "--proba", "-o", "@out.csv")
+    assert out.stdout == ""
+    table = pd.read_csv(place / "out.csv")
+    assert list(table.columns) == ["prediction", "p(large)", "p(small)"]
+    assert (table["prediction"] == ROWS["kind"]).all()
+    np.testing.assert_allclose(table[["p(large)", "p(small)"]].sum(1), 1.0, rtol=1e-6)
+    assert len(json.loads(ask(place, "predict", "@fit.probml", "@rows.csv", "--json").stdout)) == 8
+
+
+def test_score_with_a_target_is_json_if_asked(place):
+    found = json.loads(ask(place, "score", "@fit.probml", "@rows.csv", "--target", "kind",
+                           "--json").stdout)
+    assert found["accuracy"] == 1.0 and found["log_score"] < 0 and found["rows"] == 8
+
+
+def test_simulate_and_explain_tell_of_the_columns(place):
+    drawn = pd.read_csv(ask_file(place, "simulate", "@fit.probml", "-n", "5"))
+    assert len(drawn) == 5 and {"size", "colour"} <= set(drawn.columns)
+    assert "by Exact()" in ask(place, "explain", "@fit.probml").stdout
+
+
+def ask_file(place, *words):
+    (place / "piped.csv").write_text(ask(place, *words).stdout)
+    return place / "piped.csv"
+
+
+def test_a_network_comes_from_bif_and_goes_back(place):
+    asia = str(files("probml.data") / "asia.bif")
+    ask(place, "convert", asia, "@asia.probml")
+    ask(place, "convert", "@asia.probml", "@asia.bif")
+    assert 'variable "lung"' in (place / "asia.bif").read_text() or "variable lung" in (
+        place / "asia.bif").read_text()
+    pd.DataFrame({"smoke": ["yes", "no"], "dysp": ["yes", None], "other": [1, 2]}).to_csv(
+        place / "patients.csv", index=False)
+    found = pd.read_csv(ask_file(place, "predict", "@asia.probml", "@patients.csv", "--site",
+                                 "bronc", "--proba"))
+    assert found.loc[0, "bronc"] == "yes" and found["p(yes)"].between(0, 1).all()
+    filled = pd.read_csv(ask_file(place, "impute", "@asia.probml", "@patients.csv"))
+    assert list(filled.columns) == ["smoke", "dysp", "other"] and not filled.isna().any().any()
+
+
+def test_a_model_of_ones_own_is_a_file_and_a_name(place):
+    spec = str(place / "mine.py") + ":coin"
+    ask(place, "fit", "@tosses.csv", "-m", spec, "--set", "a=2.0", "-o", "@coin.probml")
+    run = ask(place, "score", "@coin.probml", "@tosses.csv", code=4)
+    assert "--model FILE.py:name" in run.stderr
+    out = ask(place, "score", "@coin.probml", "@tosses.csv", "-m", spec, "--set", "a=2.0")
+    assert "log_score" in out.stdout
+    assert "possible, on request" in ask(place, "explain", "-m", spec, "--data",
+                                         "@tosses.csv").stdout
+    found = json.loads(ask(place, "check", spec, "--rows", "5", "--simulations", "40",
+                           "--json").stdout)
+    assert found["passed"] is True
+
+
+@pytest.mark.parametrize(("words", "code", "said"), [
+    (("fit", "@none.csv", "-m", "mixture"), 3, "there is no such file"),
+    (("fit", "@rows.csv", "-m", "forest"), 4, "expected one of naive_bayes, mixture"),
+    (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "no such column"),
+    (("fit", "@rows.csv", "-m", "naive_bayes"), 4, "--target NAME"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "magic"), 4, "expected one of Exact"),
+    (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
+    (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),
+    (("predict", "@rows.csv", "@rows.csv"), 4, "is not a fit saved by probml"),
+    (("predict", "@fit.probml", "@tosses.csv"), 3, "has no column 'size'"),
+    (("fit", "@rows.csv", "-m", "regression", "--target", "kind"), 3, "holds text"),
+])
+def test_every_error_is_one_line_and_a_code(place, words, code, said):
+    run = ask(place, *words, code=code)
+    lines = run.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("probml: ") and said in lines[0]
+    assert run.stdout == ""
+
+
+def test_the_report_and_the_versions_are_written(place):
+    ask(place, "report", "@fit.probml", "--data", "@new.parquet", "-o", "@report.html")
+    assert (place / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads(ask(place, "versions", "--json").stdout)["probml"] is not None
+    assert probml.__version__ in ask(place, "--version").stdout

@@ -1,0 +1,144 @@
+"""Names stay: columns and groups name the entries of parameters; tables of any library go in, and
+come out as they went in."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pyarrow as pa
+import pytest
+from numpyro import plate, sample
+
+import probml
+from probml.assessment.dimensions import Dimensions
+from probml.dataset import frames
+from probml.models import NaiveBayes, gaussian_mixture
+
+RANDOM = np.random.default_rng(0)
+X = pd.DataFrame({"smoke": RANDOM.normal(size=60), "age": RANDOM.normal(size=60)})
+GROUPS = np.array(["D1", "D2", "D3"])[np.arange(60) % 3]
+Y = 1.0 + X["smoke"].to_numpy() * 2 + RANDOM.normal(size=60)
+
+
+@probml.model
+def risk(x, ward, wards: int):
+    w = sample("w", dist.Normal(0.0, 5.0).expand([x.shape[-1]]).to_event(1))
+    with plate("wards", wards):
+        alpha = sample("alpha", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("y", dist.Normal(alpha[ward] + x @ w, 1.0))
+
+
+DATA = {"x": X, "ward": GROUPS, "y": Y}
+FIT = risk(wards=3).fit(DATA, probml.MAP())
+TWO = pd.DataFrame({"a": [1.0, np.nan, 3.0, 2.0], "kind": ["p", "q", None, "p"]},
+                   index=[7, 5, 3, 1])
+
+
+@probml.model
+def pair():
+    p = sample("p", dist.Dirichlet(jnp.ones(2)))
+    with plate("kinds", 2):
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        kind = sample("kind", dist.Categorical(p))
+        sample("a", dist.Normal(mean[kind], 1.0))
+
+
+PAIR = pair().fit(TWO)
+
+
+def test_columns_and_groups_name_the_entries_of_parameters():
+    assert set(FIT.summary().index) == {"w[smoke]", "w[age]", "alpha[D1]", "alpha[D2]",
+                                        "alpha[D3]"}
+    assert FIT.summary().loc["w[smoke]", "value"] == pytest.approx(2.0, abs=0.4)
+
+
+def test_an_axis_that_mixes_columns_keeps_its_numbers():
+    @probml.model
+    def mixed(x):
+        w = sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(x @ jnp.array([[1.0, 1.0], [1.0, -1.0]]) @ w, 1.0))
+
+    fit = mixed().fit({"x": X, "y": Y}, probml.MAP())
+    assert list(fit.summary().index) == ["w[0]", "w[1]"]
+
+
+def test_columns_of_a_seen_site_name_means_and_covariances_of_components():
+    fit = gaussian_mixture(k=1, d=2, covariance="full").fit({"x": X}, probml.EM(restarts=1))
+    names = list(fit.summary().index)
+    assert "mean[0, smoke]" in names and "precision[0, smoke, age]" in names
+
+
+def test_states_with_labels_name_what_they_pick():
+    assert {"p[p]", "p[q]", "mean[p]", "mean[q]"} == set(PAIR.summary().index)
+
+
+def test_columns_are_coordinates_of_arviz():
+    names = Dimensions(FIT, FIT._read(DATA))  # what to_arviz takes them from
+    (w,), (alpha,), (_, x) = names.outside("w"), names.outside("alpha"), names.covariate("x")
+    assert names.coords[w].tolist() == names.coords[x].tolist() == ["smoke", "age"]
+    assert alpha == "wards" and names.coords[alpha].tolist() == ["D1", "D2", "D3"]
+
+
+def test_columns_in_another_order_are_put_in_that_of_the_fit():
+    turned = {**DATA, "x": X[["age", "smoke"]]}
+    np.testing.assert_array_equal(FIT.log_prob(turned), FIT.log_prob(DATA))
+    with pytest.raises(probml.DataError, match="lacks the column 'age'"):
+        FIT.log_prob({**DATA, "x": X.rename(columns={"age": "years"})})
+
+
+def test_impute_of_a_frame_is_a_frame_with_its_index():
+    filled = PAIR.impute(TWO)
+    assert isinstance(filled, pd.DataFrame) and list(filled.index) == [7, 5, 3, 1]
+    assert list(filled.columns) == ["a", "kind"] and not filled.isna().any().any()
+    plain = PAIR.impute({"a": TWO["a"].to_numpy(), "kind": TWO["kind"].to_numpy()})
+    assert isinstance(plain, dict)
+    np.testing.assert_array_equal(filled["a"], plain["a"])
+    assert isinstance(PAIR.impute(pa.Table.from_pandas(TWO, preserve_index=False)), pa.Table)
+
+
+def test_categories_keep_their_order():
+    table = TWO.assign(kind=pd.Categorical(TWO["kind"], ["q", "p"]))
+    fit = pair().fit(table)
+    assert fit.labels("kind") == ("q", "p")
+    assert fit.impute(table)["kind"].cat.categories.tolist() == ["q", "p"]
+
+
+def test_arrow_tables_go_into_faces_and_impute_answers_in_kind():
+    from probml.models import MixedMixture
+
+    table = pd.DataFrame({"a": [1.0, 1.2, np.nan, 5.0, 5.2, 4.9, 1.1, 5.3],
+                          "b": ["x", "x", "x", "y", "y", None, "x", "y"]}, index=range(8, 16))
+    arrow = pa.Table.from_pandas(table, preserve_index=False)
+    y = ["l", "l", "l", "h", "h", "h", "l", "h"]
+    face = NaiveBayes().fit(arrow, y)
+    assert face.feature_names_in_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(face.predict(arrow), face.predict(table))
+    mixture = MixedMixture(2, random_state=0, n_init=2).fit(table)
+    filled = mixture.impute(table)
+    assert isinstance(filled, pd.DataFrame) and filled["a"].dtype == float
+    assert list(filled.index) == list(table.index) and set(filled["b"]) == {"x", "y"}
+    assert isinstance(mixture.impute(arrow), pa.Table)
+
+
+def test_polars_tables_go_in_and_come_out():
+    pl = pytest.importorskip("polars")
+    table = pl.DataFrame({"a": [1.0, None, 3.0, 2.0], "kind": ["p", "q", None, "p"]},
+                         schema_overrides={"kind": pl.Enum(["p", "q"])})
+    fit = pair().fit(table)
+    assert fit.labels("kind") == ("p", "q")
+    filled = fit.impute(table)
+    assert isinstance(filled, pl.DataFrame) and filled["kind"].null_count() == 0
+    np.testing.assert_allclose(fit.log_prob(table), PAIR.log_prob(TWO), rtol=1e-6)
+    columns = {"x": pl.DataFrame(X.to_dict("list")), "ward": pl.Series(GROUPS), "y": Y}
+    np.testing.assert_allclose(FIT.log_prob(columns), FIT.log_prob(DATA))
+    with pytest.raises(probml.DataError, match="lazy.*collect"):
+        pair().fit(table.lazy())
+    assert NaiveBayes().fit(table.select("a"), ["l", "h", "h", "l"]).predict(table.select("a")).size
+
+
+def test_names_of_a_table_are_those_of_its_kind():
+    assert frames.columns_of({"x": X, "y": Y}) == {"x": ("smoke", "age")}
+    assert frames.columns_of(X) == {} and frames.plain(X) is X

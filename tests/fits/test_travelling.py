@@ -1,0 +1,139 @@
+"""Fits travel: by pickle, joblib, copy, and as files that know their model."""
+
+import copy
+import os
+import pickle
+import stat
+
+import joblib
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import sample
+
+import probml
+from probml.fits.plain import packed, unpacked
+from probml.models import (
+    BayesianLinearRegression,
+    GaussianMixture,
+    HiddenMarkov,
+    LogisticRegression,
+    NaiveBayes,
+    gaussian_mixture,
+)
+
+RANDOM = np.random.default_rng(0)
+X = np.concatenate([RANDOM.normal(-3, 1, (20, 2)), RANDOM.normal(3, 1, (20, 2))])
+LABELS = np.repeat(["low", "high"], 20)
+
+
+@probml.model
+def line(x):
+    slope = sample("slope", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(slope * x, 1.0))
+
+
+DATA = {"x": X[:, 0], "y": 2 * X[:, 0] + RANDOM.normal(size=40)}
+ENGINES = {"laplace": probml.Laplace(), "map": probml.MAP(), "svi": probml.SVI(steps=20),
+           "nuts": probml.NUTS(draws=10, warmup=10, chains=1, progress=False)}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_fit_of_every_engine_pickles_and_copies(name, tmp_path):
+    fit = line().fit(DATA, ENGINES[name])
+    expected = fit.log_prob(DATA)
+    joblib.dump(fit, tmp_path / "fit.joblib")
+    for again in (pickle.loads(pickle.dumps(fit)), copy.copy(fit), copy.deepcopy(fit),
+                  joblib.load(tmp_path / "fit.joblib")):
+        np.testing.assert_array_equal(again.log_prob(DATA), expected)
+        assert again.summary().equals(fit.summary()) and again.seed == 0
+
+
+def _same(face, again, X):
+    assert type(again) is type(face)
+    assert {k: repr(v) for k, v in again.get_params().items()} == {
+        k: repr(v) for k, v in face.get_params().items()}
+    np.testing.assert_array_equal(again.predict(X), face.predict(X))
+
+
+FACES = {
+    "bayes": lambda: NaiveBayes().fit(X, LABELS),
+    "mixture": lambda: GaussianMixture(range(1, 3), n_init=1, random_state=0).fit(X),
+    "logistic": lambda: LogisticRegression().fit(X, LABELS),
+    "regression": lambda: BayesianLinearRegression().fit(X, X @ [1.0, 2.0]),
+    "hmm": lambda: HiddenMarkov(2, n_init=1).fit(X),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # two components, the most that were tried
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_comes_back_from_its_file(name, tmp_path):
+    face = FACES[name]()
+    face.save(tmp_path / "face.probml")
+    _same(face, probml.load(tmp_path / "face.probml"), X)
+    _same(face, pickle.loads(pickle.dumps(face)), X)
+
+
+def test_the_zoo_is_loaded_without_its_model(tmp_path):
+    model = gaussian_mixture(k=2, d=2, concentration=np.array([1.0, 2.0]))
+    fit = model.fit({"x": X}, probml.EM(restarts=1))
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit")
+    assert again.model == model and again.seed == 0
+    np.testing.assert_array_equal(again.log_prob({"x": X}), fit.log_prob({"x": X}))
+
+
+def test_a_model_of_ones_own_is_asked_for(tmp_path):
+    line().fit(DATA, probml.MAP()).save(tmp_path / "fit")
+    with pytest.raises(probml.ModelError, match=r"model of your own.*load\(path, model\)"):
+        probml.load(tmp_path / "fit")
+    assert probml.load(tmp_path / "fit", line()).params["slope"].shape == ()
+
+
+def test_a_network_knows_its_graph(tmp_path):
+    import networkx as nx
+
+    from probml.models import bayesian_network
+
+    dag = nx.DiGraph([("rain", "wet"), ("rain", "cloud")])
+    states = {"rain": ["no", "yes"], "wet": ["no", "yes"], "cloud": 2}
+    known = {"rain": ["no", "yes"], "wet": ["yes", "yes"], "cloud": [0, 1]}
+    fit = bayesian_network(dag, states=states).fit(known)
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit")
+    assert again.model == fit.model and again.table("wet").equals(fit.table("wet"))
+
+
+def test_the_mode_of_a_file_is_the_umasks(tmp_path):
+    fit, old = line().fit(DATA, probml.MAP()), os.umask(0o027)
+    try:
+        fit.save(tmp_path / "fit")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(os.stat(tmp_path / "fit").st_mode) == 0o640
+    assert os.listdir(tmp_path) == ["fit"]
+
+
+def test_what_a_file_cannot_hold_is_refused_by_name():
+    with pytest.raises(probml.ModelError, match="'engine' is a builtins.function"):
+        packed(lambda: 0, {}, "'engine'")
+    with pytest.raises(probml.ModelError, match="no name of probml"):
+        unpacked({"kind": "record", "module": "os", "name": "system", "value": {}}, {})
+
+
+def test_values_come_back_as_they_were():
+    import networkx as nx
+
+    arrays, graph = {}, nx.DiGraph([("a", "b")])
+    values = {"t": (1, 2.5, None), "s": {"x"}, 3: [True, "é"], "r": range(1, 9, 3), "f": float,
+              "a": np.arange(4.0).reshape(2, 2), "o": np.array(["x", None], object),
+              "n": np.float32(1.5), "g": graph, "e": probml.EM(restarts=3)}
+    again = unpacked(packed(values, arrays, "values"), arrays)
+    assert again.keys() == values.keys() and all(
+        type(again[k]) is type(values[k]) for k in values)
+    for name in ("t", "s", 3, "r", "f", "n", "e"):
+        assert again[name] == values[name]
+    np.testing.assert_array_equal(again["a"], values["a"])
+    assert again["o"].tolist() == ["x", None] and list(again["g"].edges) == [("a", "b")]
