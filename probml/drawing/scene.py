@@ -9,6 +9,11 @@ from probml.drawing.layout import arrange
 LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
 HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width
 PAD, LABEL, MARGIN = 0.16, 0.24, 0.08  # inches: inside a plate, its name, around all
+DETOURS = (0.0, 0.4, 0.8, 1.2, 1.7, 2.3, 3.0, 4.0)  # inches to the side that an arrow may bend
+CLEAR = 0.05  # inches that it keeps from a box
+FEW = 40  # boxes up to which ways around them are looked for
+
+Points = tuple[tuple[float, float], ...]  # four, of a cubic curve
 
 
 class Node(NamedTuple):
@@ -45,7 +50,7 @@ class Arrow(NamedTuple):
 
     tail: str
     head: str
-    points: tuple[tuple[float, float], ...]
+    points: Points
 
 
 class Scene(NamedTuple):
@@ -82,11 +87,22 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
     """
     edges = list(edges)
     width, height, boxes, plates = _placed(tuple(nodes), edges, (), frames)
-    boxes = [box._replace(x=box.x + MARGIN, y=box.y + MARGIN) for box in boxes]
-    plates = [frame._replace(x=frame.x + MARGIN, y=frame.y + MARGIN) for frame in plates]
     at = {box.node.name: box for box in boxes}
-    arrows = [_arrow(at[a], at[b]) for a, b in edges if a in at and b in at]
-    return Scene(width + 2 * MARGIN, height + 2 * MARGIN, boxes, plates, arrows)
+    arrows = [Arrow(a, b, routed(at[a], at[b], boxes)) for a, b in edges if a in at and b in at]
+    bends = [x for arrow in arrows for x, _ in curve(arrow.points)]
+    left, right = min([0.0, *bends]), max([width, *bends])  # a detour may leave the rest
+
+    def moved(x: float, y: float) -> tuple[float, float]:
+        return x - left + MARGIN, y + MARGIN
+
+    return Scene(
+        right - left + 2 * MARGIN, height + 2 * MARGIN,
+        [box._replace(**dict(zip("xy", moved(box.x, box.y), strict=True))) for box in boxes],
+        [frame._replace(**dict(zip("xy", moved(frame.x, frame.y), strict=True)))
+         for frame in plates],
+        [arrow._replace(points=tuple(moved(*point) for point in arrow.points))
+         for arrow in arrows],
+    )
 
 
 def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
@@ -140,17 +156,46 @@ def _size(node: Node) -> tuple[float, float]:
     return max(width, LEAST), HEIGHT
 
 
-def _arrow(a: Box, b: Box) -> Arrow:
-    """From the foot of one box to the head of another; sideways where they stand side by side."""
-    if b.y >= a.y + a.height:
-        tail = a.x + a.width / 2, a.y + a.height
-        head = b.x + b.width / 2, b.y
-        middle = (tail[1] + head[1]) / 2
-        points = (tail, (tail[0], middle), (head[0], middle), head)
-    else:
+def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
+    """From the foot of one box to the head of another, or its sides; sideways where they stand side
+    by side. Of several ways round the one that passes the fewest boxes, then the straightest."""
+    if b.y < a.y + a.height:
         right = b.x >= a.x
         tail = a.x + a.width * right, a.y + a.height / 2
         head = b.x + b.width * (not right), b.y + b.height / 2
         middle = (tail[0] + head[0]) / 2
-        points = (tail, (middle, tail[1]), (middle, head[1]), head)
-    return Arrow(a.node.name, b.node.name, points)
+        return tail, (middle, tail[1]), (middle, head[1]), head
+    tail, middle = (a.x + a.width / 2, a.y + a.height), (a.y + a.height + b.y) / 2
+    others = [box for box in boxes if box is not a and box is not b
+              and a.y < box.y + box.height and box.y < b.y + b.height]
+    ways = []
+    for aside in DETOURS if others and len(boxes) <= FEW else (0.0,):
+        for sign in (-1, 1) if aside else (1,):
+            shift = sign * aside
+            heads = [((b.x + b.width * (0.5 + 0.25 * (shift > 0) - 0.25 * (shift < 0)), b.y), 0.0)]
+            if aside:
+                side = b.x + b.width * (shift > 0), b.y + b.height / 2
+                heads.append((side, 0.3))
+            for head, cost in heads:
+                low = head[1] if cost else middle
+                points = (tail, (tail[0] + shift, middle), (head[0] + shift, low), head)
+                passed = sum(_inside(point, box) for point in curve(points) for box in others)
+                ways.append((100 * passed + aside + cost, points))
+    return min(ways)[1]
+
+
+def curve(points: Points, steps: int = 24) -> list[tuple[float, float]]:
+    """Places along a cubic curve."""
+    out = []
+    for i in range(steps + 1):
+        t = i / steps
+        weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+        x, y = (sum(w * point[axis] for w, point in zip(weights, points, strict=True))
+                for axis in (0, 1))
+        out.append((x, y))
+    return out
+
+
+def _inside(point: tuple[float, float], box: Box) -> bool:
+    return (box.x - CLEAR < point[0] < box.x + box.width + CLEAR
+            and box.y - CLEAR < point[1] < box.y + box.height + CLEAR)
