@@ -1,0 +1,136 @@
+"""Pictures of models: a plate holds its own and nothing else, arrows pass no box, and what is shown
+is said in words; charts and tables say what they show."""
+
+import xml.etree.ElementTree as ET
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import deterministic, plate, sample
+
+import probml
+from probml.drawing import charts
+from probml.drawing.html import table
+from probml.drawing.scene import Node, curve, scene
+from probml.drawing.svg import svg
+from probml.interface.looks import pictured
+
+
+@probml.model
+def wards(x, ward, wards: int):
+    mean, spread = sample("mean", dist.Normal(0.0, 1.0)), sample("spread", dist.HalfNormal(1.0))
+    with plate("wards", wards):
+        level = sample("level", dist.Normal(mean, spread))
+    deterministic("gap", level.max() - level.min())
+    with probml.rows():
+        ill = sample("ill", dist.Bernoulli(0.2))
+        with plate("tests", 3, dim=-2):
+            sample("score", dist.Normal(level[ward] + x + ill, 1.0))
+
+
+DATA = {"x": np.zeros(6), "ward": np.arange(6) % 2, "score": np.zeros((6, 3))}
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return pictured(wards(wards=2), DATA)
+
+
+def _apart(a, b):
+    return (a.x + a.width <= b.x or b.x + b.width <= a.x or a.y + a.height <= b.y
+            or b.y + b.height <= a.y)
+
+
+def _within(box, frame):
+    return (frame.x <= box.x and box.x + box.width <= frame.x + frame.width
+            and frame.y <= box.y and box.y + box.height <= frame.y + frame.height)
+
+
+def test_a_plate_holds_its_own_and_nothing_else(seen):
+    names = {"wards (2)": "wards", "tests (3)": "tests", "rows (6)": "rows"}
+    assert {frame.name for frame in seen.frames} == set(names)
+    for frame in seen.frames:
+        for box in seen.boxes:
+            inside = names[frame.name] in box.node.plates
+            assert _within(box, frame) if inside else _apart(box, frame)
+
+
+def test_no_two_boxes_overlap_and_arrows_pass_none(seen):
+    boxes = seen.boxes
+    assert all(_apart(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+    for arrow in seen.arrows:
+        others = [box for box in boxes if box.node.name not in (arrow.tail, arrow.head)]
+        for x, y in curve(arrow.points):
+            assert not any(b.x < x < b.x + b.width and b.y < y < b.y + b.height for b in others)
+            assert 0 <= x <= seen.width
+
+
+def test_roles_are_those_of_the_data(seen):
+    roles = {box.node.name: box.node.role for box in seen.boxes}
+    assert roles == {"mean": "parameter", "spread": "parameter", "level": roles["level"],
+                     "gap": "computed", "ill": "summed", "score": "seen", "x": "input",
+                     "ward": "input"}
+    alone = {box.node.name: box.node.role for box in pictured(probml.model(_coin)()).boxes}
+    assert alone == {"bias": "parameter", "toss": "unseen"}
+
+
+def _coin():
+    bias = sample("bias", dist.Beta(1.0, 1.0))
+    with probml.rows():
+        sample("toss", dist.Bernoulli(bias))
+
+
+def test_a_path_into_a_plate_and_out_again_is_drawn():
+    nodes = [Node("a", "seen", plates=("p",)), Node("b", "seen"), Node("c", "seen", plates=("p",))]
+    found = scene(nodes, [("a", "b"), ("b", "c")], {})
+    assert len(found.boxes) == 3 and len(found.arrows) == 2
+
+
+def test_the_svg_is_xml_and_says_what_it_shows(seen):
+    root = ET.fromstring(svg(seen, "graph of <wards>"))
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{space}title").text == "graph of <wards>"
+    assert "level (parameter) depends on mean, spread" in root.find(f"{space}desc").text or (
+        "level (unseen, integrated out) depends on mean, spread" in root.find(f"{space}desc").text)
+    assert root.get("role") == "img"
+
+
+def test_draw_is_drawn_on_axes_that_are_given():
+    plt = pytest.importorskip("matplotlib.figure")
+    ax = plt.Figure().subplots()
+    found = wards(wards=2).draw(DATA, ax)
+    assert found is ax
+    assert {"mean", "level→score", "ill"} <= {patch.get_gid() for patch in ax.patches}
+
+
+def test_charts_say_their_numbers_and_leave_out_what_is_none():
+    root = ET.fromstring(charts.lines([[3.0, np.nan, 1.0]], "objective", "iteration", "nats"))
+    assert "nats from 3 to 1, between 1 and 3" in root[1].text
+    assert charts.lines([[np.nan]], "", "", "") == "" and charts.intervals([], "", "") == ""
+    root = ET.fromstring(charts.intervals([("w<1>", 0.0, 0.5, 1.0)], "found", "value"))
+    assert "w<1> 0.5, 0 to 1" in root[1].text
+    assert "lung 25.0%" in ET.fromstring(charts.bars([("lung", 0.25)], "shares", "share"))[1].text
+
+
+@pytest.mark.parametrize("low,high", [(0.0, 1.0), (-1e6, 3e9), (5.0, 5.0), (1e-8, 2e-8)])
+def test_ticks_lie_on_the_axis_at_round_numbers(low, high):
+    ticks = charts._room([low, high], 0.0, 100.0).ticks()
+    assert 2 <= len(ticks) <= 6
+    steps = np.diff(ticks)
+    np.testing.assert_allclose(steps, steps[0])
+
+
+def test_tables_are_escaped_and_headed():
+    found = table([{"site": "<b>", "value": 0.123456}], "what & why", sortable=True)
+    assert "&lt;b&gt;" in found and "<b>" not in found and "what &amp; why" in found
+    assert 'scope="col"' in found and 'scope="row"' in found and "0.1235" in found
+
+
+def test_models_fits_and_explanations_have_html():
+    model = probml.model(_coin)()
+    fit = model.fit({"toss": np.array([1, 0, 1])})
+    certificate_like = model.explain({"toss": np.array([1])})._repr_html_()
+    assert "<svg" in model._repr_html_() and "bias" in fit._repr_html_()
+    assert "✓" in fit._repr_html_() and "<caption>engines</caption>" in certificate_like
+    assert jnp.isfinite(fit.log_evidence)

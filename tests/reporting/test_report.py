@@ -1,0 +1,134 @@
+"""A report is one file that opens anywhere: well-formed, without network, with headings, captions
+and words for pictures; what it tells is what was found."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro import sample
+
+import probml
+
+EMPTY = {"meta", "link", "br", "hr", "img", "input", "line", "rect", "circle", "polyline",
+         "polygon", "path"}
+RANDOM = np.random.default_rng(0)
+X = np.concatenate([RANDOM.normal(-3, 1, (20, 2)), RANDOM.normal(3, 1, (20, 2))])
+DATA = {"x": X[:, 0], "y": 2 * X[:, 0] + RANDOM.normal(size=40)}
+
+
+@probml.model
+def line(x):
+    slope = sample("slope", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(slope * x, 1.0))
+
+
+class Page(HTMLParser):
+    """What a browser's checker would say of a page."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open, self.faults, self.ids, self.links, self.headings = [], [], [], [], []
+        self.tables, self.pictures, self.text, self.titles = [], 0, [], 0
+        self.feed(text)
+        self.close()
+        self.faults += [f"{tag} is not closed" for tag in self.open]
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if not (tag in EMPTY or self.get_starttag_text().endswith("/>")):
+            self.open.append(tag)
+        if "id" in attrs:
+            self.ids.append(attrs["id"])
+        for name in ("src", "href"):
+            if name in attrs:
+                self.links.append(attrs[name])
+        if tag in ("h1", "h2", "h3"):
+            self.headings.append(int(tag[1]))
+        if tag == "table":
+            self.tables.append(set())
+        if tag in ("caption", "thead"):
+            self.tables[-1].add(tag)
+        if tag == "th" and "scope" not in attrs:
+            self.faults.append("a heading of a table without scope")
+        self.pictures += tag == "svg" and attrs.get("role") == "img"
+        self.titles += tag == "desc"
+        if tag == "html" and not attrs.get("lang"):
+            self.faults.append("no language")
+
+    def handle_endtag(self, tag):
+        if tag in EMPTY:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(f"</{tag}> closes nothing")
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def checked(path) -> Page:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    page = Page(text)
+    assert page.faults == []
+    assert len(page.ids) == len(set(page.ids))
+    assert all(link.startswith("#") and link[1:] in page.ids for link in page.links), page.links
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").split("<main")[0]
+    assert page.headings[0] == 1 and page.headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
+    assert page.tables and all(held == {"caption", "thead"} for held in page.tables)
+    assert page.pictures == page.titles >= 1
+    return page
+
+
+def test_a_report_of_a_point_tells_all_of_it(tmp_path):
+    fit = line().fit(DATA, probml.MAP(), seed=7)
+    page = checked(fit.report(tmp_path / "report.html", DATA))
+    text = " ".join(page.text)
+    for said in ("slope", "40 rows", "The function", "dist.Normal(slope * x", "seed", "7",
+                 "MAP", "chosen", "Versions", probml.__version__, "Nocedal & Wright"):
+        assert said in text, said
+    assert f"{fit.params['slope']:.4g}" in text
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_report_of_draws_shows_them_and_doubts_them(tmp_path):
+    fit = line().fit(DATA, probml.NUTS(draws=10, warmup=10, chains=1, progress=False))
+    page = checked(fit.report(tmp_path / "report.html"))
+    text = " ".join(page.text)
+    assert "Draws of slope" in text and "effective draws, fewer than 400" in text
+    assert "Hoffman & Gelman (2014)" in text and "90% intervals" in text
+
+
+def test_a_report_without_rows_says_how_to_have_them(tmp_path):
+    fit = line().fit(DATA, probml.MAP())
+    page = checked(fit.report(tmp_path / "report.html"))
+    assert "The rows are not kept in this fit" in " ".join(page.text)
+
+
+def test_unseen_cells_and_labels_are_told(tmp_path):
+    from probml.models import NaiveBayes
+
+    table = pd.DataFrame({"colour": ["red", None, "blue", "red"], "size": [1.0, 2.0, 1.5, np.nan]})
+    face = NaiveBayes().fit(table, ["a", "b", "b", "a"])
+    page = checked(face.report(tmp_path / "report.html", table))
+    text = " ".join(page.text)
+    assert "75.0%" in text and "Share of cells that are seen" in text
+
+
+def test_what_is_cited_is_what_was_used():
+    from probml.models import dishonest_casino, gaussian_mixture
+
+    found = probml.cite(gaussian_mixture(k=2, d=1), probml.EM(), show=False)
+    assert any("Dempster" in line for line in found) and any("NumPyro" in line for line in found)
+    assert not any("Hoffman" in line for line in found)
+    assert any("Rabiner" in line for line in probml.cite(dishonest_casino(), show=False))
+    assert len(found) == len(set(found))
+
+
+def test_versions_are_told(capsys):
+    found = probml.show_versions()
+    shown = capsys.readouterr().out
+    assert found["probml"] in shown and found["precision"] == "float64" and "numpyro" in found
