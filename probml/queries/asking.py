@@ -50,10 +50,11 @@ class Question(NamedTuple):
 
 
 def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
-            plug_in: bool, hidden: tuple[str, ...] = ()) -> Question:
+            plug_in: bool, hidden: tuple[str, ...] = (), least: int | None = None) -> Question:
     """Plan a question about sites, or about some together, and load its rows.
 
     Args:
+        least: to how many rows it is padded at the least; None: as suits programs for any number.
         hidden: continuous sites that are asked for as latents.
 
     Raises:
@@ -70,7 +71,8 @@ def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, .
     order = load.order(data, plan)
     averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
-                            least=_least(plan, data.steps, DRAWS if averaging else 1), roomy=True)
+                            least=least or _least(plan, data.steps, DRAWS if averaging else 1),
+                            roomy=True)
     belief, averaged = _belief(fit, plan, known, plug_in)
     return Question(plan, belief, known, rows, averaged, functools.partial(back, data, order))
 

@@ -1,0 +1,319 @@
+"""One row after another, fast: a question compiled once for what a row shows, asked of rows of the
+same shape; and a hidden chain that is filtered step after step."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset import dataset
+from probml.dataset.codes import bounds, together
+from probml.device.rows import Chunk, Resident
+from probml.errors import DataError, ModelError, Refusal
+from probml.factors import sequences
+from probml.plan.plan import Plan
+from probml.queries import asking, queries
+from probml.queries.asking import Question
+from probml.queries.parts import parts_of
+
+if TYPE_CHECKING:
+    from probml.interface.fit import Fit
+
+
+class Compiled:
+    """A question about one row, compiled: call it with a row, name → value. What the row shows may
+    be other values than those of the example, and of what was unseen or seen in part there other
+    cells; never something that was unseen in the example, or seen whole and now is not.
+
+    Attributes:
+        names: what a row may show.
+    """
+
+    def __init__(self, fit: "Fit", held: dataset.Data, question: str, site: str | None,
+                 plug_in: bool):
+        if held.steps is not None or fit.model.whole:
+            raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
+                          f"the data: ask filter() for step after step")
+        ask = () if site is None else ((question, site),)
+        found = asking.prepare(fit, held, [] if site is None else [site], plug_in, least=1)
+        self._form = _Form(fit, held, found)
+        self.names = tuple(self._form.writers)
+        self._site = site
+        self._program = _compiled(
+            lambda stacked: queries.answer(found.plan, ask, found.averaged, found.belief,
+                                           found.known, Resident(stacked)), self._form.stacked)
+
+    def __call__(self, row: Mapping[str, Any]) -> tuple[float, Any]:
+        """log p(row), and the answer of the question, (*cells, ...)."""
+        log, out = self._program(self._form.of(row))
+        answer = next(iter(out.values()), None)
+        return float(np.asarray(log)[0, 0]), None if answer is None else np.asarray(answer)[0, 0]
+
+
+class Filter:
+    """A hidden Markov chain that is given its steps one by one, and keeps what they tell of its
+    state, at the point of the fit.
+
+    Attributes:
+        probabilities: p(state now | the steps so far), (k,); before the first step its prior.
+        predicted: p(next state | the steps so far), (k,).
+        log_prob: log p(the steps so far), nats.
+        steps: how many there were.
+        labels: of the states.
+    """
+
+    def __init__(self, fit: "Fit", held: dataset.Data):
+        chains = held.structure.markov
+        if len(chains) != 1 or len(held.structure.chains) > 1:
+            raise Refusal(f"filter: expected one MarkovChain, model '{fit.model.name}' has the "
+                          f"chains {list(held.structure.chains)}")
+        if held.pattern.get(chains[0]) == "seen":
+            raise ModelError(f"filter: '{chains[0]}' is seen: there is nothing to infer")
+        self.labels = fit.names.get(chains[0], tuple(range(held.structure.sites[chains[0]].finite)))
+        held = _in_part(held)
+        self._fit, self._question = fit, asking.prepare(fit, held, [], True, least=1)
+        self._refuse(self._question.plan, chains[0])
+        self._form = _Form(fit, held, self._question)
+        initial, transition, _ = jax.jit(self._tables)(self._form.stacked)
+        self._initial, self._transition = (np.exp(np.asarray(table, float))
+                                           for table in (initial, transition))
+        self._emission = _compiled(lambda stacked: self._tables(stacked)[2], self._form.stacked)
+        self.restart()
+
+    def _refuse(self, plan: Plan, chain: str) -> None:
+        rest = [name for name in (*plan.order, *plan.globals) if name != chain]
+        if rest or plan.latents:
+            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is hidden beside the chain "
+                          f"'{chain}', and belongs to more than a step")
+
+    def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """log p(first), log p(next | now), log p(step | state), of the first step there is."""
+        plan, belief, known = self._question.plan, self._question.belief, self._question.known
+        parts = parts_of(plan, belief, known, Resident(stacked).first)
+        (moves,) = parts.moves
+        if moves.scope or moves.transition.shape[0] > 1:
+            raise Refusal(f"filter: the moves of '{moves.name}' differ from row to row or from "
+                          f"step to step: ask predict_proba(data, given='filtered')")
+        inner = sequences.within(plan, parts.steps) if parts.steps else None
+        states = plan.variables[moves.name].states
+        log = (jnp.zeros(states) if inner is None else
+               jnp.broadcast_to(sequences.spread(inner.log, inner.names, plan.chains)[0],
+                                (states,)))
+        return moves.initial[0], moves.transition[0], log
+
+    def restart(self) -> "Filter":
+        """Forget all steps: a new sequence begins."""
+        self.steps, self.log_prob = 0, 0.0
+        self.probabilities = self._initial / self._initial.sum()
+        return self
+
+    @property
+    def predicted(self) -> np.ndarray:
+        return self.probabilities @ self._transition if self.steps else self.probabilities
+
+    def step(self, seen: Mapping[str, Any]) -> np.ndarray:
+        """Take a step, site → its value there (absent or None: unseen), and answer `probabilities`.
+
+        Raises:
+            DataError: a value that the site cannot have; a step that is impossible.
+        """
+        log = np.asarray(self._emission(self._form.of(seen)), float)
+        top = log.max()
+        joint = self.predicted * np.exp(log - top) if np.isfinite(top) else np.zeros(len(log))
+        total = joint.sum()
+        if not total > 0:
+            raise DataError(f"filter: step {self.steps}, {dict(seen)}, is impossible after those "
+                            f"before it: restart() begins a new sequence")
+        self.probabilities = joint / total
+        self.log_prob += float(np.log(total) + top)
+        self.steps += 1
+        return self.probabilities
+
+
+def _in_part(held: dataset.Data) -> dataset.Data:
+    """The same step, of which any number by itself counts as seen in part: later ones may be
+    unseen."""
+    sites = held.structure.sites
+    columns = {name: replace(column, seen=np.ones(column.values.shape, bool))
+               if column.seen is None and column.likelihood is None and not sites[name].event
+               else column for name, column in held.table.columns.items()}
+    return held._replace(table=replace(held.table, columns=columns))
+
+
+def _compiled(function: Callable, stacked: Chunk) -> Callable:
+    return jax.jit(function).lower(stacked).compile()
+
+
+class _Form:
+    """The arrays of one row, to be filled in: a copy of the example's for every call, so that calls
+    do not meet.
+
+    Attributes:
+        stacked: the example as it is on the device, on the host.
+        writers: name → how its value is written.
+    """
+
+    def __init__(self, fit: "Fit", held: dataset.Data, question: Question):
+        rows, plan = question.rows, question.plan
+        if held.table.rows != 1:
+            raise DataError(f"expected an example of one row, got {held.table.rows} rows")
+        if not isinstance(rows, Resident) or rows.stacked.unseen or any(
+            part is not None and part.unseen for part in (_steps(rows.stacked),)
+        ):
+            raise Refusal(f"model '{fit.model.name}': the example has a vector that is seen in "
+                          f"part, whose holes are part of the program: ask the Fit itself")
+        self.stacked = jax.tree.map(np.array, rows.stacked)
+        self.model, self.fit, self.plan = fit.model.name, fit, plan
+        self.centre = {name: np.asarray(value, float) for name, value in
+                       question.known.centre.items()}
+        self.writers: dict[str, Callable] = {}
+        self.given = held
+        for level in (self.stacked, _steps(self.stacked)):
+            if level is not None:
+                self._learn(level, level is not self.stacked)
+
+    def _learn(self, level: Chunk, inner: bool) -> None:
+        sites = self.plan.structure.sites
+        for names in self.plan.partly.values():
+            for place, name in enumerate(names):
+                if (sites[name].time is not None) == inner and level.codes:
+                    key = next(k for k, own in self.plan.partly.items() if name in own)
+                    self.writers[name] = self._coded(name, key, place, inner)
+        for name in level.values:
+            self.writers[name] = self._valued(name, inner, name in level.seen)
+        for name in level.likelihood:
+            self.writers[name] = _plain("likelihood", name, inner)
+        for name in level.inputs:
+            self.writers[name] = self._indexed(name, inner)
+
+    def of(self, row: Mapping[str, Any]) -> Chunk:
+        """A row as the program takes it.
+
+        Raises:
+            DataError: an unknown name, a value that a site cannot have, or what the program needs
+                and is not there.
+        """
+        unknown = next((name for name in row if name not in self.writers), None)
+        if unknown is not None:
+            raise DataError(f"model '{self.model}': '{unknown}' was not in the example; it showed "
+                            f"{list(self.writers)}")
+        out = jax.tree.map(np.copy, self.stacked)
+        for name, write in self.writers.items():
+            write(out, row.get(name))
+        return out
+
+    def _code(self, name: str, value: Any) -> int:
+        site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
+        if labels is not None:
+            if value not in labels:
+                raise DataError(f"'{name}' must be a known category, one of {list(labels)}, got "
+                                f"{value!r}")
+            return labels.index(value)
+        code = float(value) - site.low
+        if code != int(code) or not 0 <= code < (site.states or np.inf):
+            raise DataError(f"'{name}' must be a whole number of its states, got {value!r}")
+        return int(code)
+
+    def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
+        def write(chunk: Chunk, value: Any) -> None:
+            at = _steps(chunk) if inner else chunk
+            at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name, _one(value))
+
+        return write
+
+    def _valued(self, name: str, inner: bool, partly: bool) -> Callable:
+        site = self.plan.structure.sites[name]
+        centre = self.centre.get(name)
+
+        def write(chunk: Chunk, value: Any) -> None:
+            at = _steps(chunk) if inner else chunk
+            target = at.values[name][0, 0]
+            if value is None:
+                value = np.full(target.shape, np.nan)
+            if site.discrete and (self.fit.names.get(name) or site.states):
+                flat = np.ravel(np.asarray(value, object))
+                numbers = np.array([np.nan if _hidden(v) else self._code(name, v) for v in flat])
+            else:
+                numbers = np.ravel(np.asarray(value, float))
+            if numbers.size != target.size:
+                raise DataError(f"'{name}' has {target.size} cells in a row, got {numbers.size}")
+            numbers = numbers.reshape(target.shape)
+            seen = ~np.isnan(numbers)
+            if not partly and not seen.all():
+                raise DataError(f"'{name}' is unseen here, and was seen whole in the example: give "
+                                f"an example in which it is not")
+            if np.isinf(numbers).any():
+                raise DataError(f"'{name}' must be finite, got {value!r}")
+            if centre is not None:
+                numbers = numbers - centre.reshape(target.shape)
+            at.values[name][0, 0] = np.where(seen, numbers, 0)
+            if partly:
+                at.seen[name][0, 0] = seen
+
+        return write
+
+    def _indexed(self, name: str, inner: bool) -> Callable:
+        structure, labels = self.plan.structure, self.fit.names.get(name)
+        lookup = None
+        if labels is not None and name in structure.indexed:
+            whole = {n: index for n, index in structure.indexed.items() if not index.cells}
+            group = next(names for names in together(whole) if name in names)
+            base, _ = bounds(whole[other] for other in group)
+            lookup = {label: base + i for i, label in enumerate(labels)}
+
+        def write(chunk: Chunk, value: Any) -> None:
+            if value is None:
+                raise DataError(f"the input '{name}' is missing")
+            if lookup is not None and _one(value) not in lookup:
+                raise DataError(f"'{name}' must be one of {list(lookup)}, got {value!r}")
+            code = value if lookup is None else lookup[_one(value)]
+            at = _steps(chunk) if inner else chunk
+            target = at.inputs[name][0, 0]
+            numbers = np.asarray(code, float)
+            if numbers.size != np.size(target) or not np.isfinite(numbers).all():
+                raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
+                                f"{value!r}")
+            index = structure.indexed.get(name)
+            if index is not None and lookup is None:
+                self._within(name, index, numbers)
+            at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
+
+        return write
+
+    def _within(self, name: str, index: Any, numbers: np.ndarray) -> None:
+        low, high = index.low, index.high
+        if (low is not None and (numbers < low).any()) or (
+            high is not None and (numbers > high).any()
+        ):
+            raise DataError(f"'{name}' must lie in {low} … {high}, got {numbers.tolist()}")
+
+
+def _plain(kind: str, name: str, inner: bool) -> Callable:
+    def write(chunk: Chunk, value: Any) -> None:
+        at = _steps(chunk) if inner else chunk
+        target = getattr(at, kind)[name]
+        if value is None:
+            raise DataError(f"'{name}' is missing: it came as likelihoods in the example")
+        target[0, 0] = np.asarray(value, float).reshape(target[0, 0].shape)
+
+    return write
+
+
+def _steps(chunk: Chunk) -> Chunk | None:
+    return None if chunk.steps is None else chunk.steps.rows
+
+
+def _hidden(value: Any) -> bool:
+    value = _one(value)
+    return value is None or isinstance(value, float | np.floating) and value != value
+
+
+def _one(value: Any) -> Any:
+    """A cell, also where it came as a row of one."""
+    if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
+        value = np.ravel(np.asarray(value, object))[0]
+    return value.item() if isinstance(value, np.generic) else value
+
