@@ -13,7 +13,8 @@ inferred.
 | | |
 |---|---|
 | write | `model` (bound: a `Model`), `rows`, `MarkovChain`, `GaussianChain`, `stationary` |
-| infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI`, … |
+| infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI` |
+| | or `EmpiricalBayes`, which chooses settings; a parameter `bias` stays a NumPyro site |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
 | judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
 | keep | `fit.save(path)`, `load(path)` |

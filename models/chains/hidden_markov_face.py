@@ -3,12 +3,13 @@ know."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import EM, DataError, ModelError, stationary
+from probml import EM, DataError, Fit, ModelError, stationary
 from probml.estimators.face import n_parameters
 from probml.estimators.rules import (
     ENGINE,
@@ -21,6 +22,7 @@ from probml.estimators.rules import (
     one_of,
     optional,
     parameter,
+    sizes,
     whole,
 )
 from probml.estimators.validation import check_is_fitted
@@ -50,7 +52,7 @@ class HiddenMarkov(OfSequences):
     of sequences, unseen cells and states known in part are taken as they are.
 
     Args:
-        n_states: states, k.
+        n_states: states, k; of several, such as range(2, 5), the best by `criterion` is kept.
         emission: "normal" (a standard deviation a column), "full", "tied", "spherical", "tied
             diagonal" or "tied spherical" (other covariances; hmmlearn's "diag" is "normal"),
             "categorical" (symbols 0, 1, …), "bernoulli" (0 or 1) or "poisson" (counts).
@@ -75,16 +77,20 @@ class HiddenMarkov(OfSequences):
             of each column.
         concentration, sticky, alpha, mean_scale, shape, first: the prior, see hidden_markov.
         engine: an engine's value instead of the EM that these arguments describe.
+        criterion: of several n_states the lowest "bic" (Schwarz 1978, of the steps) or "aic"
+            (Akaike 1974) is kept.
 
     Attributes:
         startprob_ (k,), transmat_ (k, k), row i is p(next | now = i); means_ (k, d) and covars_:
         variances (k, d) for "normal", (k, d, d) full, (d, d) tied, (k,) spherical, (d,) tied
         diagonal, () tied spherical; emissionprob_ (k, n_symbols) or, for "bernoulli", (k, d);
         lambdas_ (k, d), Poisson rates; n_symbols_, converged_, n_iter_, history_ (the objective of
-        every iteration, in nats), n_parameters_; fit_: the probml Fit.
+        every iteration, in nats), n_parameters_; fit_: the probml Fit; of several n_states:
+        n_states_, the one kept, fits_ (states → Fit) and table_, a DataFrame with n_states, loglik,
+        parameters, aic, bic, converged.
     """
 
-    n_states: int = parameter(2, whole(1))
+    n_states: Any = parameter(2, sizes(1))
     _: KW_ONLY
     emission: str = parameter("normal", EMISSION)
     initial: str = parameter("free", one_of("free", "stationary"))
@@ -107,6 +113,7 @@ class HiddenMarkov(OfSequences):
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
     first: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     engine: Any = parameter(None, ENGINE)
+    criterion: str = parameter("bic", one_of("bic", "aic"))
 
     # Fitting
 
@@ -127,18 +134,19 @@ class HiddenMarkov(OfSequences):
         """
         check(self)
         steps = self._steps(X, lengths, reset=True)
-        if self.n_states > len(steps.values):
+        numbers = self._numbers_of_states()
+        if numbers[-1] > len(steps.values):
             raise DataError(
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: "
                 f"use at most {len(steps.values)} states"
             )
-        data = self._padded(steps) | self._hyper(steps, sample_weight)
-        if y is None and self.n_states > 1 and self.emission not in ("categorical", "bernoulli",
+        padded = self._padded(steps)
+        if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
             warn_of_tied(steps.values, self._column, "Drop it, or take emission='categorical', "
                          "'bernoulli' or 'poisson' if it is such")
         if y is not None:
-            data["z"] = self._states(y, steps)
+            padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
         em = EM(
             max_iterations=self.max_iter,
@@ -147,9 +155,15 @@ class HiddenMarkov(OfSequences):
             prior=bool(self.prior),
             accelerate=self.accelerate,
         )
-        engine, start = self.engine or em, dict(self.start or {})
-        self.fit_ = self._model(self.n_states).fit(data, engine, weights=sample_weight,
-                                                   seed=self._seed(), start=start)
+        engine, start, seed = self.engine or em, dict(self.start or {}), self._seed()
+        if start and len(numbers) > 1:
+            raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
+        fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,
+                                      weights=sample_weight, seed=seed, start=start)
+                for k in numbers}
+        self.fit_ = fits[numbers[0]]
+        if not isinstance(self.n_states, Integral):
+            self._choose(fits, padded, sample_weight, len(steps.values))
         self.n_iter_, self.converged_, self.history_ = (
             max(self.fit_.iterations, 1), self.fit_.converged, np.asarray(self.fit_.history)
         )
@@ -174,7 +188,25 @@ class HiddenMarkov(OfSequences):
             first=self.first,
         )
 
-    def _hyper(self, steps, weights):
+    def _numbers_of_states(self) -> list[int]:
+        own = [self.n_states] if isinstance(self.n_states, Integral) else self.n_states
+        return sorted({int(k) for k in own})
+
+    def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
+        """Keep the best number of states by `criterion`."""
+        import pandas as pd
+
+        records, w = [], 1.0 if weights is None else np.asarray(weights, float)
+        for k, fit in fits.items():
+            log, free = float((w * fit.log_prob(data)).sum()), n_parameters(fit)
+            records.append({"n_states": k, "loglik": log, "parameters": free,
+                            "aic": -2 * log + 2 * free, "bic": -2 * log + free * np.log(steps),
+                            "converged": fit.converged})
+        self.table_, self.fits_ = pd.DataFrame(records), dict(fits)
+        self.n_states_ = int(self.table_.loc[self.table_[self.criterion].idxmin(), "n_states"])
+        self.fit_ = fits[self.n_states_]
+
+    def _hyper(self, steps, weights, k):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli"):
             return {}
@@ -183,8 +215,7 @@ class HiddenMarkov(OfSequences):
         if self.emission == "poisson":
             counts = moments(steps.values, weights).centre
             return {} if self.rate is not None else {"prior_rate": rates(counts, self.shape)}
-        found = moments(steps.values, weights, clusters(steps.values, self.n_states, weights),
-                        self.n_states)
+        found = moments(steps.values, weights, clusters(steps.values, k, weights), k)
         measured = {"prior_centre": (self.centre, found.centre),
                     "prior_scale": (self.scale, found.within)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}

@@ -86,7 +86,7 @@ class OfSequences(Face):
         try:
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y must be states 0 … {self.n_states - 1}, and NaN where they are "
+            raise DataError(f"y must be states 0 … {self._numbers_of_states()[0] - 1}, and NaN where they are "
                             f"not known") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
@@ -99,11 +99,11 @@ class OfSequences(Face):
             )
         values = np.concatenate(known)
         wrong = ~np.isnan(values) & (
-            (values < 0) | (values >= self.n_states) | (values != np.floor(values))
+            (values < 0) | (values >= self._numbers_of_states()[0]) | (values != np.floor(values))
         )
         if wrong.any():
             raise DataError(
                 f"y has {values[np.argmax(wrong)]:g} at step {int(np.argmax(wrong))}: expected a "
-                f"state in 0 … {self.n_states - 1}, or NaN"
+                f"state in 0 … {self._numbers_of_states()[0] - 1}, or NaN"
             )
         return together(steps.parts(values))

@@ -123,7 +123,7 @@ class Model(Bound):
     a model twice, or running its cell again, re-traces and re-compiles nothing.
     """
 
-    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,
+    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None):
         """Infer everything that `data` does not show.
 
@@ -136,7 +136,7 @@ class Model(Bound):
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the
                 first three that does not refuse.
             weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
-            seed: seeds every random choice.
+            seed: seeds every random choice: a whole number, or a NumPy generator.
             start: starting values of some parameters, in their own coordinates, such as another
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
 
@@ -173,15 +173,20 @@ class Model(Bound):
         self.check_context()
         return known(self, params, labels or {})
 
-    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
-                 **inputs: Any) -> dict[str, np.ndarray]:
+    def simulate(self, rows: int | None = None, steps: int | None = None, seed: Any = 0,
+                 parameters: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
-        rows(), and of what is computed there; of a function without rows() all that it samples."""
+        rows(), and of what is computed there; of a function without rows() all that it samples.
+
+        Args:
+            parameters: answer with the parameters that were drawn as well.
+            seed: a whole number, or a NumPy generator, which gives its next one.
+        """
         self.check_context()
         seed = whole_seed(seed, "simulate")
         if without_rows(self):
             return replayed(self, {}, inputs, seed)
-        return simulate_prior(self, rows, steps, seed, inputs)
+        return simulate_prior(self, rows, steps, seed, inputs, parameters)
 
     def do(self, values: Mapping[str, Any]) -> "Model":
         """The model after an intervention (Pearl 2009): the named sites no longer depend on

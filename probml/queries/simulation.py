@@ -105,7 +105,7 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
 
 
 def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
-                   inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+                   inputs: Mapping[str, Any], parameters: bool = False) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
@@ -125,16 +125,17 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain whose length "
                          f"steps= would give")
-    values = _simulate_whole(structure, arrays, random_key(seed), rows, steps)
+    values = _simulate_whole(structure, arrays, random_key(seed), rows, steps, parameters)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4))
-def _simulate_whole(structure, inputs, key, n, steps):
+@functools.partial(jit, static_argnums=(0, 3, 4, 5))
+def _simulate_whole(structure, inputs, key, n, steps, outside):
     sites = structure.unfolded(steps)
-    return {k: sites[k].collect(v, n)
-            for k, v in _whole(structure, {}, inputs, key, n, steps).items() if sites[k].rows}
+    return {k: sites[k].collect(v, n) if sites[k].rows else v
+            for k, v in _whole(structure, {}, inputs, key, n, steps).items()
+            if sites[k].rows or outside}
 
 
 def _whole(structure, held, inputs, key, n, steps):
