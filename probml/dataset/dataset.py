@@ -234,22 +234,25 @@ class Data(NamedTuple):
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
              joints: tuple = (), hidden: tuple[str, ...] = (),
-             effects: tuple[str, ...] = (), lenient: bool = False) -> Plan:
+             effects: tuple[str, ...] = (), lenient: bool = False, flat: tuple[str, ...] = (),
+             nodes: int | None = None) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
             effects: parameters that are integrated out.
             lenient: to be read and not run: latents that have no integral are labelled so.
+            flat, nodes: how effects are integrated out, see decide.make.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints, effects=effects, lenient=lenient)
+                           merge_globals, joints, effects=effects, lenient=lenient, flat=flat,
+                           nodes=nodes)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes), effects, lenient)
+                               merge_globals, joints, tuple(holes), effects, lenient, flat, nodes)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():

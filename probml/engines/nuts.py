@@ -106,6 +106,10 @@ class NUTS(Engine):
     def integrates(self) -> bool:
         return self.integrate != "none"
 
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
+
     @classmethod
     def unasked(cls) -> "NUTS":
         """Nobody asked for it by name: it takes the more careful steps."""

@@ -115,6 +115,10 @@ class SVI(Engine):
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics and self.integrate != "none"
 
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         carrying.check(problem, "SVI", KEPT)
