@@ -23,7 +23,7 @@ from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.survey import prepared
-from probml.language.language import ROWS
+from probml.language.named_rows import ROWS
 
 OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
