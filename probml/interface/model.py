@@ -53,6 +53,7 @@ class Generative:
     """A decorated generative function, waiting for its settings."""
 
     whole = found = False
+    batch: int | None = None
     key = ()  # as it is written
 
     def __init__(self, function: Callable):

@@ -163,7 +163,8 @@ class Bound:
     that building a model twice, or running its cell again, re-traces and re-compiles nothing.
     `generative` is what the decorator made of the function: it has `function`, names, the names of
     its `arguments`, `run`, which calls the function, and `key`, how it is read; `whole` says that
-    all of it is one density, of one row, `found` that its rows are a plate of its own.
+    all of it is one density, of one row, `found` that its rows are a plate of its own, `batch` how
+    many of them it wants at a time.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
@@ -208,6 +209,11 @@ class Bound:
     def whole(self) -> bool:
         """Whether all that is seen is one row, as of a function that names no rows."""
         return self.generative.whole
+
+    @property
+    def batch(self) -> int | None:
+        """The rows of a batch that the function itself asks for, as by subsample_size."""
+        return self.generative.batch
 
     @property
     def plain(self) -> "Bound":

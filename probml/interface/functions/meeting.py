@@ -58,9 +58,17 @@ def meet(model: Bound, data: Any) -> Met:
     _check(model, shown, arguments, given)
     met = _read(model, shown, arguments, given, items)
     if shown.partial:
-        full = f"The plate '{shown.partial[0]}' is read in full, whatever its subsample_size"
-        met = met._replace(why=f"{met.why}. {full}")
+        met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
     return met
+
+
+def _partial(model: Bound, shown: Survey) -> str:
+    """What becomes of a plate with a subsample_size."""
+    name, size = next(iter(shown.partial.items()))
+    read = f"The plate '{name}' is read in full, whatever its subsample_size"
+    if model.batch:
+        return f"{read}, but by SVI and MAP(optimizer=…), which take batches of {size}"
+    return read
 
 
 def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping) -> Met:
