@@ -242,6 +242,10 @@ class Engine(ABC):
         """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
         return ""
 
+    def in_batches(self, rows: int) -> "Engine":
+        """The same in batches of so many rows, where it can take batches and none is said."""
+        return self
+
     def from_one(self) -> "Engine":
         """The same for a start that leaves nothing to chance: restarts would repeat it."""
         return self

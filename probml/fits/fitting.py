@@ -104,13 +104,13 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    asked = engine
+    if engine is not None:
+        engine.refuse(problem_of(engine, held))
+        engine = _in_batches(engine, held)
+    asked, ladder = engine, (engine,)
     if engine is None:
         engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
-    else:
-        engine.refuse(problem_of(engine, held))
-        ladder = (engine,)
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
@@ -127,6 +127,20 @@ def _inferred(
                     weight, seed, start)
 
     return held, *precise(attempt, lambda found: found.outcome, ladder[0].held, digits.lost(held))
+
+
+def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
+    """The engine as the function wants its rows taken, by subsample_size; as it is where it takes
+    no batches of these."""
+    batch = held.model.batch
+    if batch is None or batch >= held.table.rows:
+        return engine
+    small = engine.in_batches(batch)
+    try:
+        small.refuse(problem_of(small, held))
+    except Refusal:
+        return engine
+    return small
 
 
 class _Run(NamedTuple):

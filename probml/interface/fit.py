@@ -21,6 +21,7 @@ from probml.fits import fitting, saving
 from probml.interface.functions.meeting import meet
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
+from probml.interface.tables.in_tables import in_tables
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
@@ -68,6 +69,7 @@ class Fit(Questions):
         """
         return reports.to_arviz(self, data)
 
+    @in_tables()
     def log_joint(self, data: Any) -> float:
         """log p(data, params), unseen discrete sites summed out, those outside rows over all rows
         together."""
