@@ -77,6 +77,10 @@ class Laplace(Engine):
     def integrates(self) -> bool:
         return self.over is None
 
+    @property
+    def squares(self) -> bool:
+        return self.over is None
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):
