@@ -180,8 +180,9 @@ class Data(NamedTuple):
         new = {name: array[rows] for name, array in self.new.items()}
         return self._replace(table=table, steps=steps, lengths=lengths, given=None, new=new)
 
-    def taken(self, index: np.ndarray) -> "Data":
-        """Some of the rows, in this order, as often as they stand there."""
+    def taken(self, index: np.ndarray | slice) -> "Data":
+        """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
+        copied."""
 
         def at(array):
             return None if array is None else array[index]
@@ -192,7 +193,9 @@ class Data(NamedTuple):
             for name, column in self.table.columns.items()
         }
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
-        table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
+        rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
+                else len(index))
+        table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
         new = {name: array[index] for name, array in self.new.items()}
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
                              survey=None)

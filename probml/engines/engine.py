@@ -230,6 +230,13 @@ class Engine(ABC):
         return False
 
     @property
+    def squares(self) -> bool:
+        """Whether squares of the rows will do in the place of row-wise sites that are Normal about
+        affine locations (plan/squares.py): it would pass over rows many times. `rows` is a Summary
+        then, too."""
+        return False
+
+    @property
     def held(self) -> bool:
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True

@@ -96,6 +96,10 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def squares(self) -> bool:
+        return self.statistics
+
+    @property
     def integrates(self) -> bool:
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics

@@ -90,6 +90,7 @@ class NUTS(Engine):
 
     rung: ClassVar = 4
     statistics: ClassVar = True
+    squares: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("draws", "chains", "max_tree_depth"),

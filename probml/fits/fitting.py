@@ -2,7 +2,6 @@
 names none, sizes side by side, parts put together."""
 
 import contextlib
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -28,20 +27,24 @@ from probml.engines.engine import (
 )
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
-from probml.engines.start.prior import given_start, prior_point
+from probml.engines.start.prior import given_start
 from probml.errors import Refusal
-from probml.evidence.passes import global_posterior, summarise
+from probml.evidence.passes import global_posterior
 from probml.factors.digits import short
 from probml.fits import boundary
+from probml.fits.condensing import condensed, summarised
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
+
+MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 
 
 class Seen(NamedTuple):
@@ -160,9 +163,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
-    with _shipped(problem, first.copies(problem)) as (rows, known):
-        problem = reduced(first, replace(problem, rows=rows, known=known))
-        rows = problem.rows
+    with _shipped(problem, first) as (rows, known):
+        problem = replace(problem, rows=rows, known=known)
         for engine in ladder:
             try:
                 if engine is not first and engine.taken(held) is not data:
@@ -176,22 +178,27 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+        additive = isinstance(rows, Summary) and not rows.squares
+        kept = Kept(engine, *jax.device_get((rows, known))) if additive else None
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
                     data.pattern)
 
 
 @contextlib.contextmanager
-def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
-    """The rows of a problem, on the device or on their way there, and what they share."""
-    held, plan = problem.data, problem.plan
-    if held.survey is None:
-        yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                        params=problem.start)
-        return
-    feed, rows, known = streamed(held, plan, copies)
-    with feed:
-        yield rows, known
+def _shipped(problem: Problem, engine: Engine) -> Iterator[tuple[Rows | Summary, Known]]:
+    """The rows of a problem, on the device or on their way there, or their statistics where the
+    engine needs no more of them; and what they share."""
+    held, plan, copies = problem.data, problem.plan, engine.copies(problem)
+    if held.survey is not None:
+        feed, rows, known = streamed(held, plan, copies)
+        with feed:
+            yield reduced(engine, replace(problem, rows=rows, known=known)).rows, known
+    elif _reducible(engine, plan):
+        yield condensed(held, plan, problem.weights, problem.start)
+    else:
+        rows, known = load.load(held, plan, problem.weights, load.order(held, plan), copies,
+                                params=problem.start)
+        yield reduced(engine, replace(problem, rows=rows, known=known)).rows, known
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -217,10 +224,19 @@ def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
     """With the statistics of the rows in their place, where an engine needs no more of them."""
-    plan = problem.plan
-    if not (plan.additive and plan.free and engine.statistics):
+    if not (_reducible(engine, problem.plan) or _squarable(engine, problem)):
         return problem
-    return replace(problem, rows=_summarise(plan, problem.known, problem.rows))
+    return replace(problem, rows=summarised(problem.plan, problem.known, problem.rows))
+
+
+def _reducible(engine: Engine, plan: Plan) -> bool:
+    return plan.additive and bool(plan.free) and engine.statistics
+
+
+def _squarable(engine: Engine, problem: Problem) -> bool:
+    """Whether all rows are worth two passes, which save each gradient's."""
+    plan = problem.plan
+    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
@@ -287,9 +303,7 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    rows, known = load.load(held, plan, weight)
-    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))),
-                        held.pattern))
+    return _again(fit, (Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern))
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
@@ -305,8 +319,3 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
 
 _global_posterior = jit(global_posterior, static_argnums=0)
 _short = jit(short, static_argnums=0)
-
-
-@functools.partial(jit, static_argnums=0)
-def _summarise(plan, known, rows):
-    return summarise(plan, prior_point(plan, known), known, rows)
