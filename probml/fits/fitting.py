@@ -3,7 +3,7 @@ names none, sizes side by side, parts put together."""
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, parts, read, stated, tables
+from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
-from probml.device.streamed import streamed
 from probml.engines import EM, Exact
+from probml.engines.checkpoint import Checkpoint
 from probml.engines.double import precise, worst
 from probml.engines.engine import (
     Engine,
@@ -33,7 +33,9 @@ from probml.errors import Refusal
 from probml.evidence.passes import global_posterior, summarise
 from probml.factors.digits import short
 from probml.fits import boundary
+from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
+from probml.fits.places import Place, place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
@@ -66,12 +68,14 @@ class Found(NamedTuple):
 
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-          start: Mapping[str, Any] | None) -> Found:
+          start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
+          where: Any = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
-        held, run, note = _inferred(model, data, engine, weights, seed, start, bar)
+        held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
+                                    place_of(where))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)
@@ -79,10 +83,11 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-    start: Mapping[str, Any] | None, bar: Progress
+    start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
+    place: Place
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
-    held = parts.opened(model, data)
+    held = place.opened(model, data)
     bar.about = held.extent
     if held.survey is not None and weights is not None:
         raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
@@ -124,9 +129,14 @@ def _inferred(
     def attempt() -> _Run:
         same = jax.config.jax_enable_x64 == double
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
-                    weight, seed, start)
+                    weight, seed, start, place)
 
-    return held, *precise(attempt, lambda found: found.outcome, ladder[0].held, digits.lost(held))
+    with contextlib.ExitStack() as stack:
+        if checkpoint is not None:
+            bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
+                                                         seed, start))
+        return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
+                              digits.lost(held))
 
 
 class _Run(NamedTuple):
@@ -138,21 +148,21 @@ class _Run(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
-         start: Mapping[str, Any]) -> _Run:
+def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
+         place: Place) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
     first = ladder[0]
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
-    with _shipped(problem, first.copies(problem)) as (rows, known):
+    with place.shipped(problem, first.copies(problem)) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
             try:
                 if engine is not first and engine.taken(held) is not data:
-                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start)
+                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
@@ -165,19 +175,6 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
         kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
                     data.pattern)
-
-
-@contextlib.contextmanager
-def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
-    """The rows of a problem, on the device or on their way there, and what they share."""
-    held, plan = problem.data, problem.plan
-    if held.survey is None:
-        yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                        params=problem.start)
-        return
-    feed, rows, known = streamed(held, plan, copies)
-    with feed:
-        yield rows, known
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
