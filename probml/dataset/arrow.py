@@ -65,9 +65,20 @@ class ArrowRows(Source):
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"the dataset cannot be read on from '{last}': {error}") from error
 
+    def _fragments(self) -> Iterator[Any]:
+        """The files, of a dataset with a filter too, whose fragments pyarrow does not hand out."""
+        import pyarrow.dataset as ds
+
+        try:
+            yield from self.dataset.get_fragments()
+        except ValueError:
+            data = self.dataset
+            yield from ds.dataset(data.files, filesystem=data.filesystem,
+                                  format=data.format).get_fragments()
+
     def _names(self) -> dict[str, str]:
         """Path of each file → what it is called: its path below the folder of all."""
-        paths = [_path(fragment) for fragment in self.dataset.get_fragments()]
+        paths = [_path(fragment) for fragment in self._fragments()]
         top = os.path.commonpath([os.path.dirname(path) for path in paths]) if all(paths) else ""
         return {path: os.path.relpath(path, top) if top else path for path in paths}
 
@@ -76,7 +87,7 @@ class ArrowRows(Source):
         schema, names = self.dataset.schema, self._names()
         parted = getattr(getattr(self.dataset, "partitioning", None), "schema", None) or ()
         known = set(schema.names) - {field.name for field in parted}
-        for fragment in self.dataset.get_fragments():
+        for fragment in self._fragments():
             file = names[_path(fragment)]
             try:
                 own = fragment.physical_schema
