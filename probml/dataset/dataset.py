@@ -26,10 +26,21 @@ HELD = 2**23  # numbers that the evidence of such a question may take
 
 
 class Survey(NamedTuple):
-    """Rows that are read in parts, and what one look at all of them told."""
+    """Rows that are read in parts, and what one look at all of them told.
+
+    Args:
+        profile: of all rows, also those of other processes.
+        names, sizes: of the parts of this process.
+        shares: of several processes, the sizes of the parts of each; () of one.
+        held: whether they are read once and held, on several devices.
+    """
 
     source: Source
     profile: "Profile"
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    shares: tuple[tuple[int, ...], ...] = ()
+    held: bool = False
 
 
 class Data(NamedTuple):

@@ -153,7 +153,8 @@ class Problem:
     @property
     def in_parts(self) -> bool:
         """Whether rows are read in parts: each pass over them reads their source again."""
-        return self.data is not None and self.data.survey is not None
+        survey = None if self.data is None else self.data.survey
+        return survey is not None and not survey.held
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"
