@@ -1,6 +1,6 @@
 """Expected log densities at given expectations: what an M-step climbs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,6 +23,14 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(),
                          statistics, natural)
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
+
+
+def over_settings(function: Callable, settings: Mapping) -> Any:
+    """The mean of function(parameters) over settings of them, stacked on a leading axis."""
+    count = len(next(iter(settings.values())))
+    if count == 1:
+        return function({name: value[0] for name, value in settings.items()})
+    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(function)(dict(settings)))
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
