@@ -13,8 +13,9 @@ inferred.
 | | |
 |---|---|
 | write | `model` (bound: a `Model`), `rows`, `MarkovChain`, `GaussianChain`, `stationary` |
-| infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI` |
-| | or `EmpiricalBayes`, which chooses settings; a parameter `bias` stays a NumPyro site |
+| | `StickBreaking`, `dirichlet_process` |
+| infer | `model.fit(data, engine)`: `Exact`, `EM`, `MAP`, `NUTS`, `Laplace`, `SVI`, `VB` |
+| | or `EmpiricalBayes`, which chooses settings; `Checkpoint` to go on after a stop |
 | ask | a `Fit`: predict, predict_proba, decode, impute, log_prob, simulate, summary, report |
 | judge | `compare`, `calibration` (a `Calibration`), `decide`, `model.check` |
 | keep | `fit.save(path)`, `load(path)` |
@@ -25,15 +26,19 @@ inferred.
 """
 
 from probml.assessment.decisions import decide as decide
+from probml.assessment.pages.citations import cite as cite
+from probml.assessment.pages.versions import show_versions as show_versions
 from probml.assessment.reliability import Calibration as Calibration
 from probml.assessment.reliability import calibration as calibration
 from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS
 from probml.engines import SVI as SVI
+from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
+from probml.engines.checkpoint import Checkpoint as Checkpoint
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
@@ -45,14 +50,15 @@ from probml.language.gaussian_chain import GaussianChain as GaussianChain
 from probml.language.language import rows as rows
 from probml.language.markov_chain import MarkovChain as MarkovChain
 from probml.language.markov_chain import stationary as stationary
-from probml.reporting.citations import cite as cite
-from probml.reporting.versions import show_versions as show_versions
+from probml.language.stick_breaking import StickBreaking as StickBreaking
+from probml.language.stick_breaking import dirichlet_process as dirichlet_process
 
 __version__ = "0.1.0"
 __all__ = [
-    "Calibration", "DataError", "EM", "EmpiricalBayes", "Exact", "Fit", "GaussianChain", "Laplace",
-    "MAP", "MarkovChain", "Model", "ModelError", "NUTS", "Refusal", "SVI", "calibration", "cite",
-    "compare", "decide", "load", "model", "rows", "show_versions", "stationary",
+    "Calibration", "Checkpoint", "DataError", "EM", "EmpiricalBayes", "Exact", "Fit",
+    "GaussianChain", "Laplace", "MAP", "MarkovChain", "Model", "ModelError", "NUTS", "Refusal",
+    "SVI", "StickBreaking", "VB", "calibration", "cite", "compare", "decide", "dirichlet_process",
+    "load", "model", "rows", "show_versions", "stationary",
 ]  # fmt: skip
 
 

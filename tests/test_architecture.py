@@ -2,17 +2,19 @@
 files that are read at one sitting."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (  # from the ground up: a room knows those below it
-    "errors", "drawing", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
+    "errors", "jaxpr", "numerics", "elimination", "language", "families", "structure", "latents",
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators", "reporting", "commandline",
+    "estimators", "commandline",
 )  # fmt: skip
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
@@ -23,7 +25,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
     ("probml", "probml.comparison.compare"),
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
-    ("probml.interface.fit", "probml.reporting.page"),
+    ("probml.interface.fit", "probml.interface.page"),
     ("probml.demo", "probml"),
     ("probml.demo", "probml.models"),
 }
@@ -46,14 +48,12 @@ MODULES = modules()
 
 
 def imports(path: Path):
-    """(module, names, whether inside a function) of every import of our own or of JAX's, but for
-    annotations."""
+    """(module, names, whether inside a function) of every import of our own or of JAX's, those for
+    annotations alone too."""
     tree = ast.parse(path.read_text())
-    typing = {id(n) for t in ast.walk(tree) if isinstance(t, ast.If)
-              and "TYPE_CHECKING" in ast.dump(t.test) for n in ast.walk(t)}
     late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and id(node) not in typing:
+        if isinstance(node, ast.ImportFrom):
             yield node.module or "", [alias.name for alias in node.names], id(node) in late
         if isinstance(node, ast.Import):
             yield from ((alias.name, [], id(node) in late) for alias in node.names)
@@ -88,9 +88,8 @@ def test_arrows_point_down(name):
     for module, names, _ in imports(MODULES[name]):
         for target in reached(module, names):
             there = room(target)
-            if there == here or target in ("probml", "probml.models") or here in (
-                "", "models", "demo", "__main__"
-            ):
+            if there == here or target in ("probml", "probml.models") or here in ("", "models",
+                                                                                  "demo"):
                 continue
             if name.startswith("probml.models."):
                 inside = target.startswith("probml.models.")
@@ -129,3 +128,11 @@ def test_no_room_bears_the_name_of_a_public_function():
                                                             "calibration", "decide", "stationary"))
     assert not {*FLOORS} & {"rows", "model", "load", "compare", "calibration", "decide",
                             "stationary"}
+
+
+def test_importing_loads_nothing_heavy_that_few_need():
+    """Each costs 0.1 to 0.7 s, which every script and every process would pay."""
+    heavy = ("scipy.stats", "scipy.optimize", "pandas", "sklearn", "arviz", "matplotlib", "pyarrow")
+    code = f"import sys, probml; print(*(set({heavy}) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

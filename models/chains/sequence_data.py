@@ -86,8 +86,8 @@ class OfSequences(Face):
         try:
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y must be states 0 … {self._numbers_of_states()[0] - 1}, and NaN where "
-                            f"they are not known") from None
+            raise DataError(f"y must be states 0 … {self._numbers_of_states()[0] - 1}, and NaN "
+                            f"where they are not known") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):

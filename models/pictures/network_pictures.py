@@ -1,16 +1,16 @@
 """A picture of a Bayesian network: its graph in layers, in every node the probabilities of its
 states given what was seen.
 
-All arrows point down, and none crosses a box: see `probml/drawing/layout.py`. Colours are those of
-Okabe & Ito (2008), which every kind of colour vision tells apart; what is seen has a thicker frame
-as well. Needs matplotlib: probml[plot]."""
+All arrows point down, and none crosses a box: see `assessment/pages/layout.py`. Colours are those
+of Okabe & Ito (2008), which every kind of colour vision tells apart; what is seen has a thicker
+frame as well. Needs matplotlib: probml[plot]."""
 
 import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from probml import Fit
-from probml.drawing.layout import Layout, arrange
+from probml.assessment.pages.layout import Layout, arrange
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities

@@ -16,9 +16,9 @@ import numpy as np
 
 from probml import errors
 from probml.assessment import refits
+from probml.assessment.pages.html import records_of, table
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
-from probml.drawing.html import records_of, table
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked
 from probml.engines.ladder import refusal

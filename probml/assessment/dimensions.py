@@ -13,11 +13,11 @@ from probml.dataset.codes import bounds, together
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
+from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data
-    from probml.interface.fit import Fit
 
 
 class Dimensions:
@@ -29,7 +29,7 @@ class Dimensions:
             that site's.
     """
 
-    def __init__(self, fit: "Fit", held: "Data"):
+    def __init__(self, fit: Fitted, held: "Data"):
         self.structure, self.held = held.structure, held
         self.labels = {**fit.names, **held.labels}
         self.taken: dict[str, tuple] = {}  # dimension → (what it stands for, its size)
@@ -112,7 +112,7 @@ def _array(labels: tuple) -> np.ndarray:
     return np.array(labels if plain else [str(label) for label in labels])
 
 
-def named_entries(fit: "Fit", labels: Any) -> dict[tuple[str, int], tuple]:
+def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it: columns of a table, members of a
     group, states of a labelled site; others are numbers."""
     structure = fit.structure

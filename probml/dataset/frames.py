@@ -1,33 +1,26 @@
 """Tables of any library that narwhals knows: read as pandas, answered as the kind of table that
 went in; the names of columns that travel as one array."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from probml.dataset.source import source_of
 from probml.errors import DataError
 
 OURS = ("pandas", "pyarrow")  # read as they are
 
 
 def plain(data: Any) -> Any:
-    """A table or a column of another library (Polars, Modin, cuDF, …) as pandas; all else as it
-    is.
-
-    Raises:
-        DataError: a lazy table, of which nobody has asked for the rows.
-    """
+    """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy one of
+    Polars read; all else as it is."""
     if not _foreign(data):
         return data
     import narwhals.stable.v1 as nw
 
     found = nw.from_native(data, pass_through=True, allow_series=True)
-    if isinstance(found, nw.LazyFrame):
-        raise DataError(f"the table is lazy ({type(data).__name__}), so its rows are not there: "
-                        f"collect it first, table.collect()")
+    if isinstance(found, nw.LazyFrame):  # of many rows it is a source
+        return plain(data.collect()) if type(data).__module__.startswith("polars") else data
     if isinstance(found, nw.Series):
         return _column(found)
     if not isinstance(found, nw.DataFrame):
@@ -114,18 +107,6 @@ def is_table(data: Any) -> bool:
 def names_of(table: Any) -> list:
     """The names of a table's columns."""
     return list(getattr(table, "column_names", None) or table.columns)
-
-
-def as_given(verb: Callable) -> Callable:
-    """A question whose first argument is data, and whose answer is columns of their rows: of a
-    table the same kind of table."""
-
-    @functools.wraps(verb)
-    def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
-        found = verb(self, data, *args, **named)
-        return found if source_of(data) is not None else like(data, found)
-
-    return ask
 
 
 # Columns that travel as one array, {"x": table[["a", "b"]]}

@@ -65,7 +65,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
 
 
 def _fit(name: str, arrays: Mapping[str, np.ndarray]) -> Fit:
-    return restored(name, *opened(io.BytesIO(arrays[name].tobytes())))
+    return restored(name, *opened(io.BytesIO(arrays[name].tobytes()), name))
 
 
 FITS = {"fit": (Fit, _bytes, _fit)}

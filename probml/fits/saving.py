@@ -4,30 +4,29 @@ it."""
 import io
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probml.errors import ModelError
 from probml.fits.plain import packed
 from probml.language.language import Bound
+from probml.numerics.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 ZOO = "probml.models."  # whose functions a file may name
 
-def save(fit: "Fit", path: str | os.PathLike) -> None:
+
+def save(fit: Fitted, path: str | os.PathLike) -> None:
     """See Fit.save."""
     write(path, told(fit))
 
 
-def told(fit: "Fit") -> dict[str, np.ndarray]:
+def told(fit: Fitted) -> dict[str, np.ndarray]:
     """All that a file holds of a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
@@ -55,22 +54,44 @@ def told(fit: "Fit") -> dict[str, np.ndarray]:
 
 
 def encoded(meta: Mapping[str, Any]) -> np.ndarray:
-    """JSON as an array of bytes."""
+    """What stands beside the arrays, as bytes of JSON.
+
+    Raises:
+        ModelError: a label is none that JSON holds.
+    """
+    for site, labels in meta.get("names", {}).items():
+        odd = [x for x in labels if not isinstance(x, str | int | float | None)]
+        if odd:
+            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}: "
+                             f"a file holds text, numbers and booleans. Give the categories such "
+                             f"names before the fit, as in column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
-    """One file of arrays, atomically; who may read it, the umask says."""
-    path, whole = Path(path), io.BytesIO()
+    """One file of arrays, atomically; who may read it, the umask says.
+
+    Raises:
+        ModelError: no name of a file in a folder that is there.
+    """
+    path, whole = _place(path), io.BytesIO()
     np.savez(whole, **arrays)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with replacing(path) as temporary:
+        Path(temporary).write_bytes(whole.getvalue())
+
+
+def _place(path: Any) -> Path:
+    """Where a file is to stand, refused before anything is made."""
     try:
-        with open(temporary, "xb") as file:
-            file.write(whole.getvalue())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        path = Path(path)
+    except TypeError:
+        raise ModelError(f"save(path={path!r}): expected the name of a file") from None
+    if not path.name or path.is_dir():
+        raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
+    if not path.parent.is_dir():
+        raise ModelError(f"save(path='{path}'): there is no folder '{path.parent}': make it first, "
+                         f"or name another")
+    return path
 
 
 def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:

@@ -1,8 +1,10 @@
 """Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is
 believed."""
 
+import io
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import IO, Any
@@ -18,10 +20,17 @@ from probml.interface.model import Generative
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
 
+# what stands beside the arrays of a file: name → the types that it may have
+WORDS: dict[str, tuple[type, ...]] = {
+    "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
+    "iterations": (int,), "log_evidence": (float, int, type(None)), "notes": (list,),
+    "names": (dict,), "shapes": (dict,), "pattern": (list,)}
+PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
+
 
 def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     """Read a Fit that `Fit.save` wrote, or a face that its `save` wrote; nothing in the file is
-    executed.
+    executed, and no more memory is taken than the file is long.
 
     Args:
         model: the one that was fitted; of a model of the zoo, and of a face, the file knows it.
@@ -29,32 +38,50 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     Raises:
         ModelError: not such a file, saved from another model, or from one that the file does not
             know.
+        OSError: it is not there, or may not be read.
     """
+    if model is not None and not isinstance(model, Bound):
+        raise ModelError(f"load(path, model): expected the model that was fitted, such as "
+                         f"{getattr(model, '__name__', 'mixture')}(k=3), got {model!r}")
     try:
         with open(path, "rb") as raw:
-            meta, arrays = opened(raw)
-        if meta["format"] != 1:
-            raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
-                             f"another version of probml")
-        if "face" in meta:
-            if model is not None:
-                raise ModelError(f"'{path}' holds a {meta['face'][1]}, which knows its model: "
-                                 f"load(path)")
-            return named(*meta["face"])._restored(meta, arrays)
-    except (ModelError, FileNotFoundError):
+            meta, arrays = opened(raw, path)
+        if "face" not in meta:
+            return restored(path, meta, arrays, model)
+        if model is not None:
+            raise ModelError(f"'{path}' holds a {meta['face'][1]}, which knows its model: "
+                             f"load(path)")
+        return named(*meta["face"])._restored(meta, arrays)
+    except (ModelError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
         raise ModelError(
             f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})"
         ) from None
-    return restored(path, meta, arrays, model)
 
 
-def opened(raw: IO[bytes]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a file says, and its arrays."""
+def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What a file says, and its arrays, none of them longer than what the file has for it."""
+    with zipfile.ZipFile(raw) as packed:
+        long = sum(member.file_size for member in packed.infolist())
+    size = raw.seek(0, io.SEEK_END)
+    if long > size:
+        raise ModelError(f"'{path}' is not a fit saved by probml: it has {size:,} bytes, which "
+                         f"would unpack to {long:,}, and Fit.save packs nothing")
+    raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return json.loads(arrays["meta"].tobytes().decode()), arrays
+    meta = json.loads(arrays.pop("meta").tobytes().decode())
+    if meta["format"] != 1:
+        raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
+                         f"another version of probml")
+    kinds = "biufUS" if "face" in meta else "biuf"  # faces hold names of columns and classes
+    odd = [name for name, value in arrays.items() if value.dtype.kind not in kinds
+           and not name.startswith("plain/")]
+    if odd:
+        raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
+                         f"{arrays[odd[0]].dtype}, expected numbers")
+    return meta, arrays
 
 
 def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
@@ -64,37 +91,27 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
     Raises:
         ModelError: as load.
     """
+    _check_words(meta)
     model = _known(path, meta, arrays) if model is None else model
-    try:
-        read = bool(model.generative.key)
-        if meta["identity"] != model.identity or meta.get("read", read) != read:
-            raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
-                             f"the model it was fitted with; a function that writes no rows() is "
-                             f"read by its data, load(path, model.read(data))")
-        shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
-        fit = Fit(
-            model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
-            Status(meta["outcome"]), meta["iterations"],
-            meta["log_evidence"], tuple(meta["notes"]),
-            {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
-            tuple((k, v) for k, v in meta["pattern"]),
-            held_out=arrays.get("held_out"),
-            double=bool(meta.get("double", False)),
-            bound=meta.get("bound"),
-            columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
-            seed=meta.get("seed"),
-        )  # fmt: skip
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"'{path}' is not a fit saved by probml ({type(error).__name__}: {error})"
-        ) from None
-    wanted = {name: fit.structure.sites[name].shape for name in fit._plan.free}
-    if {name: value.shape for name, value in fit.point.items()} != wanted:
-        got = {name: value.shape for name, value in fit.point.items()}
-        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
-                         f"{got}, the model has {wanted}")
+    read = bool(model.generative.key)
+    if meta["identity"] != model.identity or meta.get("read", read) != read:
+        raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass "
+                         f"the model it was fitted with; a function that writes no rows() is "
+                         f"read by its data, load(path, model.read(data))")
+    shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
+    fit = Fit(
+        model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
+        Status(meta["outcome"]), meta["iterations"],
+        meta["log_evidence"], tuple(meta["notes"]),
+        {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
+        tuple((k, v) for k, v in meta["pattern"]),
+        held_out=arrays.get("held_out"),
+        double=bool(meta.get("double", False)),
+        bound=meta.get("bound"),
+        columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
+        seed=meta.get("seed"),
+    )  # fmt: skip
+    _check_sites(fit, path)
     return replace(fit, belief=saving.belief(meta, arrays, fit._plan, path))
 
 
@@ -106,7 +123,7 @@ def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
     """
     zoo = meta.get("zoo")
     if not zoo:
-        raise ModelError(f"'{path}' was saved from {meta.get('model')}, a model of your own, which "
+        raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
                          f"no file can hold: load(path, model)")
     if not str(zoo["module"]).startswith(saving.ZOO):
         raise ModelError(f"'{path}' names {zoo['module']}, which is not of the zoo")
@@ -114,3 +131,40 @@ def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray])
     if not isinstance(function, Generative):
         raise ModelError(f"'{path}' names {zoo['name']}, which is no model")
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
+
+
+def _check_words(meta: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        TypeError: what stands beside the arrays is not of the kind that Fit.save writes.
+    """
+    for name, kinds in WORDS.items():
+        if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
+            raise TypeError(f"its {name} is {meta[name]!r:.60}")
+    if not all(isinstance(note, str) for note in meta["notes"]):
+        raise TypeError(f"its notes are {meta['notes']!r:.60}")
+
+
+def _check_sites(fit: Fit, path: Any) -> None:
+    """
+    Raises:
+        ModelError: what the file says of sites and parameters is not true of its model.
+    """
+    sites = fit.structure.sites
+    for name, word in fit.pattern:
+        if name not in sites or word not in PATTERNS:
+            raise ModelError(f"'{path}' is not a fit saved by probml: of '{name}' it says {word!r}")
+    for name, value in fit.given.items():
+        if name not in sites or value.shape != sites[name].shape:
+            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' was given with the "
+                             f"shape {value.shape}")
+    for name, labels in fit.names.items():
+        known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
+        if not known or len(set(labels)) < len(labels):
+            raise ModelError(f"'{path}' is not a fit saved by probml: it has the labels "
+                             f"{list(labels)!r:.60} of '{name}'")
+    wanted = {name: sites[name].shape for name in fit._plan.free}
+    if {name: value.shape for name, value in fit.point.items()} != wanted:
+        got = {name: value.shape for name, value in fit.point.items()}
+        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
+                         f"{got}, the model has {wanted}")

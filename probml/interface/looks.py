@@ -3,10 +3,10 @@
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from probml.assessment.pages.html import records_of, table
+from probml.assessment.pages.scene import Node, Scene, scene
+from probml.assessment.pages.svg import svg
 from probml.dataset import dataset, read
-from probml.drawing.html import records_of, table
-from probml.drawing.scene import Node, Scene, scene
-from probml.drawing.svg import svg
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
@@ -59,7 +59,7 @@ def _scene(structure: Structure, held: dataset.Data | None, plan: Plan | None) -
 
 
 def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
-    """A key of drawing.scene.ROLES."""
+    """A key of pages.scene.ROLES."""
     if site.kind in ("factor", "deterministic"):
         return "factor" if site.factor else "computed"
     if held is not None and site.name in held.table.values:

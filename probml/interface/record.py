@@ -25,7 +25,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
-from probml.structure import deterministics
+from probml.queries import outside
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
@@ -117,7 +117,8 @@ class Record:
             found.double,
             outcome.bound,
             engine,
-            dict(columns),
+            {name: own for name, own in columns.items() if name in model.inputs
+             or name in found.pattern},
             seed,
         )
 
@@ -133,7 +134,7 @@ class Record:
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        return {**self.point, **deterministics.point(self)}
+        return {**self.point, **outside.point(self)}
 
     @property
     def certain(self) -> bool:

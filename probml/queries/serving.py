@@ -3,7 +3,7 @@ same shape; and a hidden chain that is filtered step after step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,8 @@ from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
 from probml.queries.asking import Question
+from probml.queries.fitted import Fitted
 from probml.queries.parts import parts_of
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
 
 class Compiled:
@@ -32,7 +30,7 @@ class Compiled:
         names: what a row may show.
     """
 
-    def __init__(self, fit: "Fit", held: dataset.Data, question: str, site: str | None,
+    def __init__(self, fit: Fitted, held: dataset.Data, question: str, site: str | None,
                  plug_in: bool):
         if held.steps is not None or fit.model.whole:
             raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
@@ -65,7 +63,7 @@ class Filter:
         labels: of the states.
     """
 
-    def __init__(self, fit: "Fit", held: dataset.Data):
+    def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
             raise Refusal(f"filter: expected one MarkovChain, model '{fit.model.name}' has the "
@@ -156,7 +154,7 @@ class _Form:
         writers: name → how its value is written.
     """
 
-    def __init__(self, fit: "Fit", held: dataset.Data, question: Question):
+    def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
             raise DataError(f"expected an example of one row, got {held.table.rows} rows")

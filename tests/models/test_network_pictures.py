@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 import probml  # noqa: E402
-from probml.drawing.layout import WAYPOINT, arrange  # noqa: E402
+from probml.assessment.pages.layout import WAYPOINT, arrange  # noqa: E402
 from probml.models import (  # noqa: E402
     bayesian_network,
     gaussian_mixture,

@@ -4,7 +4,7 @@ inches, y downwards."""
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from probml.drawing.layout import arrange
+from probml.assessment.pages.layout import arrange
 
 LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
 HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width

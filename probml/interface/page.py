@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from probml.assessment.pages import charts
+from probml.assessment.pages.citations import cite
+from probml.assessment.pages.html import figure, page, records_of, section, table
+from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
-from probml.drawing import charts
-from probml.drawing.html import figure, page, records_of, section, table
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.explain import Explanation, explain
 from probml.interface.looks import graph_html
-from probml.reporting.citations import cite
-from probml.reporting.versions import show_versions
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit

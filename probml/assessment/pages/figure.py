@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from probml.drawing.scene import ROLES, Scene
+from probml.assessment.pages.scene import ROLES, Scene
 
 POINTS = 72.0  # an inch
 

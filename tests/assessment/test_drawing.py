@@ -10,10 +10,10 @@ import pytest
 from numpyro import deterministic, plate, sample
 
 import probml
-from probml.drawing import charts
-from probml.drawing.html import table
-from probml.drawing.scene import Node, curve, scene
-from probml.drawing.svg import svg
+from probml.assessment.pages import charts
+from probml.assessment.pages.html import table
+from probml.assessment.pages.scene import Node, curve, scene
+from probml.assessment.pages.svg import svg
 from probml.interface.looks import pictured
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from probml.drawing.scene import ROLES, Scene
+from probml.assessment.pages.scene import ROLES, Scene
 
 DOTS = 96.0  # an inch
 

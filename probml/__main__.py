@@ -1,5 +1,0 @@
-"""`python -m probml`: the command line where no script is installed."""
-
-from probml.commandline.main import main
-
-main()

@@ -1,1 +1,0 @@
-"""What is told of a fit to others: a page, the versions it stands on, the works it owes to."""
