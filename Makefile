@@ -25,7 +25,7 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-versions times lint bench notebooks lock clean
+.PHONY: help env demo test test-all test-versions times lint bench notebooks docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -68,6 +68,13 @@ bench: env  ## time against scikit-learn, cold and warm
 
 notebooks: env  ## execute every notebook in place
 	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+
+docs: env  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
+	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5"
+	@$(BIN)/python -m mkdocs build
+
+dist: env  ## a wheel and a source archive, tried in an empty environment
+	@$(BIN)/python tests/wheel.py
 
 lock:  ## resolve pyproject.toml again into requirements.lock
 	@test -x $(LOCKER)/bin/pip-compile || { $(PYTHON) -m venv $(LOCKER) && $(LOCKER)/bin/python $(PIP) install -q pip-tools; }

@@ -1,0 +1,83 @@
+"""`make dist`: a wheel and a source archive, and whether the wheel works where nothing else is: an
+empty environment without extras, away from the checkout."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+from setuptools import build_meta
+
+ROOT = Path(__file__).resolve().parent.parent
+SMOKE = """
+import numpy as np, numpyro, numpyro.distributions as dist, probml
+from importlib.resources import files
+from probml.models import read_bif
+
+@probml.model
+def coin():
+    bias = numpyro.sample("bias", dist.Beta(1.0, 1.0))
+    with probml.rows():
+        numpyro.sample("toss", dist.Bernoulli(bias))
+
+fit = coin().fit({"toss": np.array([1, 1, 0])})
+assert abs(float(fit.posterior("bias").mean) - 0.6) < 1e-6
+asia = read_bif(files("probml.data") / "asia.bif")
+asia.save("asia.probml")
+assert probml.load("asia.probml").predict({"smoke": ["yes"]}, "lung")[0] == "no"
+asia.report("asia.html")
+try:
+    from probml.models import NaiveBayes
+except ImportError as error:
+    assert "probml[sklearn]" in str(error)
+else:
+    raise AssertionError("scikit-learn is here: the environment is not empty")
+probml.show_versions()
+"""
+
+
+def main() -> None:
+    os.chdir(ROOT)
+    dist = ROOT / "dist"
+    dist.mkdir(exist_ok=True)
+    wheel = dist / build_meta.build_wheel(str(dist))
+    source = dist / build_meta.build_sdist(str(dist))
+    check(wheel, source)
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = str(Path(folder) / "bin" / "python")
+        quiet = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*quiet, str(wheel)], check=True, cwd=folder)
+        run = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, "-W", "error::RuntimeWarning", "-c", SMOKE], check=True, cwd=folder,
+                       env=run)
+        said = subprocess.run([str(Path(folder) / "bin" / "probml")], capture_output=True,
+                              text=True, cwd=folder, env=run)
+        assert "probml[cli]" in said.stderr, said.stderr
+    print(f"{wheel.name} and {source.name} work, without extras, on Python "
+          f"{sys.version.split()[0]}")
+
+
+def check(wheel: Path, source: Path) -> None:
+    """Hold what is packed against the checkout: every module is there, and what a page needs."""
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    for top, place in (("probml", "probml"), ("models", "probml/models")):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            inside = path.relative_to(ROOT / top).as_posix()
+            if inside.split("/")[0] in ("models", "data"):  # links of a checkout
+                continue
+            assert f"{place}/{inside}" in packed, f"{place}/{inside} is not in the wheel"
+    assert {"probml/py.typed", "probml/data/asia.bif"} <= packed
+    text = next(name for name in packed if name.endswith(".dist-info/METADATA"))
+    head = zipfile.ZipFile(wheel).read(text).decode()
+    assert "Description-Content-Type: text/markdown" in head and "License-Expression" in head
+    names = {name.partition("/")[2] for name in tarfile.open(source).getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "probml/__init__.py"} <= names
+
+
+if __name__ == "__main__":
+    main()
