@@ -7,19 +7,17 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probml.errors import ModelError
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
-def save(fit: "Fit", path: str | os.PathLike) -> None:
+def save(fit: Fitted, path: str | os.PathLike) -> None:
     """See Fit.save."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
