@@ -31,9 +31,8 @@ class Moments(NamedTuple):
 
         def at(begin: int) -> Moments:
             part = slice(begin, begin + size)
-            values, seen, share = (leaf if leaf is None else leaf[part]
-                                   for leaf in (column.values, column.seen, weights))
-            return cls._of(values, seen, share)
+            return cls._of(column.values[part], None if column.seen is None else column.seen[part],
+                           None if weights is None else weights[part])
 
         if rows <= size:
             return at(0)

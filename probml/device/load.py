@@ -43,6 +43,7 @@ def load(
     least: int = 1,
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
+    devices: int = 1,
 ) -> tuple[Resident, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
@@ -54,6 +55,7 @@ def load(
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
         roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
+        devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
         0.
@@ -65,7 +67,7 @@ def load(
     total = bucket(max(rows, least))
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
-    chunks = max(1, round(total / fitting))
+    chunks = -(-max(1, round(total / fitting)) // devices) * devices
     size = -(-total // chunks)
     moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
                if sites[name].time is None and (name in plan.centred or scattered(plan, name))}

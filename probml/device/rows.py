@@ -166,6 +166,18 @@ class Rows(ABC):
         """question(chunk, ...) of every chunk, stacked."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
+        """step(carry, rows of a batch) → carry, of batches in which every row is met once.
+
+        Args:
+            size: rows of a batch, padding included; rows that are read in parts come in the chunks
+                and the order in which they are read. key: of the order of rows that are held.
+        """
+        def turn(carry: Any, chunk: Chunk) -> tuple[Any, Any]:
+            return step(carry, Resident(jax.tree.map(lambda leaf: leaf[None], chunk))), ()
+
+        return self.fold(turn, init)[0]
+
     def whole(self, most: int) -> Chunk | None:
         """All rows as one chunk, where they are held and are no more than so many."""
         return None
@@ -226,6 +238,20 @@ class Resident(Rows):
             carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
+
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
+        """As Rows.walk, rows in random order: a gather a batch."""
+        places = self.chunks * self.size
+        batches = -(-places // size)
+        mixed = jnp.resize(jax.random.permutation(key, places), batches * size)
+        real = (jnp.arange(batches * size) < places).reshape(batches, size)
+
+        def turn(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            found = self.taken(at[0]).stacked
+            weights = jnp.where(at[1], found.weights, 0.0)
+            return step(carry, Resident(found._replace(weights=weights))), ()
+
+        return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
 
     def whole(self, most: int) -> Chunk | None:
         return merged(self.stacked) if self.stacked.weights.size <= most else None

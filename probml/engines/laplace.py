@@ -78,6 +78,10 @@ class Laplace(Engine):
         return self.over is None
 
     @property
+    def approximates(self) -> bool:
+        return self.integrates
+
+    @property
     def squares(self) -> bool:
         return self.over is None
 

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import carried, centring, effects
+from probml.evidence import carried, centring, effect_gradients
 from probml.evidence.passes import (
     apart,
     returned,
@@ -162,10 +162,9 @@ def value_and_gradient(
     (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
-        forward, after = effects.both_ways(plan, point, u, known, rows.total)
-        (more, outer), rowwise, _ = returned(forward, rows, after)
+        more, own_share = effect_gradients.value_and_gradient(plan, point, u, known, rows)
         whole += more
-        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
+        gradient = jax.tree.map(jnp.add, gradient, own_share)
     return whole, (gradient, own[0]) if moves else gradient
 
 

@@ -1,6 +1,6 @@
 """Expected log densities at given expectations: what an M-step climbs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -29,6 +29,14 @@ def quadratic(plan: Plan, params: Mapping, known: Known, of: Mapping) -> jax.Arr
     """Σ log p of the row-wise sites of which squares are left."""
     return sum((squares.log_density(plan, name, params, known, found)
                 for name, found in of.items()), start=jnp.zeros(()))
+
+
+def over_settings(function: Callable, settings: Mapping) -> Any:
+    """The mean of function(parameters) over settings of them, stacked on a leading axis."""
+    count = len(next(iter(settings.values())))
+    if count == 1:
+        return function({name: value[0] for name, value in settings.items()})
+    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(function)(dict(settings)))
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
