@@ -17,13 +17,11 @@ from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import over_settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
-from probml.factors.straight import derivatives
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
-from probml.plan.straight import straight
 
 WORTH = 10  # steps of L-BFGS that one of Newton's stands for
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -120,18 +118,10 @@ class Objective:
         return value, gradient
 
 
-    def value_gradient_hessian(self, unpack, c, names: tuple[str, ...]):
-        """Q(unpack(c)), up to a constant, its gradient and its Hessian at a vector c, of blocks
-        that rows see.
-
-        Args:
-            names: the parameters that `unpack` makes.
-        """
+    def value_gradient_hessian(self, unpack, c):
+        """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
 
         def chunk(rows, taps):
-            if straight(self.plan, names):
-                return derivatives(self.plan, names, lambda c: {**self.params, **unpack(c)}, c,
-                                   self.known, rows, taps)
             return second_order(lambda c: row_surrogate(
                 self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
             ))(c)
@@ -325,11 +315,11 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
     A few: one a M-step has the rate of EM itself near the end (Lange 1995, "A gradient algorithm
     locally equivalent to the EM algorithm"), and what more of them gain, the next E-step moves.
     """
-    names = tuple(name for block in stage for name in block.names)
-    start, unpack = ravel_pytree({name: objective.params[name] for name in names})
+    start, unpack = ravel_pytree({name: objective.params[name] for block in stage
+                                  for name in block.names})
 
     def evaluate(c):
-        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c, names))
+        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c))
 
     return unpack(damped_newton(evaluate, start, -(-steps // WORTH), 1e-12)[0])
 
