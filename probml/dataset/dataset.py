@@ -26,10 +26,21 @@ HELD = 2**23  # numbers that the evidence of such a question may take
 
 
 class Survey(NamedTuple):
-    """Rows that are read in parts, and what one look at all of them told."""
+    """Rows that are read in parts, and what one look at all of them told.
+
+    Args:
+        profile: of all rows, also those of other processes.
+        names, sizes: of the parts of this process.
+        shares: of several processes, the sizes of the parts of each; () of one.
+        held: whether they are read once and held, on several devices.
+    """
 
     source: Source
     profile: "Profile"
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    shares: tuple[tuple[int, ...], ...] = ()
+    held: bool = False
 
 
 class Data(NamedTuple):
@@ -180,8 +191,9 @@ class Data(NamedTuple):
         new = {name: array[rows] for name, array in self.new.items()}
         return self._replace(table=table, steps=steps, lengths=lengths, given=None, new=new)
 
-    def taken(self, index: np.ndarray) -> "Data":
-        """Some of the rows, in this order, as often as they stand there."""
+    def taken(self, index: np.ndarray | slice) -> "Data":
+        """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
+        copied."""
 
         def at(array):
             return None if array is None else array[index]
@@ -192,7 +204,9 @@ class Data(NamedTuple):
             for name, column in self.table.columns.items()
         }
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
-        table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
+        rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
+                else len(index))
+        table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
         new = {name: array[index] for name, array in self.new.items()}
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
                              survey=None)

@@ -10,9 +10,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.restarting import stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.squarem import held_at
@@ -66,6 +67,9 @@ class EM(Engine):
             instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the
             objective does not fall.
+        batch_rows: stepwise EM (Cappé & Moulines 2009): an M-step after every batch of so many
+            rows, in another order each pass; an iteration is a pass. For rows of which a few passes
+            are all one can wait for.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
@@ -78,6 +82,7 @@ class EM(Engine):
     prior: bool = True
     hard: bool = False
     accelerate: bool = True
+    batch_rows: int | None = None
     progress: bool = False
 
     finds: ClassVar = "point"
@@ -87,7 +92,8 @@ class EM(Engine):
     sizes: ClassVar = True
 
     def __post_init__(self):
-        check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
+        check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
+                       nonnegative=("tolerance",))
 
     @property
     def held(self) -> bool:
@@ -111,6 +117,8 @@ class EM(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
         plan, where = problem.plan, f"EM cannot fit {problem}"
+        if self.batch_rows is not None:
+            stepwise.refuse(self, problem)
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); "
@@ -136,6 +144,9 @@ class EM(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
+            # statistics alone have no batches, and nothing in them is expected
+            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
+                return stepwise.run(self, problem)
             return self._found(problem)
 
     def _found(self, problem: Problem) -> Outcome:

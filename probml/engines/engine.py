@@ -153,7 +153,8 @@ class Problem:
     @property
     def in_parts(self) -> bool:
         """Whether rows are read in parts: each pass over them reads their source again."""
-        return self.data is not None and self.data.survey is not None
+        survey = None if self.data is None else self.data.survey
+        return survey is not None and not survey.held
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"
@@ -230,6 +231,13 @@ class Engine(ABC):
         return False
 
     @property
+    def squares(self) -> bool:
+        """Whether squares of the rows will do in the place of row-wise sites that are Normal about
+        affine locations (plan/squares.py): it would pass over rows many times. `rows` is a Summary
+        then, too."""
+        return False
+
+    @property
     def held(self) -> bool:
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True
@@ -241,6 +249,10 @@ class Engine(ABC):
     def manner(self, problem: Problem) -> str:
         """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
         return ""
+
+    def in_batches(self, rows: int) -> "Engine":
+        """The same in batches of so many rows, where it can take batches and none is said."""
+        return self
 
     def from_one(self) -> "Engine":
         """The same for a start that leaves nothing to chance: restarts would repeat it."""

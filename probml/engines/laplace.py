@@ -81,6 +81,10 @@ class Laplace(Engine):
     def approximates(self) -> bool:
         return self.integrates
 
+    @property
+    def squares(self) -> bool:
+        return self.over is None
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):

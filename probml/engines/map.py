@@ -1,7 +1,7 @@
 """MAP: the log posterior, unseen discrete sites summed out, climbed by Newton's steps, L-BFGS or
 any optax optimiser."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
@@ -36,7 +36,7 @@ class MAP(Engine):
         optimizer: any optax GradientTransformation; None = Newton or L-BFGS.
         steps: iterations at the most; by default 1000, of an optax optimiser 2000.
         batch_rows: rows of a mini-batch a step (optax only), drawn without replacement, every epoch
-            in a new order; None = all rows.
+            in a new order; None = all rows, or the subsample_size of the plate that is the rows.
         prior: maximise log posterior (True) or log likelihood (False).
         tolerance: Newton and L-BFGS stop when an iteration gains less than this of the objective,
             relative to its size.
@@ -96,6 +96,10 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def squares(self) -> bool:
+        return self.statistics
+
+    @property
     def integrates(self) -> bool:
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics
@@ -115,6 +119,9 @@ class MAP(Engine):
     @property
     def held(self) -> bool:
         return self.prior
+
+    def in_batches(self, rows: int) -> "MAP":
+        return self if self.optimizer is None or self.batch_rows else replace(self, batch_rows=rows)
 
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by

@@ -3,7 +3,7 @@ gradients bring it."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
@@ -50,7 +50,8 @@ class SVI(Engine):
             guide: a function without arguments that samples every parameter by its name.
         optimizer: an optax optimiser; None is Adam, 1e-2 decayed to 0 along a cosine.
         steps: gradient steps.
-        batch_rows: rows of a random mini-batch a step; None: all.
+        batch_rows: rows of a random mini-batch a step; None: all, or the subsample_size of the
+            plate that is the rows.
         particles: draws of the guide a step.
         integrate: as in NUTS; of unseen numbers of rows that are not integrated out each has a
             coordinate of the named guides.
@@ -80,6 +81,9 @@ class SVI(Engine):
 
     def taken(self, data: Data) -> Data:
         return carrying.taken(data, self.integrate)
+
+    def in_batches(self, rows: int) -> "SVI":
+        return self if self.batch_rows else replace(self, batch_rows=rows)
 
     def manner(self, problem: Problem) -> str:
         return carrying.manner(problem)
@@ -147,8 +151,14 @@ class SVI(Engine):
             losses.append(np.asarray(trail)[:count])
             return Turn(count, -float(losses[-1].mean()))
 
+        def write(held: dict[str, Any]) -> None:
+            nonlocal state
+            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+            losses.extend(held["losses"])
+
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
         with Progress("SVI", self.steps, self.progress) as bar:
-            iterate(bar, self.steps, turn)
+            iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):

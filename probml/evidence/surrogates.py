@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.evidence import effects
-from probml.factors import integrated
+from probml.factors import integrated, squares
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
@@ -25,6 +25,12 @@ def inner(statistics: Any, natural: Any) -> jax.Array:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
+def quadratic(plan: Plan, params: Mapping, known: Known, of: Mapping) -> jax.Array:
+    """Σ log p of the row-wise sites of which squares are left."""
+    return sum((squares.log_density(plan, name, params, known, found)
+                for name, found in of.items()), start=jnp.zeros(()))
+
+
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
               origin: Any = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
@@ -37,7 +43,7 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
     natural = naturals(plan, params, known)
     if origin is not None:
         natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural, origin)
-    value = inner(expected.statistics, natural)
+    value = inner(expected.statistics, natural) + quadratic(plan, params, known, expected.squares)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.even:

@@ -4,22 +4,20 @@ it."""
 import io
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probml.errors import ModelError
+from probml.numerics.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
-def save(fit: "Fit", path: str | os.PathLike) -> None:
+def save(fit: Fitted, path: str | os.PathLike) -> None:
     """See Fit.save."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
@@ -42,15 +40,8 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getvalue())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path) as temporary:
+        Path(temporary).write_bytes(buffer.getvalue())
 
 
 def _plain(label: Any) -> Any:

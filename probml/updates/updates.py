@@ -11,17 +11,19 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.passes import Expected, over_responsible
 from probml.evidence.surrogates import row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
+from probml.factors.straight import derivatives
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
+from probml.plan.straight import straight
 
 WORTH = 10  # steps of L-BFGS that one of Newton's stands for
 ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
@@ -35,13 +37,14 @@ class Objective:
     over the chunks, made only where a block touches one.
     """
 
-    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows,
-                 prior: bool, mode: bool = True):
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known,
+                 rows: Rows | Summary, prior: bool, mode: bool = True):
         self.mode = mode  # priors in the coordinates that are maximised, or their own densities
         self.priors = outside(plan) if prior else ()
         self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
             plan, expected, dict(params), known, rows, prior
         )
+        self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
 
     def _over(self, function: Callable) -> Any:
         return over_responsible(self.plan, self.expected, self.rows, function)
@@ -66,7 +69,7 @@ class Objective:
         """
         priors = self._moving(names)
         total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
-        if rowwise:
+        if rowwise and self.passes:
 
             def chunk(rows, taps):
                 part = jax.grad(lambda c: row_surrogate(
@@ -88,7 +91,7 @@ class Objective:
         """
         priors = self._moving(names)
         value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
-        if rowwise:
+        if rowwise and self.passes:
 
             def chunk(rows, taps):
                 return jax.value_and_grad(lambda c: row_surrogate(
@@ -100,15 +103,25 @@ class Objective:
         return value, gradient
 
 
-    def value_gradient_hessian(self, unpack, c):
-        """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
+    def value_gradient_hessian(self, unpack, c, names: tuple[str, ...]):
+        """Q(unpack(c)), up to a constant, its gradient and its Hessian at a vector c, of blocks
+        that rows see.
+
+        Args:
+            names: the parameters that `unpack` makes.
+        """
 
         def chunk(rows, taps):
+            if straight(self.plan, names):
+                return derivatives(self.plan, names, lambda c: {**self.params, **unpack(c)}, c,
+                                   self.known, rows, taps)
             return second_order(lambda c: row_surrogate(
                 self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
             ))(c)
 
         pooled = second_order(lambda c: self._pooled(unpack, c))(c)
+        if not self.passes:
+            return pooled
         return jax.tree.map(jnp.add, pooled, self._over(chunk))
 
 
@@ -295,11 +308,11 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
     A few: one a M-step has the rate of EM itself near the end (Lange 1995, "A gradient algorithm
     locally equivalent to the EM algorithm"), and what more of them gain, the next E-step moves.
     """
-    start, unpack = ravel_pytree({name: objective.params[name] for block in stage
-                                  for name in block.names})
+    names = tuple(name for block in stage for name in block.names)
+    start, unpack = ravel_pytree({name: objective.params[name] for name in names})
 
     def evaluate(c):
-        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c))
+        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c, names))
 
     return unpack(damped_newton(evaluate, start, -(-steps // WORTH), 1e-12)[0])
 

@@ -23,7 +23,7 @@ from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.survey import prepared
-from probml.language.language import ROWS
+from probml.language.named_rows import ROWS
 
 OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
@@ -38,6 +38,7 @@ class Reading:
     """
 
     whole = found = False
+    batch: int | None = None
 
     def __init__(self, generative: Any, arguments: Mapping[str, str],
                  params: Mapping[str, Spec] = MappingProxyType({})):
@@ -146,6 +147,7 @@ class Rowed(Reading):
         every: arguments of which the function asks which values there are, as for the greatest,
             name → the values in order, as they were when the function met its data.
         sized: settings that are the number of the rows.
+        batch: the plate's subsample_size, for engines that take rows in batches.
     """
 
     found = True
@@ -153,15 +155,16 @@ class Rowed(Reading):
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
                  along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
                  every: Mapping[str, tuple], sized: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({})):
+                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None):
         super().__init__(generative, arguments, params)
+        self.batch = batch
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
         self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
 
     @property
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every, self.sized, self.params)
+                self.every, self.sized, self.params, self.batch)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
