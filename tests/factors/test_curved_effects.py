@@ -160,7 +160,8 @@ def test_effects_of_two_groupings_are_integrated_by_laplace(chosen):
                                atol=1e-7)
 
 
-@pytest.mark.parametrize("which", ["quadrature", "Laplace", "two groupings"])
+@pytest.mark.parametrize("which", ["quadrature", pytest.param("Laplace", marks=pytest.mark.slow),
+                                   "two groupings"])
 def test_gradients_are_those_of_the_evidence(which, counted, chosen):
     if which == "two groupings":
         (plan, rows, known), params = chosen, THERE
