@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
+from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
@@ -102,6 +103,36 @@ class Whole(Reading):
         call = functools.partial(self.call, {**settings, **arguments})
         with _Weighs(seen):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+    def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Run the function as NumPyro's own inference meets it, params as params, its plates with a
+        subsample_size in parts; but where discrete sites are summed out: there plates are whole.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.generative.run, {**settings, **arguments}, {})
+        with handlers.condition(data=seen), _Sums(seen, bool(self.summed)):
+            return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+class _Sums(Messenger):
+    """Sums the discrete sites of scans out; with `full` makes every plate whole."""
+
+    def __init__(self, given: Mapping[str, Any], full: bool):
+        super().__init__()
+        self.given, self.full = given, full
+
+    def process_message(self, msg: dict) -> None:
+        if self.full:
+            prepared(msg)
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
+            summed_out(msg)
 
 
 class _Weighs(Messenger):
