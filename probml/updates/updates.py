@@ -46,9 +46,9 @@ class Objective:
     def _over(self, function: Callable) -> Any:
         return over_responsible(self.plan, self.expected, self.rows, function)
 
-    def _pooled(self, unpack, c, priors=None, origin=None):
+    def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
         params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors
-        value = surrogate(self.plan, self.expected, params, self.known, origin)
+        value = surrogate(self.plan, self.expected, params, self.known, origin, moving)
         return value + log_prior(self.plan, params, self.known, self.mode,
                                  priors) if priors else value
 
@@ -65,7 +65,7 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
+        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
         if rowwise:
 
             def chunk(rows, taps):
@@ -87,7 +87,9 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
+        value, gradient = jax.value_and_grad(
+            lambda c: self._pooled(unpack, c, priors, origin, names)
+        )(c)
         if rowwise:
 
             def chunk(rows, taps):
