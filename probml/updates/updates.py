@@ -20,6 +20,7 @@ from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
+from probml.numerics.shortened import shortened
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 
@@ -65,7 +66,9 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
+        total = jax.vmap(jax.grad(shortened(
+            lambda c: self._pooled(unpack, c, priors, None, names)
+        )))(points)
         if rowwise:
 
             def chunk(rows, taps):
@@ -216,7 +219,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = jax.jit(once)  # traced once, for its shapes and for the loop
+        once = jax.jit(shortened(once))  # traced once, for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]

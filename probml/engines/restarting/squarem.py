@@ -24,6 +24,7 @@ from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.shortened import shortened
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 
@@ -138,9 +139,9 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
         found = step(*one[:3], expected(one[0], one[3]))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
-        return jax.vmap(lambda point, starting, labelled, allowed: step(
+        return jax.vmap(shortened(lambda point, starting, labelled, allowed: step(
             point, starting, labelled, expected(point, allowed)
-        ))(pending, starting, labelled, allowed)
+        )))(pending, starting, labelled, allowed)
     natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
     return jax.lax.map(lambda each: step(*each),
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
