@@ -12,6 +12,7 @@ from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
+from probml.engines.checkpoint import Checkpoint as Checkpoint
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal

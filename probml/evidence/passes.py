@@ -1,6 +1,7 @@
 """Passes over rows: chunks are added, and the gradient of their evidence with respect to the
 naturals is the expected statistics."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.evidence import effects
-from probml.evidence.surrogates import inner, over_settings
+from probml.evidence.surrogates import inner, over_settings, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
-from probml.factors.effects import Moments
+from probml.factors.eliminated_effects import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
+from probml.factors.squares import squares_of
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 
 ORDERED = 2**20  # rows up to which they are put in order, all at once
 
@@ -65,6 +68,7 @@ class Expected(NamedTuple):
     # in the place of taps, where rows have no room for them: a pass makes them again
     anchor: Anchor | None = None
     effects: Moments | None = None  # of groups, given all rows
+    squares: dict[str, Any] = {}  # of row-wise sites of which no rows are left
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
@@ -84,8 +88,11 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                    divided(plan, over_settings(lambda setting: naturals(plan, setting, known),
                                                settings)))
     if isinstance(rows, Summary):
-        return Expected(rows.statistics, {}, [], rows.base + inner(rows.statistics, natural),
-                        _size(rows.statistics, natural), {}, {})
+        of = functools.partial(quadratic, plan, known=known, of=rows.squares)
+        value = inner(rows.statistics, natural) + (of(params) if settings is None
+                                                   else over_settings(of, settings))
+        return Expected(rows.statistics, {}, [], rows.base + value,
+                        _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
@@ -179,7 +186,8 @@ def _size(statistics: Any, natural: Any) -> jax.Array:
 
 
 def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
-    """The rows of an additive plan, passed over once.
+    """The rows of an additive plan, passed over once; of one with `squared` sites, twice more for
+    each of these.
 
     A log density linear in its natural parameters is its base measure where they are 0, and its
     slope there the statistics.
@@ -187,18 +195,23 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     Args:
         params: any; their naturals give the shapes.
     """
+    squares = {name: squares_of(plan, name, params, known, rows) for name in squared(plan)}
+    if squares:
+        plan = dataclasses.replace(plan, rowwise=())
     sites = plan.structure.sites
     blank = {name: sites[name].family.zero(leaf)
              for name, leaf in naturals(plan, params, known).items()}
 
     def chunk(rows):
+        if not plan.pooled:
+            return (jnp.zeros(()), blank), rows.weights.sum()
         found = jax.value_and_grad(
             lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
         )(blank)
         return found, rows.weights.sum()
 
     (base, statistics), weight = rows.total(chunk)
-    return Summary(statistics, base, weight)
+    return Summary(statistics, base, weight, squares)
 
 
 def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
@@ -206,7 +219,8 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
     gradient is made."""
     natural = naturals(plan, params, known)
     if isinstance(rows, Summary):
-        return rows.base + inner(rows.statistics, natural)
+        return rows.base + inner(rows.statistics, natural) + quadratic(plan, params, known,
+                                                                       rows.squares)
     part = apart(plan, rows)
     total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
                                            chunk.weights))
