@@ -48,7 +48,7 @@ class Fit(Questions):
             entry of history; else None.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
-        bound: a lower bound of it, of an engine of your own that maximises one, else None.
+        bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
 
     def summary(self):
