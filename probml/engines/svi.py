@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
@@ -128,6 +128,10 @@ class SVI(Engine):
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics and self.integrate != "none"
 
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if guided.meant(self.guide, problem):
@@ -158,8 +162,14 @@ class SVI(Engine):
             losses.append(np.asarray(trail)[:count])
             return Turn(count, -float(losses[-1].mean()))
 
+        def write(held: dict[str, Any]) -> None:
+            nonlocal state
+            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+            losses.extend(held["losses"])
+
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
         with Progress("SVI", self.steps, self.progress) as bar:
-            iterate(bar, self.steps, turn)
+            iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):

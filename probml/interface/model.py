@@ -6,6 +6,7 @@ decorator, and a module of that name would shadow it.
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.primitives import Messenger
 
+from probml.engines.checkpoint import Checkpoint
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -122,7 +124,8 @@ class Model(Bound):
     """
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,
-            start: Mapping[str, Any] | None = None):
+            start: Mapping[str, Any] | None = None,
+            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None):
         """Infer everything that `data` does not show.
 
         Args:
@@ -137,6 +140,13 @@ class Model(Bound):
             seed: seeds every random choice.
             start: starting values of some parameters, in their own coordinates, such as another
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
+            checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
+                every 30 seconds, and at Ctrl-C and SIGTERM. The same call goes on where it was,
+                and ends where it would have ended; after the end it returns at once. EM, MAP, SVI
+                and NUTS keep what they iterate.
+            where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
+                and are passed over there, parameters are the same everywhere. Of several processes
+                (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
 
         Returns:
             Fit.
@@ -144,12 +154,15 @@ class Model(Bound):
         Raises:
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
+            ModelError, DataError: the checkpoint is that of another model, engine, or other data.
         """
         self.check_context()
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            checkpoint = Checkpoint(checkpoint)
         read, data, _, begin = meet(self, data)
         start = {**begin, **(start or {})}
         return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
-                                          start))
+                                          start, checkpoint, where))
 
     def read(self, data: Any) -> "Model":
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
