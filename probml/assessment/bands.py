@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpyro.distributions as dist
-from scipy.stats import norm
 
 from probml.assessment.intervals import REPLICATES, TOGETHER
 from probml.dataset import dataset
@@ -41,7 +40,9 @@ def bands(fit: "Fit", held: dataset.Data, sites: Sequence[str], probability: flo
             mean, scale = (np.moveaxis(np.reshape(leaf, (inner[0], shape[1 + time], *inner[1:])),
                                        1, 1 + time)
                            for leaf in (found.mean, np.sqrt(found.variance)))
-            reach = norm.ppf(0.5 + probability / 2) * scale
+            from scipy.special import ndtri  # late, as scipy.stats would take as long as all else
+
+            reach = ndtri(0.5 + probability / 2) * scale
             out[name] = (mean - reach, mean + reach)
         else:
             rest.append(name)
