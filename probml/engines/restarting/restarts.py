@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, ends
@@ -57,7 +57,9 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
         best = float(np.asarray(state.value).max())
         running = np.flatnonzero(np.asarray(state.status) == Status.RUNNING)
         ended = ended or not len(running)
-        slow = slow + 1 if compiled and time.perf_counter() - began > LONG else 0
+        # a fit that may be resumed has no clock: its answer must not depend on one
+        clocked = compiled and bar.journal is None
+        slow = slow + 1 if clocked and time.perf_counter() - began > LONG else 0
         # one may have waited for other work on the machine
         long = slow > 1 or (racing and race.compact)
         compiled = True
@@ -70,8 +72,21 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
             where, compiled, slow = where[keep], False, 0
         return Turn(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
 
+    def read() -> dict[str, Any]:
+        return {"state": jax.tree.leaves(state), "whole": jax.tree.leaves(whole), "where": where,
+                "history": list(history), "compiled": compiled}
+
+    def write(held: dict[str, Any]) -> None:
+        nonlocal state, first, whole, where, compiled
+        form = jax.tree.structure(state)
+        state, whole = (jax.tree.unflatten(form, held[name]) for name in ("state", "whole"))
+        where, compiled = held["where"], held["compiled"]
+        if len(where) < restarts:
+            first = jax.tree.map(lambda leaf: np.asarray(leaf)[where], first)
+        history.extend(held["history"])
+
     with Progress("EM", engine.max_iterations, engine.progress) as bar:
-        iterate(bar, ceiling, turn)
+        iterate(bar, ceiling, turn, held=Held(read, write))
     return whole, np.concatenate(history, 1)
 
 
