@@ -1,23 +1,20 @@
 """Bands about forecasts: the quantiles of each step of the sites along time, given the row."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from statistics import NormalDist
 
 import numpy as np
 import numpyro.distributions as dist
-from scipy.stats import norm
 
 from probml.assessment.intervals import REPLICATES, TOGETHER
 from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.queries.conditionals import conditional
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
-def bands(fit: "Fit", held: dataset.Data, sites: Sequence[str], probability: float,
+def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
           plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Lower and upper bounds of the unseen cells of sites, (n, *cells), which leave half of the
     rest on either side: by a normal where that is what a row leaves, else by quantiles of draws.
@@ -41,14 +38,14 @@ def bands(fit: "Fit", held: dataset.Data, sites: Sequence[str], probability: flo
             mean, scale = (np.moveaxis(np.reshape(leaf, (inner[0], shape[1 + time], *inner[1:])),
                                        1, 1 + time)
                            for leaf in (found.mean, np.sqrt(found.variance)))
-            reach = norm.ppf(0.5 + probability / 2) * scale
+            reach = NormalDist().inv_cdf(0.5 + probability / 2) * scale
             out[name] = (mean - reach, mean + reach)
         else:
             rest.append(name)
     return out | (_drawn(fit, held, rest, probability, plug_in) if rest else {})
 
 
-def _drawn(fit: "Fit", held: dataset.Data, sites: Sequence[str], probability: float,
+def _drawn(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
            plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     tails, size = (0.5 - probability / 2, 0.5 + probability / 2), max(TOGETHER // REPLICATES, 1)
     parts: dict[str, list[np.ndarray]] = {name: [] for name in sites}

@@ -12,11 +12,11 @@ from probml.dataset.codes import bounds, together
 from probml.jaxpr.levels import Level
 from probml.jaxpr.walk import evaluate
 from probml.numerics.compiling import jit
+from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data
-    from probml.interface.fit import Fit
 
 
 class Dimensions:
@@ -28,7 +28,7 @@ class Dimensions:
             that site's.
     """
 
-    def __init__(self, fit: "Fit", held: "Data"):
+    def __init__(self, fit: Fitted, held: "Data"):
         self.structure, self.held = held.structure, held
         self.labels = {**fit.names, **held.labels}
         self.taken: dict[str, tuple] = {}  # dimension → (what it stands for, its size)

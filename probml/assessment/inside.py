@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +11,10 @@ import numpy as np
 from probml.dataset import dataset
 from probml.device import load
 from probml.queries import asking, queries, row_draws
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
-def at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[
+def at_draws(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[
     dataset.Data, dict[str, jax.Array], tuple[int, int]
 ]:
     """The data with all discrete sites outside rows for given; the draws of what is unknown,
@@ -33,7 +30,7 @@ def at_draws(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> tu
     return held, flat, next(iter(draws.values())).shape[:2]
 
 
-def row_latents(fit: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The unseen numbers of the rows that were fitted, and what is computed from them, at every
     draw: site → (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
@@ -47,7 +44,7 @@ def row_latents(fit: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarra
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-def row_values(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray],
+def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
                known: Collection[str] = ()) -> dict[str, np.ndarray]:
     """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
     what is hidden and discrete in the row given what it shows; not what is `known`. Warns of what

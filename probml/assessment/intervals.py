@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.queries import asking, queries
+from probml.queries.fitted import Fitted
 from probml.structure import deterministics
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
-
 
 REPLICATES = 2000  # simulated values a row behind an interval
 TOGETHER = 200_000  # rows simulated in one call
@@ -29,7 +26,7 @@ class Interval(NamedTuple):
     upper: np.ndarray
 
 
-def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug_in: bool,
+def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plug_in: bool,
              given: str) -> Interval:
     """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own
     draw of the parameters."""
@@ -65,7 +62,7 @@ def interval(fit: "Fit", held: dataset.Data, site: str, probability: float, plug
     return Interval(value, lower, upper)
 
 
-def median(fit: "Fit", held: dataset.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
+def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str) -> np.ndarray:
     """The median of a new value of a site without mean, in every row, (n, *cells): of simulated
     values; warns that it is one.
 
@@ -102,7 +99,7 @@ def _without(held: dataset.Data, site: str) -> dataset.Data:
     return held._replace(table=replace(held.table, columns=columns))
 
 
-def _without_mean(fit: "Fit", site: str) -> None:
+def _without_mean(fit: Fitted, site: str) -> None:
     """Say that a site has no mean and is answered by its median.
 
     Raises:
@@ -121,7 +118,7 @@ def _without_mean(fit: "Fit", site: str) -> None:
     )
 
 
-def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
+def _quantiles(fit: Fitted, held: dataset.Data, site: str, at: tuple[float, ...],
                plug_in: bool) -> np.ndarray:
     """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
     n, out = held.table.rows, []
@@ -135,7 +132,7 @@ def _quantiles(fit: "Fit", held: dataset.Data, site: str, at: tuple[float, ...],
     return np.concatenate(out, 1)
 
 
-def simulated_mean(fit: "Fit", held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
+def simulated_mean(fit: Fitted, held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
     """The mean over simulated rows of what is computed from cells that are unseen and have no list
     of states, (n, *cells)."""
     out, size = [], max(TOGETHER // REPLICATES, 1)

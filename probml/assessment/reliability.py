@@ -24,11 +24,11 @@ from probml.assessment.decisions import distribution
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.queries import asking
+from probml.queries.fitted import Fitted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probml.interface.fit import Fit
 
 
 STRATEGIES = ("uniform", "quantile")
@@ -131,7 +131,7 @@ def calibration(
                        curves, strategy)
 
 
-def judge(fit: "Fit", data: Any, site: str | None, plug_in: bool, bins: int,
+def judge(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
           strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)

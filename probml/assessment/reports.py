@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,24 +14,20 @@ from probml.device import load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
-from probml.queries import queries
+from probml.queries import outside, queries
+from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
-from probml.structure import deterministics
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
-
 
 KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
 MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
-def summary(fit: "Fit"):
+def summary(fit: Fitted):
     """See Fit.summary."""
     import pandas as pd
 
     records, entries = [], dimensions.entries(fit.structure, fit.names)
-    computed = deterministics.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
+    computed = outside.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
@@ -47,7 +43,7 @@ def summary(fit: "Fit"):
     return pd.DataFrame(records, columns=columns or ["parameter", "value"]).set_index("parameter")
 
 
-def _columns(fit: "Fit", name: str, value: np.ndarray,
+def _columns(fit: Fitted, name: str, value: np.ndarray,
              computed: dict[str, np.ndarray]) -> dict[str, Any]:
     if name in computed and fit.belief.exact:
         return {"mean": value, "sd": computed[name].std((0, 1))}
@@ -73,7 +69,7 @@ def _columns(fit: "Fit", name: str, value: np.ndarray,
     return out
 
 
-def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
+def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
     """Draws of the sites outside rows, discrete ones as codes, (chains, draws, ...); of a closed
     form or a normal, one chain of KEPT.
 
@@ -87,7 +83,7 @@ def posterior_draws(fit: "Fit") -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
 
 
-def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
+def log_likelihood(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
     """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed
     out: (chains, draws, n), nats.
 
@@ -112,7 +108,7 @@ def log_likelihood(fit: "Fit", held: dataset.Data, draws: dict[str, np.ndarray])
     )
 
 
-def own_data(fit: "Fit", data: Any, verb: str) -> dataset.Data:
+def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
     """The data as they are read, by default those that were fitted.
 
     Raises:
@@ -145,7 +141,7 @@ def arviz_module():
     return arviz
 
 
-def to_arviz(fit: "Fit", data: Any = None):
+def to_arviz(fit: Fitted, data: Any = None):
     """See Fit.to_arviz."""
     if fit.learnt is not None:
         raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
@@ -183,7 +179,7 @@ def to_arviz(fit: "Fit", data: Any = None):
 
     latents = row_latents(fit, draws) if data is None else {}
     inside = row_values(fit, held, draws, latents) | latents
-    posterior = {**draws, **deterministics.chains(fit, draws), **inside}
+    posterior = {**draws, **outside.chains(fit, draws), **inside}
     groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
                                  else names.outside(name))}
     stats = fit.belief.stats
@@ -210,7 +206,7 @@ def to_arviz(fit: "Fit", data: Any = None):
     return arviz.InferenceData(**groups)
 
 
-def _replicated(fit: "Fit", held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,
+def _replicated(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,
                                                                                       np.ndarray]:
     """The seen sites as the model makes them again with every draw of the parameters: site →
     (chains, draws, n, *cells)."""

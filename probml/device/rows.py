@@ -268,12 +268,13 @@ jax.tree_util.register_dataclass(Resident, data_fields=["stacked"], meta_fields=
 
 
 class Summary(NamedTuple):
-    """What is left of the rows of an additive plan: engines take it in the place of Rows, and the
-    passes over rows are saved."""
+    """What is left of the rows of an additive plan, or of one whose row-wise sites enter by squares
+    alone: engines take it in the place of Rows, and the passes over rows are saved."""
 
     statistics: dict[str, Any]  # like naturals: Σ weight T(x)
     base: jax.Array  # Σ weight × what of log p(row) no parameter enters
     weights: jax.Array  # () the total
+    squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
 
     @property
     def held(self) -> bool:

@@ -39,6 +39,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.threads import one_thread
 from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
+from probml.plan.integrals import words
 from probml.plan.plan import Plan
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
@@ -102,6 +103,11 @@ class EM(Engine):
     def integrates(self) -> bool:
         return True
 
+    @property
+    def approximates(self) -> bool:
+        """It refuses them: what their M-step would climb is no closed form, and MAP climbs it."""
+        return True
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
@@ -118,6 +124,9 @@ class EM(Engine):
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); "
                           f"use EM() or Exact()")
         need_prior(plan, "EM", self.prior)
+        if any(grouping.nodes for grouping in plan.groupings):
+            raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
+                          f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:

@@ -90,6 +90,7 @@ class NUTS(Engine):
 
     rung: ClassVar = 4
     statistics: ClassVar = True
+    squares: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("draws", "chains", "max_tree_depth"),
@@ -105,6 +106,10 @@ class NUTS(Engine):
     @property
     def integrates(self) -> bool:
         return self.integrate != "none"
+
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
 
     @classmethod
     def unasked(cls) -> "NUTS":

@@ -2,7 +2,6 @@
 names none, sizes side by side, parts put together."""
 
 import contextlib
-import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -28,11 +27,12 @@ from probml.engines.engine import (
 )
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
-from probml.engines.start.prior import given_start, prior_point
+from probml.engines.start.prior import given_start
 from probml.errors import Refusal
-from probml.evidence.passes import global_posterior, summarise
+from probml.evidence.passes import global_posterior
 from probml.factors.digits import short
 from probml.fits import boundary
+from probml.fits.condensing import condensed, summarised
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.fits.places import Place
@@ -42,9 +42,12 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
+
+MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 
 
 class Seen(NamedTuple):
@@ -110,13 +113,13 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    asked = engine
+    if engine is not None:
+        engine.refuse(problem_of(engine, held))
+        engine = _in_batches(engine, held)
+    asked, ladder = engine, (engine,)
     if engine is None:
         engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
-    else:
-        engine.refuse(problem_of(engine, held))
-        ladder = (engine,)
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
@@ -140,6 +143,20 @@ def _inferred(
                               digits.lost(held))
 
 
+def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
+    """The engine as the function wants its rows taken, by subsample_size; as it is where it takes
+    no batches of these."""
+    batch = held.model.batch
+    if batch is None or batch >= held.table.rows:
+        return engine
+    small = engine.in_batches(batch)
+    try:
+        small.refuse(problem_of(small, held))
+    except Refusal:
+        return engine
+    return small
+
+
 class _Run(NamedTuple):
     engine: Engine
     outcome: Outcome
@@ -157,7 +174,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
-    with place.shipped(problem, first.copies(problem)) as (rows, known):
+    with place.shipped(problem, first.copies(problem), _reducible(first, plan)) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
@@ -173,7 +190,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+        additive = isinstance(rows, Summary) and not rows.squares
+        kept = Kept(engine, *jax.device_get((rows, known))) if additive else None
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
                     data.pattern)
 
@@ -201,10 +219,20 @@ def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
     """With the statistics of the rows in their place, where an engine needs no more of them."""
-    plan = problem.plan
-    if not (plan.additive and plan.free and engine.statistics):
+    if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
+                                                 or _squarable(engine, problem)):
         return problem
-    return replace(problem, rows=_summarise(plan, problem.known, problem.rows))
+    return replace(problem, rows=summarised(problem.plan, problem.known, problem.rows))
+
+
+def _reducible(engine: Engine, plan: Plan) -> bool:
+    return plan.additive and bool(plan.free) and engine.statistics
+
+
+def _squarable(engine: Engine, problem: Problem) -> bool:
+    """Whether all rows are worth two passes, which save each gradient's."""
+    plan = problem.plan
+    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
@@ -271,9 +299,7 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    rows, known = load.load(held, plan, weight)
-    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))),
-                        held.pattern))
+    return _again(fit, (Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern))
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
@@ -289,8 +315,3 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
 
 _global_posterior = jit(global_posterior, static_argnums=0)
 _short = jit(short, static_argnums=0)
-
-
-@functools.partial(jit, static_argnums=0)
-def _summarise(plan, known, rows):
-    return summarise(plan, prior_point(plan, known), known, rows)

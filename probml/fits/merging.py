@@ -2,7 +2,7 @@
 about one centre."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,10 +10,8 @@ import numpy as np
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine
 from probml.errors import ModelError, Refusal
+from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
 
 class Kept(NamedTuple):
@@ -24,7 +22,7 @@ class Kept(NamedTuple):
     known: Known
 
 
-def alike(a: "Fit", b: "Fit") -> None:
+def alike(a: Fitted, b: Fitted) -> None:
     """Refuse parts of data whose statistics do not add up.
 
     Raises:
@@ -45,7 +43,7 @@ def alike(a: "Fit", b: "Fit") -> None:
                          f"{list({**a.given, **b.given})}, which lie outside rows()")
 
 
-def keeps(fit: "Fit") -> None:
+def keeps(fit: Fitted) -> None:
     """Refuse a fit without statistics.
 
     Raises:

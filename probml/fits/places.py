@@ -12,10 +12,11 @@ from jax.sharding import Mesh
 from probml.dataset import parts, processes
 from probml.dataset.dataset import Data
 from probml.device import load, sharded
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
 from probml.errors import Refusal
+from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.meshes import shared
 
@@ -28,8 +29,10 @@ class Place(ABC):
         """A user's data, checked against a model, see parts.opened."""
 
     @abstractmethod
-    def shipped(self, problem: Problem, copies: int) -> contextlib.AbstractContextManager:
-        """Within it (rows, what they share), or on their way there."""
+    def shipped(self, problem: Problem, copies: int,
+                reducible: bool) -> contextlib.AbstractContextManager:
+        """Within it (rows, what they share), or on their way there; where the rows are `reducible`
+        to their statistics these may stand for them."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,13 @@ class Here(Place):
         return parts.opened(model, data)
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int,
+                reducible: bool) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
+        if held.survey is None and reducible:
+            yield condensed(held, plan, problem.weights, problem.start)
+            return
         if held.survey is None:
             yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
                             params=problem.start)
@@ -68,7 +75,8 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int,
+                reducible: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:

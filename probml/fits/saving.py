@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from probml.errors import ModelError
 from probml.numerics.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
+from probml.queries.fitted import Fitted
 
 
-def save(fit: "Fit", path: str | os.PathLike) -> None:
+def save(fit: Fitted, path: str | os.PathLike) -> None:
     """See Fit.save."""
     if fit.model.interventions:
         raise ModelError("save: this fit stands after do(); save the one before, and call do() on "
                          "what is loaded: it costs nothing")
+    path = _place(path)
     said, belief = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
@@ -34,7 +33,7 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double,
     } | said  # fmt: skip
-    arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
+    arrays = {"meta": np.frombuffer(_written(meta).encode(), np.uint8)}
     arrays |= {f"params/{k}": np.asarray(v) for k, v in fit.point.items()} | {
         f"given/{k}": np.asarray(v) for k, v in fit.given.items()
     }
@@ -44,6 +43,35 @@ def save(fit: "Fit", path: str | os.PathLike) -> None:
     np.savez(buffer, **arrays)
     with replacing(path) as temporary:
         Path(temporary).write_bytes(buffer.getvalue())
+
+
+def _place(path: Any) -> Path:
+    """Where a file is to stand, refused before anything is made."""
+    try:
+        path = Path(path)
+    except TypeError:
+        raise ModelError(f"save(path={path!r}): expected the name of a file") from None
+    if not path.name or path.is_dir():
+        raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
+    if not path.parent.is_dir():
+        raise ModelError(f"save(path='{path}'): there is no folder '{path.parent}': make it first, "
+                         f"or name another")
+    return path
+
+
+def _written(meta: Mapping) -> str:
+    """What stands beside the arrays, as JSON.
+
+    Raises:
+        ModelError: a label is none that JSON holds.
+    """
+    for site, labels in meta["names"].items():
+        odd = [x for x in labels if not isinstance(x, str | int | float | None)]
+        if odd:
+            raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}: "
+                             f"a file holds text, numbers and booleans. Give the categories such "
+                             f"names before the fit, as in column.astype(str)")
+    return json.dumps(meta)
 
 
 def _plain(label: Any) -> Any:

@@ -22,6 +22,7 @@ from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
+from probml.interface.tables.in_tables import in_tables
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
@@ -47,7 +48,7 @@ class Fit(Questions):
             entry of history; else None.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
-        bound: a lower bound of it, of an engine of your own that maximises one, else None.
+        bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
 
     def summary(self):
@@ -69,6 +70,7 @@ class Fit(Questions):
         """
         return reports.to_arviz(self, data)
 
+    @in_tables()
     def log_joint(self, data: Any) -> float:
         """log p(data, params), unseen discrete sites summed out, those outside rows over all rows
         together."""

@@ -20,7 +20,7 @@ from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
-from probml.interface.functions.replay import replayed, without_rows
+from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
@@ -55,6 +55,7 @@ class Generative:
     """A decorated generative function, waiting for its settings."""
 
     whole = found = False
+    batch: int | None = None
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
@@ -181,12 +182,16 @@ class Model(Bound):
         self.check_context()
         return known(self, params, labels or {})
 
-    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
-                 **inputs: Any) -> dict[str, np.ndarray]:
+    def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
+                 seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
-        rows(), and of what is computed there; of a function without rows() all that it samples."""
+        rows(), and of what is computed there; of a function without rows() all that it samples. Of
+        several tables `rows` has the number of rows of each, and the inputs are their columns, an
+        index as codes."""
         self.check_context()
         seed = whole_seed(seed, "simulate")
+        if isinstance(rows, Mapping):
+            return of_tables(self, rows, inputs, seed)
         if without_rows(self):
             return replayed(self, {}, inputs, seed)
         return simulate_prior(self, rows, steps, seed, inputs)

@@ -14,7 +14,7 @@ from probml.families.finite import Shifted
 from probml.interface.record import Record
 from probml.language.language import whole_seed
 from probml.numerics.precision import in_its_own
-from probml.queries import row_draws
+from probml.queries import outside, row_draws
 from probml.queries.simulation import simulate_draws
 from probml.structure import deterministics
 
@@ -34,8 +34,8 @@ class Parameters(Record):
         """
         found = self._site(site)
         if found.kind == deterministics.KIND:
-            outside = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
-            instead = f"fit.predict(data, '{site}')" if found.rows else outside
+            ask = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
+            instead = f"fit.predict(data, '{site}')" if found.rows else ask
             raise Refusal(f"'{site}' is computed from other sites (deterministic): no posterior of "
                           f"it in closed form; take {instead}")
         if found.rows:
@@ -78,7 +78,7 @@ class Parameters(Record):
         draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
-                  for name, value in deterministics.drawn(self, draws).items()}
+                  for name, value in outside.drawn(self, draws).items()}
         inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
         return found | self._drawn_in_rows(draws, n) | inside
 

@@ -23,7 +23,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
-from probml.structure import deterministics
+from probml.queries import outside
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
@@ -120,7 +120,7 @@ class Record:
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
-        return {**self.point, **deterministics.point(self)}
+        return {**self.point, **outside.point(self)}
 
     @property
     def certain(self) -> bool:

@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,17 +18,14 @@ from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.queries import drawing, queries, small
+from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
-
 
 # entries of all tables a row up to which a network is asked without regard to what is seen
 WORK = 2**25
 # rows to which a question is padded, where that costs less than compiling for another number
 LEAST = 64
-SMALL = 2**20  # entries of all tables for that many rows
+SMALL = 2**17  # entries of all tables for that many rows
 GROUPS = 1024  # draws of the parameters among which the rows of a simulation share
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
@@ -43,13 +40,13 @@ class Question(NamedTuple):
     averaged: bool  # the belief's parameters are draws, to be averaged over
     back: Callable  # (array, site) → the user's rows and steps
 
-    def at_point(self, fit: "Fit") -> "Question":
+    def at_point(self, fit: Fitted) -> "Question":
         """The same about one parameter value, for what cannot be averaged."""
         return self._replace(belief=_belief(fit, self.plan, self.known, True)[0],
                              averaged=False) if self.averaged else self
 
 
-def prepare(fit: "Fit", data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
+def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
             plug_in: bool, hidden: tuple[str, ...] = ()) -> Question:
     """Plan a question about sites, or about some together, and load its rows.
 
@@ -113,7 +110,7 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
-def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
+def _belief(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """What queries condition on, and whether it is a stack of draws to average over."""
     params = placed_all(dict(fit.point))
     if plug_in:
@@ -126,7 +123,7 @@ def _belief(fit: "Fit", plan: Plan, known: Known, plug_in: bool) -> tuple[Belief
     return Belief(*found), several
 
 
-def drawn(fit: "Fit", data: dataset.Data, key, seed: int, plug_in: bool):
+def drawn(fit: Fitted, data: dataset.Data, key, seed: int, plug_in: bool):
     """Joint draws of what is hidden and discrete in rows, each row with its own draw of the
     parameters (row i with the i-th, and again from the first after GROUPS), which are drawn given
     what was fitted, not given the new rows.
@@ -186,8 +183,8 @@ def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
 
 
 def answer(
-    fit: "Fit", data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]], plug_in: bool,
-    view: str = queries.ALL
+    fit: Fitted, data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]],
+    plug_in: bool, view: str = queries.ALL
 ) -> tuple[np.ndarray, dict]:
     """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible.
 
@@ -221,7 +218,7 @@ def answer(
     return log, {k: question.back(out[k], k[1]) for k in ask}
 
 
-def warn(fit: "Fit", log: np.ndarray) -> None:
+def warn(fit: Fitted, log: np.ndarray) -> None:
     """Say which rows are impossible: their answers are no probabilities."""
     rows = np.flatnonzero(np.isneginf(log))
     if len(rows):

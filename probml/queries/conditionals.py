@@ -3,7 +3,7 @@ nothing discrete is unseen beside it and the parameters are a point, else a mixt
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +19,13 @@ from probml.numerics import semidefinite
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
+from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.queries.queries import states_and_log
 from probml.queries.tabled import Tabled
 
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
-
-def conditional(fit: "Fit", data: dataset.Data, name: str, plug_in: bool) -> Any:
+def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> Any:
     """See Fit.conditional."""
     site = fit.structure.sites[name]
     if not site.rows or site.discrete:

@@ -11,7 +11,7 @@ replaced. With a point, the effect is the mean of its prior given the point.
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +25,9 @@ from probml.numerics.transfer import random_key
 from probml.posteriors.drawn import Draws
 from probml.posteriors.posterior import Point
 from probml.queries.asking import DRAWS
+from probml.queries.fitted import Fitted
 from probml.structure.indices import Index
 from probml.structure.structure import Structure
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
-
 
 REPEATS = 64  # effects drawn for each draw of the other parameters, where
 HELD = 2**24  # numbers hold them
@@ -45,7 +42,7 @@ class _Many(Draws):
         return self.pick(np.arange(self.size))
 
 
-def answer(fit: "Fit", held: Data, plug_in: bool, ask: Callable[["Fit", Data], Any]) -> Any:
+def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Fitted, Data], Any]) -> Any:
     """What `ask` says of every row, rows of new members included.
 
     Args:
@@ -76,7 +73,7 @@ def answer(fit: "Fit", held: Data, plug_in: bool, ask: Callable[["Fit", Data], A
                         *answers)
 
 
-def _groups(fit: "Fit", held: Data) -> list[list[str]]:
+def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     """The names of indices with new members, and of those that index the same axes; refused where a
     new member has no prior."""
     structure = fit.structure
@@ -153,7 +150,7 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
             picked[row].append((axis[:2], found))
 
 
-def renewed(fit: "Fit", entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> "Fit":
+def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> Fitted:
     """The fit with some entries along axes of parameters drawn anew from their prior, given all
     else; of a point, at the prior's mean.
 
@@ -226,7 +223,7 @@ def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given:
                                                  False))(values, keys)
 
 
-def _exchangeable(fit: "Fit", names: Iterable[str],
+def _exchangeable(fit: Fitted, names: Iterable[str],
                   entries: Mapping[tuple[str, int], np.ndarray]) -> None:
     """Refuse a prior that differs from member to member otherwise than through entries that are new
     too: a new one has none."""

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,14 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing
+from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.queries.simulation import simulate_rows
-
-if TYPE_CHECKING:
-    from probml.interface.fit import Fit
 
 MOST = 2**26  # numbers of rows that draws may hold
 
 
-def names_of(fit: "Fit") -> tuple[str, ...]:
+def names_of(fit: Fitted) -> tuple[str, ...]:
     """The unseen numbers inside rows, and what is computed there beside them; none where no number
     is unseen, or the fit does not hold its data."""
     if fit.data is None or fit.model.whole or fit.learnt is not None:
@@ -39,7 +37,7 @@ def names_of(fit: "Fit") -> tuple[str, ...]:
     return (*latents, *rows) if latents else ()
 
 
-def within(fit: "Fit", draws: Mapping[str, Any], sampled: Mapping[str, np.ndarray],
+def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarray],
            seed: int) -> dict[str, np.ndarray]:
     """Site → (draws, rows, *cells): those that were sampled as they are, the others drawn given
     each draw of the rest; seen cells as they were seen.

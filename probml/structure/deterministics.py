@@ -3,7 +3,7 @@ of a site.
 
 A deterministic is no random variable: no density, no data, no engine knows of it. The structure
 holds where its axes lie and the program of its value; here are its values: those outside rows at a
-point, at draws, and their means. Values of rows are answers (queries.py), like the mean of a site.
+point and at draws. Values of rows are answers (queries.py), like the mean of a site.
 """
 
 import functools
@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from probml.errors import ModelError
 from probml.families import domains, entry
@@ -20,12 +18,10 @@ from probml.numerics.compiling import jit
 from probml.structure.site import Site
 
 if TYPE_CHECKING:
-    from probml.interface.fit import Fit
     from probml.structure.structure import Structure
 
 
 KIND = "deterministic"
-KEPT = 1000  # draws behind the mean of a posterior that is no set of draws
 MANY = 2  # rows of the trace that tells which axis is that of rows
 
 
@@ -82,85 +78,3 @@ def at_each(structure: "Structure", draws: Mapping[str, jax.Array],
             fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """The same at every draw, (draws, ...), with some sites at one value for all."""
     return jax.vmap(lambda draw: at(structure, {**fixed, **draw}))(draws)
-
-
-@functools.partial(jit, static_argnums=0)
-def _tilt(structure: "Structure", draws: Mapping, fixed: Mapping, mean: Mapping) -> dict[str,
-                                                                                         jax.Array]:
-    """By how much means over draws of the parameters miss, to first order, since the draws' own
-    means miss those of the posterior."""
-    middle = {name: value.mean(0) for name, value in draws.items()}
-
-    def real(draw):
-        return {name: value.astype(jnp.result_type(float))
-                for name, value in at(structure, {**fixed, **draw}).items()}
-
-    return jax.jvp(real, (middle,),
-                   ({name: mean[name] - value for name, value in middle.items()},))[1]
-
-
-def point(fit: "Fit") -> dict[str, Any]:
-    """The deterministics outside rows as Fit.params has them: of a point their value there
-    (averaged over what is discrete outside rows and unseen), of a posterior their mean over all
-    draws, or over KEPT; of a closed form exact where they are linear."""
-    structure = fit.structure
-    if not structure.derived:
-        return {}
-    fixed = _arrays({**fit.point, **fit.given})
-    if fit.certain:
-        return _host(at(structure, fixed))
-    if not fit.belief.varies:
-        table, draws = fit.belief.table, {}
-        weights = jax.nn.softmax(jnp.ravel(table))
-        plan = fit._plan
-        for name, code in zip(
-            plan.globals, jnp.unravel_index(jnp.arange(weights.size), table.shape), strict=True
-        ):
-            draws[name] = jnp.asarray(plan.variables[name].values)[code].reshape(
-                -1, *structure.sites[name].shape
-            )
-        return _host({name: jnp.tensordot(weights, value, 1)
-                      for name, value in at_each(structure, draws, fixed).items()})
-    values = fit.belief.chains
-    draws = fit.belief.spread(fit._plan, fit._known(), KEPT)[0] if values is None else {
-        n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
-    }
-    out = {name: value.mean(0) for name, value in at_each(structure, draws, fixed).items()}
-    if fit.belief.exact:
-        tilt = _tilt(structure, draws, fixed, {name: fixed[name] for name in draws})
-        out = {name: value + jnp.where(jnp.isfinite(tilt[name]), tilt[name], 0.0)
-               for name, value in out.items()}
-    return _host(out)
-
-
-def drawn(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The deterministics outside rows at draws of the sites there, (n, ...) each."""
-    if not fit.structure.derived:
-        return {}
-    return _host(at_each(fit.structure, _arrays(draws), _arrays({**fit.point, **fit.given})))
-
-
-def chains(fit: "Fit", draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The same at draws chain by chain, (chains, draws, ...)."""
-    if not fit.structure.derived:
-        return {}
-    lead = np.shape(next(iter(draws.values())))[:2]
-    flat = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-            for name, value in draws.items()}
-    return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in drawn(fit, flat).items()}
-
-
-def _arrays(values: Mapping[str, Any]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(value) for name, value in values.items()}
-
-
-def _host(values: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """On the host, and not to be written to; under a trace as they are."""
-    out = {}
-    for name, value in values.items():
-        if not isinstance(value, jax.core.Tracer):
-            value = np.array(value)
-            value.flags.writeable = False
-        out[name] = value
-    return out

@@ -174,11 +174,11 @@ def starts(
     fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
     if set(fixed) >= set(plan.free):
         return Start({name: fixed[name] for name in plan.free}, None, {})
-    data, weights = standing(data, weights)
-    data, weights = single_steps(data, plan, weights, seed)
     if plan.complete and not (plan.globals and plan.free):
         point = _near_prior(plan, prior, restarts, known, random_key(seed))
         return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+    data, weights = standing(data, weights)
+    data, weights = single_steps(data, plan, weights, seed)
     outside = _one_each(plan, restarts, seed)
     # what is seen in part tells states apart
     if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents
