@@ -15,6 +15,7 @@ from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import without_rows
+from probml.interface.record import enough
 from probml.language.language import Bound
 from probml.queries.simulation import input_rows
 from probml.structure.structure import Structure
@@ -63,7 +64,7 @@ class _Deferred(Fit):
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = meet(self.model, data)
-        return read.read(model, data, self.names, rows, None, steps, unknown)
+        return enough(read.read(model, data, self.names, rows, None, steps, unknown))
 
     def _of(self, held: dataset.Data) -> Fit:
         return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))
