@@ -7,6 +7,7 @@ a table, `model.fit(Mine(...))`, and asked about, `fit.log_prob(Mine(...))`.
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 from typing import Any
 
 from probml.errors import DataError
@@ -37,7 +38,8 @@ def source_of(data: Any) -> Source | None:
     """The source that a user gave in the place of data; None: it is none."""
     if isinstance(data, Source):
         return data
-    return Batches(data) if callable(data) and not isinstance(data, type) else None
+    plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
+    return Batches(data) if plain else None
 
 
 @contextlib.contextmanager
