@@ -27,6 +27,8 @@ _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar
 )
 
 
+LONGEST = 2**31 - 1  # rows, steps or draws; more have no index in JAX
+
 # the mark that rows() leaves on the messages of the sites inside it: its batch axis
 ROWS = "probml.rows"
 
@@ -66,9 +68,10 @@ def rows() -> numpyro.plate:
 def whole_steps(steps: Any, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
-                         and steps >= 1):
+                         and 1 <= steps <= LONGEST):
         return None if steps is None else int(steps)
-    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
+    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1, and at "
+                     f"most {LONGEST:,}")
 
 
 def whole_seed(seed: Any, where: str) -> int:
