@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Raw, deny, listed
@@ -67,12 +68,19 @@ def _kind(raw: Raw) -> str:
 @functools.lru_cache(maxsize=256)
 def _settled(model: Bound, specs: tuple) -> tuple:
     """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
-    is a whole number."""
+    is a whole number. Whole numbers that index nothing are measurements, and floats: their squares
+    have no end at 2³¹, nor those of bytes at 255."""
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:
-        structure_of(model, given)
-        return tuple(given.items())
+        indexed = {index.input for index in structure_of(model, given).indexed.values()}
+        plain = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
+                 for name, (shape, kind) in given.items()}
+        return tuple((plain if plain == given or _runs(model, plain) else given).items())
     except ModelError as error:
+        plain = {name: (shape, "f") if kind in "iu" else (shape, kind)
+                 for name, (shape, kind) in given.items()}
+        if plain != given and _runs(model, plain):
+            return tuple(plain.items())
         whole = {name: (shape, "i") if kind in "fb" else (shape, kind)
                  for name, (shape, kind) in given.items()}
         if whole == given:
@@ -84,6 +92,16 @@ def _settled(model: Bound, specs: tuple) -> tuple:
         except ModelError:
             raise error from None
         return tuple(found.items())
+
+
+def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
+    """Whether a function takes inputs of these kinds: one that takes a number of states, or shifts
+    bits, wants whole numbers."""
+    try:
+        structure_of(model, specs)
+    except ModelError:
+        return False
+    return True
 
 
 def read(
@@ -123,8 +141,25 @@ def read(
         _formula(formula, raws, structure.timed, beyond, out)
     # where the function itself makes them whole
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
+    for name, raw in raws.items():
+        if raw.labels is None and raw.values.dtype.kind in "iu" and name not in out.values:
+            if kinds.get(name) is None:
+                _refuse_long(name, raw)
+            else:
+                out.values[name] = raw.values
     return out._replace(values={name: array.astype(kinds.get(name) or np.int32)
                                 for name, array in out.values.items()})
+
+
+def _refuse_long(name: str, raw: Raw) -> None:
+    """
+    Raises:
+        DataError: whole numbers that the function takes as such are beyond those of JAX.
+    """
+    ends = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
+    deny((raw.values < ends.min) | (raw.values > ends.max), f"the input '{name}'",
+         raw.values, f"in {ends.min} … {ends.max}", hint="The function takes it as a whole number: "
+         "give numbers less their first, or in other units.")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
