@@ -55,6 +55,7 @@ from probml.models.regression.linear_regression import lasso as lasso
 from probml.models.regression.linear_regression import linear_regression as linear_regression
 from probml.models.regression.linear_regression import polynomial as polynomial
 from probml.models.regression.linear_regression import ridge as ridge
+from probml.models.regression.mixed_model import mixed_model as mixed_model
 from probml.models.regression.robust_regression import robust_regression as robust_regression
 from probml.models.regression.smoothing import bspline_basis as bspline_basis
 from probml.models.regression.smoothing import smoothing as smoothing
@@ -108,6 +109,7 @@ if TYPE_CHECKING:  # for editors
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
+    from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
 
 _LATE = {
@@ -136,6 +138,7 @@ _LATE = {
     "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
+    "MixedModel": "regression.mixed_model_face",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
@@ -162,6 +165,7 @@ __all__ = [
     "local_trend",
     "logistic_regression",
     "markov_chain",
+    "mixed_model",
     "mixture_of_experts",
     "mixture_of_factor_analysers",
     "mixture_of_mixtures",

@@ -8,9 +8,11 @@ from probml.engines import EM as EM
 from probml.engines import MAP as MAP
 from probml.engines import NUTS as NUTS
 from probml.engines import SVI as SVI
+from probml.engines import VB as VB
 from probml.engines import EmpiricalBayes as EmpiricalBayes
 from probml.engines import Exact as Exact
 from probml.engines import Laplace as Laplace
+from probml.engines.checkpoint import Checkpoint as Checkpoint
 from probml.errors import DataError as DataError
 from probml.errors import ModelError as ModelError
 from probml.errors import Refusal as Refusal
@@ -22,6 +24,8 @@ from probml.language.gaussian_chain import GaussianChain as GaussianChain
 from probml.language.language import rows as rows
 from probml.language.markov_chain import MarkovChain as MarkovChain
 from probml.language.markov_chain import stationary as stationary
+from probml.language.stick_breaking import StickBreaking as StickBreaking
+from probml.language.stick_breaking import dirichlet_process as dirichlet_process
 
 __version__ = "0.1.0"
 

@@ -14,7 +14,7 @@ FLOORS = (  # from the ground up: a room knows those below it
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators",
+    "estimators", "testing",
 )  # fmt: skip
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
@@ -26,6 +26,7 @@ DOORS = {  # imports inside functions, each for what few runs ask while all pay 
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
     ("probml.demo", "probml"),
+    ("probml.demo", "probml.interface.sizes"),
     ("probml.demo", "probml.models"),
 }
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import DataError, ModelError
+from probml import VB, DataError, ModelError
 from probml.estimators.face import flat
 from probml.estimators.mixture import Mixture
 from probml.estimators.rules import (
@@ -27,6 +27,7 @@ from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import InUnits
 from probml.models.mixtures.gaussian_mixture import COVARIANCES, canonical, gaussian_mixture
 from probml.models.mixtures.starts import precision_near
+from probml.models.mixtures.weights import WEIGHTS
 
 COVARIANCE = (
     "one of 'full', 'tied', 'diag', 'spherical', 'tied diag', 'tied spherical'",
@@ -67,7 +68,10 @@ class GaussianMixture(InUnits, Mixture):
             gaussian_mixture; centre and scale are by default (None) each column's mean and its
             standard deviation within k-means clusters, as many as components (the most, of several
             n_components): no unit of measurement matters.
-        engine: an engine's value instead of the EM that these arguments describe.
+        weights: "even"; "sparse" or "sticks", priors under which components that the rows do not
+            ask for empty themselves (see gaussian_mixture): n_components is then the most there can
+            be, 20 for instance, and the engine is VB.
+        engine: an engine's value instead of the EM, or VB, that these arguments describe.
 
     Attributes:
         weights_ (k,), means_ (k, d); covariances_ and precisions_: (k, d, d) full, (d, d) tied, (k,
@@ -96,6 +100,7 @@ class GaussianMixture(InUnits, Mixture):
     centre: ArrayLike | None = parameter(None, optional(numbers(-np.inf)))
     mean_scale: float = parameter(1000.0, number(0.0, above=True))
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    weights: str = parameter("even", one_of(*WEIGHTS))
     engine: Any = parameter(None, ENGINE)
 
     @property
@@ -109,8 +114,14 @@ class GaussianMixture(InUnits, Mixture):
             covariance=canonical(self.covariance_type),
             concentration=self.concentration,
             mean_scale=self.mean_scale,
+            weights=self.weights,
             **self._prior(),
         )
+
+    def _ladder(self, complete):
+        if self.engine is not None or self.weights == "even":
+            return super()._ladder(complete)
+        return (VB(max_iterations=self.max_iter, tolerance=self.tol, restarts=self.n_init),)
 
     def _start(self, X, labels):
         given = {"weights": self.weights_init, "mean": self.means_init,

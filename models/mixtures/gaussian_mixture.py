@@ -31,6 +31,7 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
+from probml.models.mixtures.weights import weights_prior
 
 
 def _diagonal(mean, precision):
@@ -100,7 +101,7 @@ def from_data(name: str, value, d: int, support=constraints.positive):
 
 @probml.model
 def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0, centre=0.0,
-                     mean_scale=1000.0, scale=0.1):
+                     mean_scale=1000.0, scale=0.1, weights: str = "even"):
     """k normal components in d dimensions: z ~ Categorical(π), x | z = j ~ N(μ_j, Σ_j).
 
     Sites: `weights` (k,); `precision`, the inverse of Σ_j: (k, d, d) full, (k, d) diagonal, (k,)
@@ -127,16 +128,19 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
         scale: s > 0, standard deviation inside a component, in the data's units; one number or
             (d,). It is worth one or two rows, so that a guess far too low does no harm and one far
             too high blurs. "each": a site `prior_scale` (d,).
+        weights: "even"; "sparse", a Dirichlet of concentration a/k, or "sticks", a Dirichlet process
+            of concentration a cut at k: with VB they empty the components that the rows do not ask
+            for, and k is then only the most there can be.
     """
     tied, prior, normal = shapes(covariance, "gaussian_mixture")
     centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",
                                                                                       scale, d)
-    weights = sample("weights", dist.Dirichlet(jnp.full(k, concentration)))
+    share = sample("weights", weights_prior(weights, concentration, k, "gaussian_mixture"))
     component = plate("component", k)
     with contextlib.nullcontext() if tied else component:
         precision = sample("precision", prior(scale))
     with component:
         mean = sample("mean", normal(centre, precision / mean_scale**2))
     with probml.rows():
-        z = sample("z", dist.Categorical(weights))
+        z = sample("z", dist.Categorical(share))
         sample("x", normal(mean[z], precision if tied else precision[z]))

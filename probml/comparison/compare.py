@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 POINT = ("loglik", "parameters", "aic", "bic")
 EVIDENCE = ("log_evidence", "log_bayes_factor")
+BOUND = ("bound",)
 LOO = ("elpd_loo", "se", "p_loo", "bad_k", "elpd_diff", "se_diff")
 FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
 
@@ -52,6 +53,7 @@ def compare(
     | `aic` | −2 loglik + 2 parameters (Akaike 1974) |
     | `bic` | −2 loglik + parameters · log n (Schwarz 1978), n rows, or steps of chains |
     | `log_evidence`, `log_bayes_factor` | log p(data), where exact; the same less the best's |
+    | `bound` | a lower bound of log p(data), of VB, or the evidence itself; if a fit has one |
     | `elpd_loo`, `se` | Σ log p(row \\| all others), Pareto-smoothed, and its standard error |
     | `p_loo`, `bad_k` | effective parameters; rows whose Pareto k says that the sampling failed |
     | `elpd_diff`, `se_diff` | less the best's, and the standard error of that difference |
@@ -87,7 +89,7 @@ def compare(
 
     Returns:
         DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out
-        score, else the evidence, else elpd_loo, each if all models have it, else bic);
+        score, else the evidence, else the bound, else elpd_loo, each if all models have it, else bic);
         `attrs["missing"]` says why a number is not there, model → column → reason: one that could
         not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
 
@@ -130,7 +132,8 @@ def compare(
                               stacklevel=2)
     left_out("compare", failed, contestants, stacklevel=3)
     table = pd.DataFrame.from_dict(records, orient="index")
-    table = table.reindex(columns=[*POINT, *EVIDENCE, *LOO,
+    bounds = BOUND if any(c.fit.bound is not None for c in contestants.values()) else ()
+    table = table.reindex(columns=[*POINT, *EVIDENCE, *bounds, *LOO,
                                    *(FOLDS if splits is not None else ())]).astype(float)
     table.index.name = "model"
     table["log_bayes_factor"] = table["log_evidence"] - table["log_evidence"].max()
@@ -139,12 +142,16 @@ def compare(
         _differences(table, pointwise["elpd_kfold"], FOLDS)
     if table["parameters"].notna().all():
         table["parameters"] = table["parameters"].astype(int)
-    ladder = (("elpd_kfold",) if splits is not None else ()) + ("log_evidence", "elpd_loo")
+    ladder = ((("elpd_kfold",) if splits is not None else ()) + ("log_evidence",) + bounds
+              + ("elpd_loo",))
     criterion = next((column for column in ladder if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
     notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, "
              f"use folds=" for name, k in bad.items()]
+    if criterion in BOUND:
+        notes.append("ranked by a lower bound of the log evidence: how far below it lies differs "
+                     "from model to model, and of k states that share a prior by about log k!")
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -184,7 +191,11 @@ class _Fitted:
         out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(n)}
         if fit.log_evidence is not None:
-            return out | {"log_evidence": float(fit.log_evidence)}, {}
+            return out | {"log_evidence": float(fit.log_evidence),
+                          "bound": float(fit.log_evidence)}, {}
+        if fit.bound is not None:
+            return out | {"bound": float(fit.bound)}, dict.fromkeys(
+                EVIDENCE, f"{_short(fit)} finds a lower bound of the evidence, `bound`")
         return out, dict.fromkeys(EVIDENCE, f"{_short(fit)} finds no evidence; fit with "
                                   f"probml.Exact() where every prior is conjugate")
 

@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from probml.errors import DataError
+from probml.errors import DataError, RowError
 
 UNSEEN = "An unseen cell is NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
@@ -120,10 +120,11 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
         got = (got.tolist() if isinstance(got, np.ndarray) else repr(str(got))
                if isinstance(got, str) and values is not None else got)
         cell = i[1:] if rows else i
-        where = [f"row {j}"
-                 for j in i[:rows]] + [f"cell {cell[0] if len(cell) == 1 else cell}"] * bool(cell)
-        raise DataError(f"{what} must be {must}, got "
-                        f"{got}{' in ' * bool(where)}{', '.join(where)}. {hint}")
+        behind = f"cell {cell[0] if len(cell) == 1 else cell}" * bool(cell)
+        said = f"{what} must be {must}, got {got}"
+        if not rows:
+            raise DataError(f"{said}{f' in {behind}' * bool(cell)}. {hint}")
+        raise RowError(f"{said} in ", i[0], f"{f', {behind}' * bool(cell)}. {hint}")
 
 
 def listed(names):

@@ -26,10 +26,21 @@ HELD = 2**23  # numbers that the evidence of such a question may take
 
 
 class Survey(NamedTuple):
-    """Rows that are read in parts, and what one look at all of them told."""
+    """Rows that are read in parts, and what one look at all of them told.
+
+    Args:
+        profile: of all rows, also those of other processes.
+        names, sizes: of the parts of this process.
+        shares: of several processes, the sizes of the parts of each; () of one.
+        held: whether they are read once and held, on several devices.
+    """
 
     source: Source
     profile: "Profile"
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    shares: tuple[tuple[int, ...], ...] = ()
+    held: bool = False
 
 
 class Data(NamedTuple):
@@ -180,8 +191,9 @@ class Data(NamedTuple):
         new = {name: array[rows] for name, array in self.new.items()}
         return self._replace(table=table, steps=steps, lengths=lengths, given=None, new=new)
 
-    def taken(self, index: np.ndarray) -> "Data":
-        """Some of the rows, in this order, as often as they stand there."""
+    def taken(self, index: np.ndarray | slice) -> "Data":
+        """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
+        copied."""
 
         def at(array):
             return None if array is None else array[index]
@@ -192,7 +204,9 @@ class Data(NamedTuple):
             for name, column in self.table.columns.items()
         }
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
-        table = replace(self.table, rows=len(index), columns=columns, inputs=inputs, index=None)
+        rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
+                else len(index))
+        table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
         new = {name: array[index] for name, array in self.new.items()}
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
                              survey=None)
@@ -234,22 +248,25 @@ class Data(NamedTuple):
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
              joints: tuple = (), hidden: tuple[str, ...] = (),
-             effects: tuple[str, ...] = (), lenient: bool = False) -> Plan:
+             effects: tuple[str, ...] = (), lenient: bool = False, flat: tuple[str, ...] = (),
+             nodes: int | None = None) -> Plan:
         """The plan for what was seen.
 
         Args:
             hidden: continuous sites whose unseen cells are asked for as latents.
             effects: parameters that are integrated out.
             lenient: to be read and not run: latents that have no integral are labelled so.
+            flat, nodes: how effects are integrated out, see decide.make.
         """
         plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints, effects=effects, lenient=lenient)
+                           merge_globals, joints, effects=effects, lenient=lenient, flat=flat,
+                           nodes=nodes)
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
             return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes), effects, lenient)
+                               merge_globals, joints, tuple(holes), effects, lenient, flat, nodes)
         except Refusal as refusal:
             name, hurt = next(iter(holes.items()))
             if not hurt.any():

@@ -1,10 +1,15 @@
 """Where the cells of a column lie, and how widely: sums that parts of the rows add up to."""
 
+import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from probml.dataset.tables import Column
+
+PIECE = 2**17  # numbers that are looked at together: they stay in cache
 
 
 class Moments(NamedTuple):
@@ -17,8 +22,26 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, column: Column, weights: np.ndarray | None = None) -> "Moments":
-        """Of numbers, (n, *cells), with weights (n,); None: 1 each."""
-        values, seen = column.values, column.seen
+        """Of numbers, (n, *cells), with weights (n,); None: 1 each.
+
+        Cost: one pass, piece by piece, by several threads where it is long; memory of some pieces.
+        """
+        rows = len(column.values)
+        size = max(PIECE // max(column.values[0].size, 1), 1)
+
+        def at(begin: int) -> Moments:
+            part = slice(begin, begin + size)
+            return cls._of(column.values[part], None if column.seen is None else column.seen[part],
+                           None if weights is None else weights[part])
+
+        if rows <= size:
+            return at(0)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return functools.reduce(cls.merged, pool.map(at, range(0, rows, size)))
+
+    @classmethod
+    def _of(cls, values: np.ndarray, seen: np.ndarray | None,
+            weights: np.ndarray | None) -> "Moments":
         if weights is None and seen is None:
             mean = values.mean(0, dtype=float)
             away = values - mean
@@ -27,7 +50,7 @@ class Moments(NamedTuple):
         share = np.ones(len(values)) if weights is None else weights
         if seen is None:
             weight = np.full(values.shape[1:], share.sum())
-            mean = np.tensordot(share, values, 1) / weight
+            mean = np.tensordot(share, values, 1) / np.where(weight > 0, weight, 1.0)
             away = values - mean
         else:
             weight = np.tensordot(share, seen, 1)

@@ -2,20 +2,40 @@
 pass after pass of which each reads, codes and cuts them anew."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from types import BuiltinFunctionType
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.dataset import tables
+from probml.dataset.arrow import ArrowRows, is_dataset
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.profile import Profile, under
 from probml.dataset.read import expected_of, read
-from probml.dataset.source import Source, naming, source_of
+from probml.dataset.source import Batches, Source, naming, parts_of
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
+
+
+def source_of(data: Any) -> Source | None:
+    """The source that a user gave in the place of data; None: it is none.
+
+    Raises:
+        DataError: an iterator, which could be passed over once.
+    """
+    if isinstance(data, Source):
+        return data
+    if is_dataset(data):
+        return ArrowRows(data)
+    if hasattr(data, "__next__"):
+        raise DataError(f"data is a {type(data).__name__}, which can be read once, and fits pass "
+                        f"over rows many times: pass a function that makes a new one, "
+                        f"model.fit(lambda: batches(...))")
+    plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
+    return Batches(data) if plain else None
 
 
 def opened(model: Bound, data: Any) -> Data:
@@ -26,21 +46,31 @@ def opened(model: Bound, data: Any) -> Data:
         Refusal: a source of sequences, of labels of an index, or of one density of everything.
     """
     source = source_of(data)
-    return read(model, data).trimmed() if source is None else _surveyed(model, source)
+    if source is None:
+        return read(model, data).trimmed()
+    profile = looked(model, source)
+    return sampled(Survey(source, profile, profile.names, profile.sizes))
 
 
-def _surveyed(model: Bound, source: Source) -> Data:
+def looked(model: Bound, source: Source, first: int = 0) -> Profile:
+    """The profile of all parts of a source; `first` rows of others stand before them."""
     profile: Profile | None = None
-    for name, part in source.parts():
-        with naming(name):
-            held = read(model, part)
+    for part in parts_of(source):
+        with naming(part):
+            held = read(model, part.rows)
             _refuse(held)
-            found = Profile.of(held, name)
+            found = Profile.of(held, part.called, first + (profile.rows if profile else 0))
             profile = found if profile is None else profile.merged(found)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
+    return profile
+
+
+def sampled(survey: Survey) -> Data:
+    """The rows that stand for all."""
+    profile = survey.profile
     means = {name: found.mean for name, found in profile.moments.items()}
-    return under(profile.sample, profile.pattern, means)._replace(survey=Survey(source, profile))
+    return under(profile.sample, profile.pattern, means)._replace(survey=survey)
 
 
 def _refuse(held: Data) -> None:
@@ -68,7 +98,7 @@ class Reader:
     def __init__(self, data: Data, size: int, means: dict[str, np.ndarray]):
         assert data.survey is not None
         self.data, self.size, self.means = data, size, means
-        self.source, self.profile = data.survey
+        self.survey, self.profile = data.survey, data.survey.profile
         structure = data.structure
         self.expected = {site.name: replace(expected_of(site, structure, None), valid=None)
                          for site in structure.sites.values() if not site.factor}
@@ -76,20 +106,24 @@ class Reader:
     @property
     def count(self) -> int:
         """How many pieces a pass has."""
-        return sum(-(-rows // self.size) for rows in self.profile.sizes)
+        return self.counted(self.survey.sizes)
+
+    def counted(self, sizes: Iterable[int]) -> int:
+        """How many pieces parts of these sizes have."""
+        return sum(-(-rows // self.size) for rows in sizes)
 
     def pieces(self) -> Iterator[Data]:
         """A pass: every piece in its place; the last of a part may be short."""
-        parts = self.source.parts()
-        for name, rows in zip(self.profile.names, self.profile.sizes, strict=True):
+        parts = parts_of(self.survey.source)
+        for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
-            if found is None or found[0] != name:
+            if found is None or found.called != name:
                 got = ("no more parts, though every call begins anew" if found is None
-                       else f"part '{found[0]}'")
+                       else f"part '{found.called}'")
                 raise DataError(f"the source has changed since it was first read: expected part "
                                 f"'{name}' of {rows} rows, got {got}")
-            with naming(name):
-                whole = self._read(found[1])
+            with naming(found):
+                whole = self._read(found.rows)
             if whole.table.rows != rows:
                 raise DataError(f"the source has changed since it was first read: part '{name}' "
                                 f"had {rows} rows, and now has {whole.table.rows}")
@@ -124,9 +158,9 @@ def by_parts(verb: Callable) -> Callable:
 
 def _stacked(source: Source, ask: Callable) -> Any:
     found = []
-    for name, part in source.parts():
-        with naming(name):
-            found.append(ask(part))
+    for part in parts_of(source):
+        with naming(part):
+            found.append(ask(part.rows))
     if not found:
         raise DataError("the source has no parts: expected at least one")
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

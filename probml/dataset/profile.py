@@ -2,7 +2,6 @@
 labels, where columns lie, and some rows themselves. Profiles of parts add up to that of the whole.
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.errors import DataError
 
-KEPT = 10_000  # rows that stand for all: engines look there for a start
+KEPT = 2**16  # rows that stand for all: engines look there for a start
 STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
 
 
@@ -28,7 +27,8 @@ class Profile:
         labels: site → labels of its states.
         moments: continuous site → of its cells.
         sample: at most KEPT rows, drawn without regard to anything; all, if they are no more.
-        ranks: (rows of the sample,) by which they were drawn.
+        ranks: (rows of the sample,) by which they were drawn: made of their numbers among all rows,
+            so that it does not matter how these are cut into parts.
     """
 
     names: tuple[str, ...]
@@ -40,12 +40,12 @@ class Profile:
     ranks: np.ndarray
 
     @classmethod
-    def of(cls, data: Data, name: str = "") -> "Profile":
-        """Of one part, as it was read."""
+    def of(cls, data: Data, name: str = "", first: int = 0) -> "Profile":
+        """Of one part, as it was read; `first` rows stand before it in those of all parts."""
         sites, rows = data.structure.sites, data.table.rows
         moments = {name: Moments.of(column) for name, column in data.table.columns.items()
                    if not sites[name].discrete and sites[name].time is None}
-        ranks = np.random.default_rng([zlib.crc32(name.encode()), rows]).random(rows)
+        ranks = _mixed(np.arange(first, first + rows, dtype=np.uint64))
         labels = {site: _shown(own, data.table.columns.get(site))
                   for site, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
@@ -111,10 +111,32 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {})
     return data._replace(table=replace(data.table, columns=columns))
 
 
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Whole numbers in no order: the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
+    x = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def standing(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
+    """The rows that stand for all, as the profile of a source keeps them, with their weights; of
+    sequences all."""
+    if data.steps is not None or data.table.rows <= KEPT:
+        return data, weights
+    index = _least(_mixed(np.arange(data.table.rows, dtype=np.uint64)))
+    return data.taken(index), None if weights is None else weights[index]
+
+
+def _least(ranks: np.ndarray) -> np.ndarray:
+    """The rows of the KEPT least ranks, in their order."""
+    return np.sort(np.argpartition(ranks, KEPT)[:KEPT])
+
+
 def _kept(data: Data, ranks: np.ndarray) -> tuple[Data, np.ndarray]:
     if len(ranks) <= KEPT:
         return data, ranks
-    index = np.sort(np.argpartition(ranks, KEPT)[:KEPT])
+    index = _least(ranks)
     return data.taken(index), ranks[index]
 
 

@@ -43,6 +43,7 @@ def load(
     least: int = 1,
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
+    devices: int = 1,
 ) -> tuple[Resident, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
@@ -54,6 +55,7 @@ def load(
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
         roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
+        devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
         0.
@@ -65,14 +67,15 @@ def load(
     total = bucket(max(rows, least))
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
-    chunks = max(1, round(total / fitting))
+    chunks = -(-max(1, round(total / fitting)) // devices) * devices
     size = -(-total // chunks)
-    moments = {name: Moments.of(column, weights) for name, column in _used(data, plan).items()
+    moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
                if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
     centre, spreads = located(plan, moments,
                               table.rows if weights is None else weights.sum())
-    weight = np.zeros(chunks * size)
+    weight = aligned((chunks * size,), np.float64)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
+    weight[rows:] = 0.0
 
     kinds = Kinds(dtype, jnp.result_type(int))
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1)
@@ -83,7 +86,7 @@ def load(
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), params or {},
                       room(data.steps) if roomy and data.steps <= ROOM else None)
-        held = held._replace(steps=lanes.load(_used(data, plan), centre, spreads))
+        held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
     known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},
                   spreads)
     return Resident(held), known
@@ -123,7 +126,7 @@ def scattered(plan: Plan, name: str) -> bool:
             and name not in plan.carried)
 
 
-def _used(data: Data, plan: Plan) -> dict[str, tables.Column]:
+def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
     """The columns that the plan looks at."""
     sites = data.structure.sites
     used = {*plan.observed, *plan.variables,
@@ -146,7 +149,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
 
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
-        out = _aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
+        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
             _copy(array, out[:rows])
         else:
@@ -154,7 +157,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         out[rows:] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
-    columns = _used(data, plan)
+    columns = used(data, plan)
     values, seen, unseen, likelihood = {}, {}, {}, {}
     together = {name for names in plan.partly.values() for name in names}
     codes = {states: cut(_codes([columns[name] for name in names]))
@@ -179,7 +182,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     carried = {name: Coordinates(cut(column.carried)) for name, column in columns.items()
                if column.carried is not None}
     return Chunk(values, seen, codes, unseen, likelihood, inputs,
-                 weight.astype(kinds.real).reshape(chunks, size), None, carried)
+                 weight.astype(kinds.real, copy=False).reshape(chunks, size), None, carried)
 
 
 def room(steps: int | None) -> int:
@@ -188,7 +191,7 @@ def room(steps: int | None) -> int:
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An array at an address from which a CPU device needs no copy of its own."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNED, np.uint8)

@@ -166,6 +166,18 @@ class Rows(ABC):
         """question(chunk, ...) of every chunk, stacked."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
+        """step(carry, rows of a batch) → carry, of batches in which every row is met once.
+
+        Args:
+            size: rows of a batch, padding included; rows that are read in parts come in the chunks
+                and the order in which they are read. key: of the order of rows that are held.
+        """
+        def turn(carry: Any, chunk: Chunk) -> tuple[Any, Any]:
+            return step(carry, Resident(jax.tree.map(lambda leaf: leaf[None], chunk))), ()
+
+        return self.fold(turn, init)[0]
+
     def whole(self, most: int) -> Chunk | None:
         """All rows as one chunk, where they are held and are no more than so many."""
         return None
@@ -227,6 +239,20 @@ class Resident(Rows):
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
 
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
+        """As Rows.walk, rows in random order: a gather a batch."""
+        places = self.chunks * self.size
+        batches = -(-places // size)
+        mixed = jnp.resize(jax.random.permutation(key, places), batches * size)
+        real = (jnp.arange(batches * size) < places).reshape(batches, size)
+
+        def turn(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            found = self.taken(at[0]).stacked
+            weights = jnp.where(at[1], found.weights, 0.0)
+            return step(carry, Resident(found._replace(weights=weights))), ()
+
+        return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
+
     def whole(self, most: int) -> Chunk | None:
         return merged(self.stacked) if self.stacked.weights.size <= most else None
 
@@ -242,12 +268,13 @@ jax.tree_util.register_dataclass(Resident, data_fields=["stacked"], meta_fields=
 
 
 class Summary(NamedTuple):
-    """What is left of the rows of an additive plan: engines take it in the place of Rows, and the
-    passes over rows are saved."""
+    """What is left of the rows of an additive plan, or of one whose row-wise sites enter by squares
+    alone: engines take it in the place of Rows, and the passes over rows are saved."""
 
     statistics: dict[str, Any]  # like naturals: Σ weight T(x)
     base: jax.Array  # Σ weight × what of log p(row) no parameter enters
     weights: jax.Array  # () the total
+    squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
 
     @property
     def held(self) -> bool:

@@ -80,43 +80,69 @@ jax.tree_util.register_dataclass(Streamed, data_fields=["number", "count", "tota
                                  meta_fields=["leaves", "form"])
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How the rows of a source become chunks of one shape.
+
+    Attributes:
+        reader: of its pieces. chunk: a piece as a chunk on the host; no JAX in it.
+        specs: the shapes and types of a chunk. known: what all rows share.
+    """
+
+    reader: Reader
+    chunk: Callable[[Data], Chunk]
+    specs: Chunk
+    known: Known
+
+    @classmethod
+    def of(cls, data: Data, plan: Plan, copies: int = 1) -> "Cut":
+        """Of a source, see parts.opened.
+
+        Args:
+            copies: how many parameter values the rows will be met with at once.
+        """
+        assert data.survey is not None
+        profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
+        most = min(plan.chunk_rows(copies), max(profile.sizes))
+        size = -(-max(profile.sizes) // -(-max(profile.sizes) // most))
+        kinds = Kinds(dtype, jnp.result_type(int))
+        centre, spread = located(plan, profile.moments, profile.rows)
+        reader = Reader(data, size, {name: found.mean for name, found in profile.moments.items()})
+
+        def chunk(piece: Data) -> Chunk:
+            weight = np.zeros(size)
+            weight[: piece.table.rows] = 1.0
+            made = packed(piece, plan, centre, weight, (1, size), kinds, most=True)
+            return jax.tree.map(lambda leaf: leaf[0].astype(types[leaf.dtype], copy=False), made)
+
+        types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
+            "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+            "float32", "float64"))}
+        some = data.taken(np.arange(min(size, data.table.rows)))
+        specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), chunk(some))
+        given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
+                 for name, value in data.table.values.items()}
+        known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
+        return cls(reader, chunk, specs, known)
+
+    def read(self) -> Iterator[Chunk]:
+        """A pass: chunk after chunk."""
+        return map(self.chunk, self.reader.pieces())
+
+
 def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
     """The rows of a source, a feed to be opened around whatever passes over them, and what all rows
     share, from the profile.
 
     Args:
-        data: see parts.opened. copies: how many parameter values the rows will be met with at once.
+        data: see parts.opened. copies: as for Cut.of.
 
     Cost: two chunks of memory and one part of the source, whatever the number of rows.
     """
     assert data.survey is not None
-    profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
-    most = min(plan.chunk_rows(copies), max(profile.sizes))
-    size = -(-max(profile.sizes) // -(-max(profile.sizes) // most))
-    kinds = Kinds(dtype, jnp.result_type(int))
-    centre, spread = located(plan, profile.moments, profile.rows)
-    reader = Reader(data, size, {name: found.mean for name, found in profile.moments.items()})
-
-    def chunk(piece: Data) -> Chunk:
-        weight = np.zeros(size)
-        weight[: piece.table.rows] = 1.0
-        made = packed(piece, plan, centre, weight, (1, size), kinds, most=True)
-        return jax.tree.map(lambda leaf: leaf[0].astype(types[leaf.dtype], copy=False), made)
-
-    types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
-        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-        "float32", "float64"))}
-    some = data.taken(np.arange(min(size, data.table.rows)))
-    leaves, form = jax.tree.flatten(chunk(some))
-    specs = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
-
-    def read() -> Iterator[Chunk]:
-        return map(chunk, reader.pieces())
-
-    feed = feeding.Feed(read, jax.tree.unflatten(form, specs), reader.count)
-    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
-             for name, value in data.table.values.items()}
-    rows = Streamed(np.int32(feed.number), np.int32(feed.count), np.asarray(profile.rows, dtype),
-                    specs, form)
-    return feed, rows, Known(given, {name: placed(value, dtype) for name, value in centre.items()},
-                             spread)
+    cutter = Cut.of(data, plan, copies)
+    feed = feeding.Feed(cutter.read, cutter.specs, cutter.reader.count)
+    leaves, form = jax.tree.flatten(cutter.specs)
+    weight = np.asarray(data.survey.profile.rows, jnp.result_type(float))
+    rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
+    return feed, rows, cutter.known

@@ -11,3 +11,4 @@ from probml.engines.laplace import Laplace as Laplace
 from probml.engines.map import MAP as MAP
 from probml.engines.nuts import NUTS as NUTS
 from probml.engines.svi import SVI as SVI
+from probml.engines.vb import VB as VB

@@ -10,9 +10,10 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.load import load, order
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.restarting import stepwise
 from probml.engines.restarting.rest import near, rested
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.squarem import held_at
@@ -38,6 +39,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.threads import one_thread
 from probml.plan import hierarchy, still
 from probml.plan.blocks import blocks, directions
+from probml.plan.integrals import words
 from probml.plan.plan import Plan
 
 # restarts at least where discrete sites outside rows are unseen: each begins with one value of
@@ -65,6 +67,9 @@ class EM(Engine):
             instead of averaged.
         accelerate: SQUAREM extrapolation (Varadhan & Roland 2008), accepted only where the
             objective does not fall.
+        batch_rows: stepwise EM (Cappé & Moulines 2009): an M-step after every batch of so many
+            rows, in another order each pass; an iteration is a pass. For rows of which a few passes
+            are all one can wait for.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
@@ -77,6 +82,7 @@ class EM(Engine):
     prior: bool = True
     hard: bool = False
     accelerate: bool = True
+    batch_rows: int | None = None
     progress: bool = False
 
     finds: ClassVar = "point"
@@ -86,7 +92,8 @@ class EM(Engine):
     sizes: ClassVar = True
 
     def __post_init__(self):
-        check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
+        check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
+                       nonnegative=("tolerance",))
 
     @property
     def held(self) -> bool:
@@ -94,6 +101,11 @@ class EM(Engine):
 
     @property
     def integrates(self) -> bool:
+        return True
+
+    @property
+    def approximates(self) -> bool:
+        """It refuses them: what their M-step would climb is no closed form, and MAP climbs it."""
         return True
 
     def copies(self, problem: Problem) -> int:
@@ -105,11 +117,16 @@ class EM(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
         plan, where = problem.plan, f"EM cannot fit {problem}"
+        if self.batch_rows is not None:
+            stepwise.refuse(self, problem)
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(); "
                           f"use EM() or Exact()")
         need_prior(plan, "EM", self.prior)
+        if any(grouping.nodes for grouping in plan.groupings):
+            raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
+                          f"{words(plan.groupings)}, of which no M-step is known: use MAP()")
         still.judge(plan, "EM")
         hierarchy.judge(plan, problem.size, "EM", not problem.asked)
         if problem.asked or not plan.free:
@@ -127,6 +144,9 @@ class EM(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
+            # statistics alone have no batches, and nothing in them is expected
+            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
+                return stepwise.run(self, problem)
             return self._found(problem)
 
     def _found(self, problem: Problem) -> Outcome:
@@ -232,7 +252,7 @@ class EM(Engine):
         each = FINAL if max(map(len, chosen)) > 1 else 1
         found = [point_of(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(_middle(plan, known))
-        point = {name: np.stack([held_at(plan, name, p[name], middle[name], np) for p in found])
+        point = {name: np.stack([held_at(plan, name, p[name], middle[name]) for p in found])
                  for name in plan.free}
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})

@@ -153,7 +153,8 @@ class Problem:
     @property
     def in_parts(self) -> bool:
         """Whether rows are read in parts: each pass over them reads their source again."""
-        return self.data is not None and self.data.survey is not None
+        survey = None if self.data is None else self.data.survey
+        return survey is not None and not survey.held
 
     def __str__(self) -> str:
         return f"model '{self.plan.structure.model.name}'"
@@ -181,6 +182,21 @@ class Engine(ABC):
     @property
     def integrates(self) -> bool:
         """Whether it takes plans in which effects of groups are integrated out."""
+        return False
+
+    @property
+    def approximates(self) -> bool:
+        """Whether also those of which the integral is only near."""
+        return False
+
+    @property
+    def quadrature(self) -> int | None:
+        """Nodes of a quadrature over effects; None: as many as are taken where nobody says."""
+        return None
+
+    @property
+    def restricts(self) -> bool:
+        """Whether coefficients are integrated out too, their priors flat."""
         return False
 
     def refuse(self, problem: Problem) -> None:
@@ -215,6 +231,13 @@ class Engine(ABC):
         return False
 
     @property
+    def squares(self) -> bool:
+        """Whether squares of the rows will do in the place of row-wise sites that are Normal about
+        affine locations (plan/squares.py): it would pass over rows many times. `rows` is a Summary
+        then, too."""
+        return False
+
+    @property
     def held(self) -> bool:
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True
@@ -226,6 +249,10 @@ class Engine(ABC):
     def manner(self, problem: Problem) -> str:
         """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
         return ""
+
+    def in_batches(self, rows: int) -> "Engine":
+        """The same in batches of so many rows, where it can take batches and none is said."""
+        return self
 
     def from_one(self) -> "Engine":
         """The same for a start that leaves nothing to chance: restarts would repeat it."""
@@ -273,8 +300,8 @@ def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
 
 def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
     """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
-    with their spread are integrated out where that is exact; not beside numbers of rows that a
-    sampler moves.
+    with their spread are integrated out, where that is exact, or near enough for the engine; not
+    beside numbers of rows that a sampler moves.
 
     Args:
         lenient: see Data.plan.
@@ -282,8 +309,12 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     plan = data.plan(lenient=lenient)
     if plan.carried or engine is not None and not engine.integrates:
         return plan
-    names = effects.effects(plan, data.table.rows)
-    return data.plan(effects=names, lenient=lenient) if names else plan
+    names = effects.effects(plan, data.table.rows, engine is not None and not engine.approximates)
+    nodes = None if engine is None else engine.quadrature
+    if engine is not None and engine.restricts:
+        flat = effects.coefficients(plan, names)
+        return data.plan(effects=(*names, *flat), lenient=lenient, flat=flat, nodes=nodes)
+    return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
 
 
 def checked(engine: Any, verb: str = "") -> Engine:

@@ -11,9 +11,10 @@ from probml.engines.laplace import Laplace
 from probml.engines.map import MAP
 from probml.engines.nuts import NUTS
 from probml.engines.svi import SVI
+from probml.engines.vb import VB
 from probml.errors import ModelError, Refusal
 
-KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI, EmpiricalBayes)
+KINDS: tuple[type[Engine], ...] = (Exact, EM, MAP, NUTS, Laplace, SVI, VB, EmpiricalBayes)
 _OFFERED = [engine for kind in KINDS if (engine := kind.unasked()) is not None]
 # from the first that is asked to the last
 LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None),

@@ -77,6 +77,14 @@ class Laplace(Engine):
     def integrates(self) -> bool:
         return self.over is None
 
+    @property
+    def approximates(self) -> bool:
+        return self.integrates
+
+    @property
+    def squares(self) -> bool:
+        return self.over is None
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if self.over is not None and set(self.over) != set(plan.free):

@@ -1,7 +1,7 @@
 """MAP: the log posterior, unseen discrete sites summed out, climbed by Newton's steps, L-BFGS or
 any optax optimiser."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
@@ -36,7 +36,7 @@ class MAP(Engine):
         optimizer: any optax GradientTransformation; None = Newton or L-BFGS.
         steps: iterations at the most; by default 1000, of an optax optimiser 2000.
         batch_rows: rows of a mini-batch a step (optax only), drawn without replacement, every epoch
-            in a new order; None = all rows.
+            in a new order; None = all rows, or the subsample_size of the plate that is the rows.
         prior: maximise log posterior (True) or log likelihood (False).
         tolerance: Newton and L-BFGS stop when an iteration gains less than this of the objective,
             relative to its size.
@@ -46,6 +46,12 @@ class MAP(Engine):
         patience: stop after so many entries without a better one; None = never.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
+        nodes: of the quadrature by which effects under counts or choices are integrated out, where
+            a row reads one number of one grouping; 1 is Laplace's approximation (lme4's nAGQ), by
+            which several numbers or groupings are in any case. None: 25.
+        restricted: integrate the coefficients out too, flat priors in the place of theirs, so that
+            the spreads are those of restricted maximum likelihood (REML, with prior=False): what
+            enters locations of normal rows affinely and is no effect, such as means and slopes.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
         coefficients costs about d / 10.
@@ -59,13 +65,15 @@ class MAP(Engine):
     held_out: float = 0.0
     patience: int | None = None
     progress: bool = False
+    nodes: int | None = None
+    restricted: bool = False
 
     finds: ClassVar = "point"
     rung: ClassVar = 3
     offered: ClassVar = "possible"
 
     def __post_init__(self):
-        check_settings(self, positive=("steps", "batch_rows", "patience"),
+        check_settings(self, positive=("steps", "batch_rows", "patience", "nodes"),
                        nonnegative=("tolerance",))
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"MAP(optimizer={self.optimizer!r}): expected an optax optimiser such "
@@ -88,17 +96,42 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def squares(self) -> bool:
+        return self.statistics
+
+    @property
     def integrates(self) -> bool:
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics
 
     @property
+    def approximates(self) -> bool:
+        return True
+
+    @property
+    def quadrature(self) -> int | None:
+        return self.nodes
+
+    @property
+    def restricts(self) -> bool:
+        return self.restricted and self.integrates
+
+    @property
     def held(self) -> bool:
         return self.prior
+
+    def in_batches(self, rows: int) -> "MAP":
+        return self if self.optimizer is None or self.batch_rows else replace(self, batch_rows=rows)
 
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
         name it warns of one."""
+        if self.restricted and not any(grouping.flat for grouping in problem.plan.groupings):
+            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: no parameter without bounds "
+                          f"enters the locations of normal rows affinely beside effects of groups "
+                          f"that are integrated out, so that there is no coefficient to restrict "
+                          f"by. Write effects about 0 and their mean in the rows, "
+                          f"`mean + effect[group]`, or leave restricted=True out")
         if problem.in_parts and not self.statistics:
             raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
                           f"read in parts, of which a batch would be another pass. Take MAP() or "

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Progress, Turn, in_threads, iterate
+from probml.engines.progress import Held, Progress, Turn, in_threads, iterate
 from probml.engines.sampling import carrying
 from probml.engines.sampling.nuts_kernel import (
     HELD,
@@ -90,6 +90,7 @@ class NUTS(Engine):
 
     rung: ClassVar = 4
     statistics: ClassVar = True
+    squares: ClassVar = True
 
     def __post_init__(self):
         check_settings(self, positive=("draws", "chains", "max_tree_depth"),
@@ -105,6 +106,10 @@ class NUTS(Engine):
     @property
     def integrates(self) -> bool:
         return self.integrate != "none"
+
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
 
     @classmethod
     def unasked(cls) -> "NUTS":
@@ -221,7 +226,8 @@ class NUTS(Engine):
         total, together = self.warmup + self.draws, method == "vectorized"
         advance, axis = programs[together], 1 if together else 0
 
-        def walk(state):
+        def walk(chain):
+            number, state = chain
             # a first iteration may take 2^depth gradients: who knows how long they are?
             out, size = [], 1
 
@@ -236,11 +242,17 @@ class NUTS(Engine):
                 size = int(np.clip(count * PAUSE / took, 1, 8 * count))
                 return Turn(count, float(np.mean(out[-1]["log_density"])))
 
-            iterate(bar, total, turn, self.chains if together else 1)
+            def write(held: dict[str, Any]) -> None:
+                nonlocal state
+                state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+                out.extend(held["out"])
+
+            held = Held(lambda: {"state": jax.tree.leaves(state), "out": list(out)}, write)
+            iterate(bar, total, turn, self.chains if together else 1, held, str(number))
             return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
 
         if together:
-            found = walk(states)
+            found = walk((0, states))
         else:
             leaves, treedef = jax.tree.flatten(states)
             held = [rows_of(leaf) for leaf in leaves]
@@ -248,7 +260,7 @@ class NUTS(Engine):
                      for c in range(self.chains)]
             workers = min(self.chains, os.cpu_count() or 1) if method == "parallel" else 1
             found = jax.tree.map(lambda *leaves: np.stack(leaves),
-                                 *in_threads(bar, walk, apart, workers))
+                                 *in_threads(bar, walk, list(enumerate(apart)), workers))
         kept = {name: value[:, self.warmup :] for name, value in found.items()}
         return kept.pop("z"), kept
 

@@ -6,10 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from probml.engines.checkpoint import Past
 from probml.engines.engine import Status
+from probml.errors import ModelError
 from probml.numerics.compiling import underway
+
+if TYPE_CHECKING:
+    from probml.engines.checkpoint import Journal
 
 DELAY = 10.0  # seconds without a sign of life
 COMPILING = 1.0  # seconds of compiling after which the line says so
@@ -39,6 +44,11 @@ class Progress:
         self._hidden, self._thread = False, threading.get_ident()
         self.about = self._outer.about if self._outer else ""  # the size of the work, in words
         self.stopped = threading.Event()  # set: turns under way are the last
+        # of a fit that is kept while it runs, and what it calls the loop of this bar
+        self.journal: Journal | None = self._outer.journal if self._outer else None
+        self.section = self.journal.section(title) if self.journal else ""
+        # in words, how fast rows are read
+        self.reading: Callable[[], str] = self._outer.reading if self._outer else str
         self._watched = show or looked_on()
         if show:
             self._appear()
@@ -66,6 +76,7 @@ class Progress:
 
     def _show(self) -> None:
         count, said = self._at
+        said = f"{said}{self.reading()}"
         if underway(self._thread) > COMPILING:
             said = f"compiling {self.title}{self.about and f' for {self.about}'}, once"
         self.bar.set_postfix_str(said, refresh=False)
@@ -114,6 +125,14 @@ class Progress:
         """How many counts are done."""
         return self._at[0]
 
+    def passed(self, rows: int) -> None:
+        """So many rows are done in all, of work whose end nobody knows."""
+        with self._lock:
+            speed = rows / max(time.time() - self._begun, 1e-6)
+            self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
+            if self.bar is not None:
+                self._show()
+
     def _note(self, count: int, value: float) -> None:
         self._at = (count, f"objective {value:.6g}")
         if self.bar is not None:
@@ -149,7 +168,19 @@ class Turn(NamedTuple):
     status: Status = Status.RUNNING  # how the run ended with it, if it did
 
 
-def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1) -> Status:
+class Held(NamedTuple):
+    """What a loop holds between its turns, for a fit that is kept while it runs.
+
+    Args:
+        read: it, in containers of arrays that nobody writes to. write: takes it back.
+    """
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
+            held: Held | None = None, lane: str = "") -> Status:
     """Turns until one says how the run ended, until `limit` iterations are made, or until the bar
     is stopped.
 
@@ -157,14 +188,30 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
         turn: iterations made so far → what one more device call did. One that makes none counts
             as one.
         lanes: counts of the bar that an iteration is worth, as with chains advanced together.
+        held: what is kept at a checkpoint, from which the loop goes on; None: it begins anew.
+        lane: tells apart loops that have one bar.
 
     Returns:
         how the run ended: MAX_ITERATIONS where no turn said.
     """
-    done = 0
+    done, journal = 0, bar.journal if held is not None else None
+    key = f"{bar.section}/{lane}"
+    past = journal.past(key) if journal else None
+    if past is not None and held is not None:
+        try:
+            held.write(past.held)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"the checkpoint holds another state of '{bar.section}' ({error}): "
+                             f"another version wrote it. Delete it") from None
+        done, status = past.done, Status(past.status)
+        bar.advance(done * lanes, past.value)
+        if status is not Status.RUNNING:
+            return status
     while done < limit and not bar.stopped.is_set():
         count, value, status = turn(done)
         done += max(count, 1)
+        if journal and held is not None:
+            journal.note(key, Past(done, int(status), value, held.read()))
         bar.advance(count * lanes, value)
         if status is not Status.RUNNING:
             return status

@@ -3,7 +3,7 @@ gradients bring it."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,8 +15,8 @@ import numpyro.distributions as dist
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
-from probml.engines.progress import Progress, Turn, iterate
-from probml.engines.sampling import carrying
+from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
@@ -46,11 +46,14 @@ class SVI(Engine):
 
     Args:
         guide: "normal" (independent coordinates), "multivariate_normal", "lowrank" (independent
-            plus a few directions), or a NumPyro
-            guide: a function without arguments that samples every parameter by its name.
+            plus a few directions), or a NumPyro guide: a function that samples every parameter by
+            its name. Of one density of everything (a function without rows()) it may take the
+            function's arguments, as amortised guides do: then both run as they are written,
+            batches of plates with a subsample_size included.
         optimizer: an optax optimiser; None is Adam, 1e-2 decayed to 0 along a cosine.
         steps: gradient steps.
-        batch_rows: rows of a random mini-batch a step; None: all.
+        batch_rows: rows of a random mini-batch a step; None: all, or the subsample_size of the
+            plate that is the rows.
         particles: draws of the guide a step.
         integrate: as in NUTS; of unseen numbers of rows that are not integrated out each has a
             coordinate of the named guides.
@@ -81,8 +84,16 @@ class SVI(Engine):
     def taken(self, data: Data) -> Data:
         return carrying.taken(data, self.integrate)
 
+    def in_batches(self, rows: int) -> "SVI":
+        return self if self.batch_rows else replace(self, batch_rows=rows)
+
     def manner(self, problem: Problem) -> str:
         return carrying.manner(problem)
+
+    @property
+    def step_by(self) -> Any:
+        """The optimiser, or the one that is taken without one."""
+        return self.optimizer or _adam(self.steps)
 
     @property
     def statistics(self) -> bool:
@@ -96,6 +107,8 @@ class SVI(Engine):
             raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
                           f"of which a batch would be another pass. Leave batch_rows out, or give "
                           f"the rows in memory")
+        if guided.meant(self.guide, problem):
+            guided.refuse(self.guide, problem)
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
@@ -115,8 +128,14 @@ class SVI(Engine):
         """Of a batch of rows effects of groups cannot be told from the others."""
         return self.statistics and self.integrate != "none"
 
+    @property
+    def approximates(self) -> bool:
+        return self.integrate == "all"
+
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
+        if guided.meant(self.guide, problem):
+            return guided.run(self, problem)
         carrying.check(problem, "SVI", KEPT)
         size = density.size(plan, known)
         if plan.carried:
@@ -132,7 +151,7 @@ class SVI(Engine):
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.optimizer or _adam(self.steps),
+        static = _Static(self.guide, self.step_by,
                          min(self.batch_rows or 0, total), total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
 
@@ -143,8 +162,14 @@ class SVI(Engine):
             losses.append(np.asarray(trail)[:count])
             return Turn(count, -float(losses[-1].mean()))
 
+        def write(held: dict[str, Any]) -> None:
+            nonlocal state
+            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+            losses.extend(held["losses"])
+
+        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
         with Progress("SVI", self.steps, self.progress) as bar:
-            iterate(bar, self.steps, turn)
+            iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         if callable(self.guide):

@@ -1,6 +1,7 @@
 """The log posterior density, unseen discrete sites summed out, as a function of parameters without
 bounds: what climbs and samplers see."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Known, Rows, Summary
-from probml.evidence import carried, centring, effects
+from probml.evidence import carried, centring, effect_gradients
 from probml.evidence.passes import (
     apart,
     returned,
@@ -25,10 +26,12 @@ from probml.evidence.passes import (
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
+from probml.factors.straight import derivatives
 from probml.families import domains
 from probml.families.domains import Domain
 from probml.numerics.ascent import second_order
 from probml.plan.plan import Plan
+from probml.plan.straight import straight
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 
@@ -159,10 +162,9 @@ def value_and_gradient(
     (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
-        forward, after = effects.both_ways(plan, point, u, known, rows.total)
-        (more, outer), rowwise, _ = returned(forward, rows, after)
+        more, own_share = effect_gradients.value_and_gradient(plan, point, u, known, rows)
         whole += more
-        gradient = jax.tree.map(lambda *leaves: sum(leaves), gradient, outer, rowwise)
+        gradient = jax.tree.map(jnp.add, gradient, own_share)
     return whole, (gradient, own[0]) if moves else gradient
 
 
@@ -175,8 +177,8 @@ def climbed(plan: Plan, prior: bool, u: Mapping, known: Known, rows: Rows | Summ
 
 
 def value_gradient_hessian(
-    plan: Plan, point: Callable, u: jax.Array, known: Known, rows: Rows, prior: bool = True,
-    mode: bool = False, scale: float = 1.0
+    plan: Plan, point: Callable, u: jax.Array, known: Known, rows: Rows | Summary,
+    prior: bool = True, mode: bool = False, scale: float = 1.0
 ):
     """value_and_gradient at a vector u (d,), and the Hessian (d, d); for plans without discrete
     sites outside rows that rows touch.
@@ -185,20 +187,41 @@ def value_gradient_hessian(
         columns; memory of one chunk × d.
     """
 
+    few = _straight(plan, known)
+    others = dataclasses.replace(plan, rowwise=()) if few else plan
+
     def chunk(some):
         def total(u):
             params = point(u)[0]
             return scale * weigh(
-                row_evidence(plan, params, known, naturals(plan, params, known), some), some.weights
+                row_evidence(others, params, known, naturals(plan, params, known), some),
+                some.weights
             )
 
-        return second_order(total)(u)
+        if not few:
+            return second_order(total)(u)
+        found = derivatives(plan, lambda u: point(u)[0], u, known, some, scale)
+        return jax.tree.map(jnp.add, found, second_order(total)(u)) if plan.pooled else found
 
     def rest(u):
         params, volume = point(u)
+        if isinstance(rows, Summary):
+            volume += scale * row_totals(plan, params, known, rows)
         return volume + (log_prior(plan, params, known, mode) if prior else 0.0)
 
+    if isinstance(rows, Summary):
+        return second_order(rest)(u)
     return jax.tree.map(jnp.add, rows.total(chunk), second_order(rest)(u))
+
+
+def _straight(plan: Plan, known: Known) -> bool:
+    """Whether rows have their second derivatives from numbers that are affine in the coordinates:
+    those of parameters without bounds are the parameters themselves."""
+    sites = plan.structure.sites
+    entering = {p for name in plan.rowwise for uses in sites[name].uses.values() for p in uses
+                if p in plan.free}
+    return (not known.centring and straight(plan)
+            and all(sites[p].domain.unbounded for p in entering))
 
 
 def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:

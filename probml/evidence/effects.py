@@ -14,8 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
-from probml.factors import effects
-from probml.factors.effects import Eliminated, Information, Moments, Two
+from probml.evidence import effect_modes
+from probml.factors import effects, eliminated_effects
+from probml.factors.effects import Information, Two
+from probml.factors.eliminated_effects import Eliminated, Moments
 from probml.factors.naturals import environment
 from probml.latents.gaussian import log_total, root_of
 from probml.plan.groupings import Grouping
@@ -42,12 +44,15 @@ def reference(plan: Plan, params: Mapping, known: Known, total: Callable) -> Two
 
 def _at(plan: Plan, params: Mapping, known: Known, total: Callable, noise: Two) -> Eliminated:
     told = total(lambda rows: _told(plan, params, known, rows, noise))
-    return effects.eliminated(effects.prior(plan, params, known), told, noise)
+    found, own = effects.prior(plan, params, known), effects.proper(plan)
+    return eliminated_effects.eliminated(found, told, noise, own)
 
 
 def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
     """log p(the rows that look at effects | params), and the effects given them; `total` as in
     `reference`."""
+    if plan.groupings[0].nodes:
+        return effect_modes.given_rows(plan, params, known, total)
     return _at(plan, params, known, total, reference(plan, params, known, total))
 
 
@@ -62,7 +67,8 @@ def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
 
     def outside(told):
         def whole(u, told):
-            return effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise).log
+            found = effects.prior(plan, point(u)[0], known)
+            return eliminated_effects.eliminated(found, told, noise, effects.proper(plan)).log
 
         value, (outer, share) = jax.value_and_grad(whole, (0, 1))(u, told)
         return (value, outer), share
@@ -75,7 +81,7 @@ def expect(plan: Plan, params: Mapping, known: Known,
     """An E-step: the effects' part of the log evidence, and their moments; `total` as in
     `reference`."""
     found = given_rows(plan, params, known, total)
-    return found.log, effects.moments(plan, effects.prior(plan, params, known), found)
+    return found.log, eliminated_effects.moments(plan, effects.prior(plan, params, known), found)
 
 
 def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -89,9 +95,9 @@ def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 def surrogate(plan: Plan, params: Mapping, known: Known, held: Moments) -> jax.Array:
     """E[log p(effects | params)] over effects of these moments."""
     env, total = environment(plan, params, known), jnp.zeros(())
-    for grouping in plan.groupings:
+    for grouping in (grouping for grouping in plan.groupings if not grouping.flat):
         for i, name in enumerate(grouping.names):
-            own = effects.own_covariance(plan, held, name)
+            own = eliminated_effects.own_covariance(plan, held, name)
             total += _expected(plan, grouping, i, env, held.mean[name], own)
     return total
 

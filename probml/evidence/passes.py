@@ -1,6 +1,7 @@
 """Passes over rows: chunks are added, and the gradient of their evidence with respect to the
 naturals is the expected statistics."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.evidence import effects
-from probml.evidence.surrogates import inner
+from probml.evidence.surrogates import inner, over_settings, quadratic
 from probml.factors import integrated
-from probml.factors.chains import rowwise_logs
-from probml.factors.effects import Moments
+from probml.factors.chains import divided, rowwise_logs, undivided
+from probml.factors.eliminated_effects import Moments
 from probml.factors.factors import global_factors, row_evidence
 from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
+from probml.factors.squares import squares_of
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 
 ORDERED = 2**20  # rows up to which they are put in order, all at once
 
@@ -33,7 +36,8 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.tree_util.register_dataclass,
-                   data_fields=["params", "natural", "known", "share"], meta_fields=["hard"])
+                   data_fields=["params", "natural", "known", "share", "settings"],
+                   meta_fields=["hard"])
 @dataclass(frozen=True)
 class Anchor:
     """Where an E-step was made, and the posterior there of the states that rows touch: all that its
@@ -44,6 +48,7 @@ class Anchor:
     known: Known
     share: jax.Array
     hard: bool
+    settings: Any = None
 
 
 class Expected(NamedTuple):
@@ -63,26 +68,35 @@ class Expected(NamedTuple):
     # in the place of taps, where rows have no room for them: a pass makes them again
     anchor: Anchor | None = None
     effects: Moments | None = None  # of groups, given all rows
+    squares: dict[str, Any] = {}  # of row-wise sites of which no rows are left
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
-           natural: Mapping | None = None) -> Expected:
+           natural: Mapping | None = None, settings: Mapping | None = None) -> Expected:
     """One pass over the rows: expected statistics and log evidence, chunk by chunk.
 
     Args:
         natural: the naturals at params, where they are known.
+        settings: parameters, each with a leading axis, over which log densities of rows are
+            averaged: a mean field's. None: they are taken at `params`.
 
     Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data;
     with discrete sites outside rows and several chunks one evidence more (`returned`).
     """
-    natural = naturals(plan, params, known) if natural is None else natural
+    if natural is None:
+        natural = (naturals(plan, params, known) if settings is None else
+                   divided(plan, over_settings(lambda setting: naturals(plan, setting, known),
+                                               settings)))
     if isinstance(rows, Summary):
-        return Expected(rows.statistics, {}, [], rows.base + inner(rows.statistics, natural),
-                        _size(rows.statistics, natural), {}, {})
+        of = functools.partial(quadratic, plan, known=known, of=rows.squares)
+        value = inner(rows.statistics, natural) + (of(params) if settings is None
+                                                   else over_settings(of, settings))
+        return Expected(rows.statistics, {}, [], rows.base + value,
+                        _size(rows.statistics, natural), {}, {}, squares=rows.squares)
     outer = global_factors(plan, params, known)
     logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
-    function = _responsible(plan, params, known, natural, hard, middle)
+    function = _responsible(plan, params, known, natural, hard, middle, settings)
     again = not rows.held and bool(plan.rowwise or plan.latents)
 
     def summed(chunk: Chunk):
@@ -103,7 +117,9 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     pooled = {}
     if plan.latents:
         statistics, pooled = statistics
-    anchor = Anchor(dict(params), natural, known, share, hard) if again else None
+    anchor = Anchor(dict(params), natural, known, share, hard, settings) if again else None
+    if settings is not None:
+        statistics, natural = undivided(statistics), undivided(natural)
     held = None
     if plan.groupings:
         more, held = effects.expect(plan, params, known, rows.total)
@@ -113,13 +129,19 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
 
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
-                 middle: Mapping) -> Callable:
+                 middle: Mapping, settings: Mapping | None = None) -> Callable:
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
-        shapes = jax.eval_shape(lambda: {name: rowwise_logs(plan, params, known, rows, name)
-                                         for name in plan.rowwise})
-        taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        def logs(params):
+            return {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise}
+
+        taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                            jax.eval_shape(logs, params))
+        if settings is not None and plan.rowwise:
+            # what the mean over settings has above the logs at params, to which taps are added
+            taps = jax.tree.map(lambda mean, at: jnp.where(mean == at, 0.0, mean - at),
+                                over_settings(logs, settings), logs(params))
 
         def total(natural, taps):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
@@ -155,7 +177,7 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     if anchor is None:
         return rows.total(function, expected.taps)
     again = _responsible(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
-                         expected.middle)
+                         expected.middle, anchor.settings)
     return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
@@ -164,7 +186,8 @@ def _size(statistics: Any, natural: Any) -> jax.Array:
 
 
 def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
-    """The rows of an additive plan, passed over once.
+    """The rows of an additive plan, passed over once; of one with `squared` sites, twice more for
+    each of these.
 
     A log density linear in its natural parameters is its base measure where they are 0, and its
     slope there the statistics.
@@ -172,18 +195,23 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     Args:
         params: any; their naturals give the shapes.
     """
+    squares = {name: squares_of(plan, name, params, known, rows) for name in squared(plan)}
+    if squares:
+        plan = dataclasses.replace(plan, rowwise=())
     sites = plan.structure.sites
     blank = {name: sites[name].family.zero(leaf)
              for name, leaf in naturals(plan, params, known).items()}
 
     def chunk(rows):
+        if not plan.pooled:
+            return (jnp.zeros(()), blank), rows.weights.sum()
         found = jax.value_and_grad(
             lambda natural: weigh(row_evidence(plan, params, known, natural, rows), rows.weights)
         )(blank)
         return found, rows.weights.sum()
 
     (base, statistics), weight = rows.total(chunk)
-    return Summary(statistics, base, weight)
+    return Summary(statistics, base, weight, squares)
 
 
 def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
@@ -191,7 +219,8 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
     gradient is made."""
     natural = naturals(plan, params, known)
     if isinstance(rows, Summary):
-        return rows.base + inner(rows.statistics, natural)
+        return rows.base + inner(rows.statistics, natural) + quadratic(plan, params, known,
+                                                                       rows.squares)
     part = apart(plan, rows)
     total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
                                            chunk.weights))

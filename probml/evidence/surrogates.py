@@ -1,6 +1,6 @@
 """Expected log densities at given expectations: what an M-step climbs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.evidence import effects
-from probml.factors import integrated
+from probml.factors import integrated, squares
 from probml.factors.chains import rowwise_logs
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
@@ -20,24 +20,40 @@ if TYPE_CHECKING:
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
     """⟨statistics, naturals⟩, with 0 · (−∞) = 0."""
-    terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(),
-                         statistics, natural)
+    terms = jax.tree.map(lambda s, n: jnp.sum(s * jnp.where(s == 0, 0.0, n)), statistics, natural)
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
+def quadratic(plan: Plan, params: Mapping, known: Known, of: Mapping) -> jax.Array:
+    """Σ log p of the row-wise sites of which squares are left."""
+    return sum((squares.log_density(plan, name, params, known, found)
+                for name, found in of.items()), start=jnp.zeros(()))
+
+
+def over_settings(function: Callable, settings: Mapping) -> Any:
+    """The mean of function(parameters) over settings of them, stacked on a leading axis."""
+    count = len(next(iter(settings.values())))
+    if count == 1:
+        return function({name: value[0] for name, value in settings.items()})
+    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(function)(dict(settings)))
+
+
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
-              origin: Any = None) -> jax.Array:
+              origin: Any = None, moving: Collection[str] | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
     without rows and without prior.
 
     Args:
         origin: naturals of another point, that are taken off term by term: what is the same at both
             leaves nothing, and the digits are those of the gain, not of the sum.
+        moving: parameters; what pools where none of them enters is left out, a constant.
     """
-    natural = naturals(plan, params, known)
+    natural = naturals(plan, params, known, moving)
     if origin is not None:
-        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural, origin)
-    value = inner(expected.statistics, natural)
+        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural,
+                               {name: origin[name] for name in natural})
+    value = inner({name: expected.statistics[name] for name in natural}, natural)
+    value += quadratic(plan, params, known, expected.squares)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.even:

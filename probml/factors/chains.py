@@ -15,6 +15,7 @@ from probml.factors.pooled import at_level
 from probml.factors.rowwise import in_slices, row_environment, rowwise_factor, uncelled
 from probml.factors.sequences import Moves
 from probml.families.likelihoods import markov_chain as chains_family
+from probml.numerics.logs import finite, log_sum
 from probml.plan.plan import Plan
 
 
@@ -47,7 +48,24 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Chunk,
         if taps:
             tables = jax.tree.map(jnp.add, tables, taps[name])
     return Moves(tables["initial"], tables["transition"],
-                 tuple(p for p in parents if p in plan.variables), name)
+                 tuple(p for p in parents if p in plan.variables), name, tables.get("leaving"))
+
+
+def divided(plan: Plan, natural: Mapping) -> dict[str, Any]:
+    """Log tables of pooled chains whose moves out of a state need not sum to 1, as averages of
+    logarithms do not: so divided that they do, and by what."""
+    out = dict(natural)
+    for name in (name for name in plan.chains if name in natural):
+        moves = natural[name]["transition"]
+        total = finite(log_sum(moves, -1))
+        out[name] = {**natural[name], "transition": moves - total[..., None], "leaving": total}
+    return out
+
+
+def undivided(natural: Mapping) -> dict[str, Any]:
+    """Tables, or what was counted of them, without what `divided` put beside them."""
+    return {name: {key: leaf for key, leaf in tables.items() if key != "leaving"}
+            if isinstance(tables, dict) else tables for name, tables in natural.items()}
 
 
 def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,

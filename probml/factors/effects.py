@@ -7,16 +7,11 @@ h = −Σ Bᵀ r and G = Σ BᵀB, which add over rows (a monoid: chunks, in any
 only in the cells of the members that it reads; they are found by one push forward for each cell of
 a member, in which all members move at once, and added up member by member.
 
-Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior. About u₀ = loc + R ε₀, with
-K = I + RᵀGR and b = Rᵀh − ε₀,
+Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior; those without a prior are ε
+themselves. They are eliminated in eliminated_effects.py. Of rows that are not normal g, h and G are
+those of the second order about u₀ (curved_effects.py).
 
-    log p(rows) = g − ½ |ε₀|² + ½ bᵀ K⁻¹ b − ½ log det K,      ε | rows ~ N(ε₀ + K⁻¹ b, K⁻¹),
-
-whatever ε₀ (Bates et al. 2015, equation 14 and on, whose θ makes R; K ⪰ I however small a spread,
-which may be 0). The first grouping's part of K is one block a member; the others are eliminated
-after it, by one dense factor of the Schur complement.
-
-Cost: rows × (numbers a row reads)², members × cells³, and (numbers of the other groupings)³.
+Cost: rows × (numbers a row reads)².
 """
 
 from collections.abc import Mapping
@@ -25,13 +20,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import root_of, standardised
-from probml.numerics import small
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -63,16 +56,6 @@ class Prior(NamedTuple):
     rest: tuple[jax.Array, ...]
 
 
-class Eliminated(NamedTuple):
-    """The log evidence of the rows, and ε given them."""
-
-    log: jax.Array
-    centre: Two
-    lower: jax.Array  # Cholesky factors of K's blocks, (members, cells, cells)
-    gain: jax.Array  # K's first block⁻¹ × its cross part, (members, cells, r)
-    rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
-
-
 def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
     """What a chunk of rows says of the effects about `point`, each weighted."""
@@ -95,7 +78,7 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return jax.vmap(one, axis_size=len(rows.weights))(varying, seen)
 
     residual, push, log = jax.linearize(residuals, dict(point), has_aux=True)
-    slopes = jax.vmap(push)(_moves(plan, point))  # (cells, rows, m)
+    slopes = jax.vmap(push)(moves(plan, point))  # (cells, rows, m)
     live = rows.weights > 0
     weight = jnp.where(live, rows.weights, 0.0)
     residual = jnp.where(live[:, None], residual, 0.0)
@@ -107,17 +90,17 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     else:
         slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
         square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
-    members = [_members(grouping, rows, len(slope)) for grouping in plan.groupings]
-    return _added(plan, members, total, slope, square)
+    owners = [members(grouping, rows, len(slope)) for grouping in plan.groupings]
+    return added(plan, owners, total, slope, square)
 
 
-def _added(plan: Plan, members: list[jax.Array], log: jax.Array, slope: jax.Array,
-           square: jax.Array) -> Information:
+def added(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
+          square: jax.Array) -> Information:
     """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
-    (first, *others), owner = plan.groupings, members[0]
+    (first, *others), owner = plan.groupings, owners[0]
     d, count, dtype = first.cells, first.members, slope.dtype
     place, r = [jnp.zeros((len(owner), 0), int)], 0
-    for grouping, own in zip(others, members[1:], strict=True):
+    for grouping, own in zip(others, owners[1:], strict=True):
         begin = r + grouping.cells * own
         place.append(begin[:, None] + jnp.arange(grouping.cells))
         r += grouping.size
@@ -138,7 +121,7 @@ def _added(plan: Plan, members: list[jax.Array], log: jax.Array, slope: jax.Arra
     )
 
 
-def _members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
+def members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
     """Which member each of so many rows reads, (b,)."""
     if grouping.index is None:
         return jnp.zeros(count, int)
@@ -149,7 +132,7 @@ def _members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
     return grouping.scale * codes + grouping.offset
 
 
-def _moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """One unit step for each cell of a member, of all members at once: name → (p, *shape)."""
     total = sum(grouping.cells for grouping in plan.groupings)
     out, start = {}, 0
@@ -157,7 +140,7 @@ def _moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         for i, (name, width) in enumerate(zip(grouping.names, grouping.widths, strict=True)):
             own = jnp.eye(total, dtype=point[name].dtype)[:, start : start + width]
             own = jnp.broadcast_to(own[:, None], (total, grouping.members, width))
-            out[name] = jax.vmap(lambda step, g=grouping, i=i: _together(g, i, step))(own)
+            out[name] = jax.vmap(lambda step, g=grouping, i=i: together(g, i, step))(own)
             start += width
     return out
 
@@ -169,7 +152,7 @@ def apart(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Ar
     return moved.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
 
 
-def _together(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
+def together(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
     """(members, numbers a member) → an effect's shape."""
     axis, shape = grouping.axes[i], grouping.shapes[i]
     if axis is None:
@@ -185,7 +168,7 @@ def prior(plan: Plan, params: Mapping, known: Known) -> Prior:
     return Prior(Two(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
 
 
-def _turned(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+def turned_by(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
     """array · R along its last axis, (..., r), R the root of the other groupings' prior; or its
     transpose."""
     parts, begin = [], 0
@@ -200,13 +183,25 @@ def _turned(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Arr
     return jnp.concatenate(parts, -1) if parts else array
 
 
-def _both_sides(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+def both_sides(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
     """RᵀAR of a symmetric A, or RARᵀ."""
-    return _turned(found, _turned(found, array, transposed).T, transposed)
+    return turned_by(found, turned_by(found, array, transposed).T, transposed)
+
+
+def proper(plan: Plan) -> Two:
+    """1 for each of the numbers ε that has a prior, 0 for each that has a density of 1."""
+    first, *others = plan.groupings
+    rest = [np.full(grouping.size, float(not grouping.flat)) for grouping in others]
+    return Two(jnp.full((first.members, first.cells), float(not first.flat)),
+               jnp.asarray(np.concatenate([np.zeros(0), *rest]), jnp.result_type(float)))
 
 
 def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
     """Of one grouping: locations (members, d), roots (members, d, d)."""
+    if grouping.flat:
+        shape, dtype = (grouping.members, grouping.cells), jnp.result_type(float)
+        return jnp.zeros(shape, dtype), jnp.broadcast_to(jnp.eye(shape[1], dtype=dtype),
+                                                         (*shape, shape[1]))
     locs, roots = [], []
     for i, name in enumerate(grouping.names):
         site = plan.structure.sites[name]
@@ -236,8 +231,8 @@ def none(plan: Plan) -> Two:
 
 def point_at(plan: Plan, found: Prior, noise: Two) -> dict[str, jax.Array]:
     """The effects at ε."""
-    return named(plan, Two(found.loc.first + _times(found.first, noise.first),
-                           found.loc.rest + _turned(found, noise.rest, True)))
+    return named(plan, Two(found.loc.first + times(found.first, noise.first),
+                           found.loc.rest + turned_by(found, noise.rest, True)))
 
 
 def named(plan: Plan, numbers: Two) -> dict[str, jax.Array]:
@@ -248,100 +243,10 @@ def named(plan: Plan, numbers: Two) -> dict[str, jax.Array]:
             grouping.members, grouping.cells)
         begin += grouping.size if which else 0
         parts = jnp.split(own, np.cumsum(grouping.widths)[:-1], 1)
-        out |= {name: _together(grouping, i, part)
+        out |= {name: together(grouping, i, part)
                 for i, (name, part) in enumerate(zip(grouping.names, parts, strict=True))}
     return out
 
 
-def _times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+def times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
     return (matrix @ vector[..., None])[..., 0]
-
-
-def eliminated(found: Prior, told: Information, noise: Two) -> Eliminated:
-    """log p(rows | params), and ε given the rows.
-
-    Args:
-        told: about the effects at `noise`.
-    """
-    turned = jnp.swapaxes(found.first, -1, -2)
-    eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
-    lower = small.cholesky(eye + turned @ told.block @ found.first)
-    first = _times(turned, told.slope.first) - noise.first
-    half = small.solve(lower, first[..., None])
-    log = told.log - 0.5 * jnp.sum(noise.first**2) + 0.5 * jnp.sum(half**2)
-    log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
-    if not found.rest:
-        move = small.solve(lower, half, True)[..., 0]
-        return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
-    cross = small.solve(lower, turned @ _turned(found, told.cross))
-    whole = jnp.eye(len(told.rest), dtype=told.rest.dtype)
-    flat = cross.reshape(-1, len(whole))
-    schur = whole + _both_sides(found, told.rest) - flat.T @ flat
-    root = jnp.linalg.cholesky(schur)
-    rest = _turned(found, told.slope.rest) - noise.rest - half.reshape(-1) @ flat
-    left = solve_triangular(root, rest, lower=True)
-    log += 0.5 * jnp.sum(left**2) - 0.5 * jnp.sum(noise.rest**2)
-    log -= jnp.log(jnp.diagonal(root)).sum()
-    move = solve_triangular(root, left, lower=True, trans=1)
-    gain = small.solve(lower, cross, True)
-    away = small.solve(lower, half, True)[..., 0] - gain @ move
-    return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
-
-
-def drawn(found: Eliminated, key: jax.Array) -> Two:
-    """A draw of ε less its mean."""
-    first, second = jax.random.split(key)
-    own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
-        (first, second), found.centre, strict=True))
-    own = small.solve(found.lower, own[..., None], True)[..., 0]
-    if rest.size:
-        rest = solve_triangular(found.rest, rest, lower=True, trans=1)
-        own -= found.gain @ rest
-    return Two(own, rest)
-
-
-class Moments(NamedTuple):
-    """Effects given all rows: their means by name, and covariances as Information has them."""
-
-    mean: dict[str, jax.Array]
-    block: jax.Array
-    cross: jax.Array
-    rest: jax.Array
-
-
-def moments(plan: Plan, found: Prior, given: Eliminated) -> Moments:
-    eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
-    eye = jnp.broadcast_to(eye, given.lower.shape)
-    block = small.solve(given.lower, small.solve(given.lower, eye), True)
-    turned, rest, cross = jnp.swapaxes(found.first, -1, -2), given.rest, given.gain
-    if found.rest:
-        rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))
-        block += given.gain @ rest @ jnp.swapaxes(given.gain, -1, -2)
-        cross = -found.first @ _turned(found, given.gain @ rest, True)
-        rest = _both_sides(found, rest, True)
-    return Moments(point_at(plan, found, given.centre), found.first @ block @ turned, cross, rest)
-
-
-def own_covariance(plan: Plan, held: Moments, name: str) -> jax.Array:
-    """Of one effect's numbers within each member, (members, d, d)."""
-    begin = 0
-    for which, grouping in enumerate(plan.groupings):
-        block = held.block
-        if which:
-            part = held.rest[begin : begin + grouping.size, begin : begin + grouping.size]
-            part = part.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
-            block = jnp.moveaxis(jnp.diagonal(part, axis1=0, axis2=2), -1, 0)
-            begin += grouping.size
-        if name in grouping.names:
-            i = grouping.names.index(name)
-            start = sum(grouping.widths[:i])
-            part = slice(start, start + grouping.widths[i])
-            return block[:, part, part]
-    raise KeyError(name)
-
-
-def deviations(plan: Plan, held: Moments, name: str) -> jax.Array:
-    """Standard deviations of one effect's numbers, in its shape."""
-    variance = jnp.diagonal(own_covariance(plan, held, name), axis1=-2, axis2=-1)
-    grouping = next(g for g in plan.groupings if name in g.names)
-    return jnp.sqrt(_together(grouping, grouping.names.index(name), variance))

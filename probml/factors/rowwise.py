@@ -64,17 +64,15 @@ def rowwise_factor(
     def one(varying, x, seen):
         def at(env):
             env = {**fixed, **varying, **env}
-            if is_variable:
-                return state_logs(plan, name, env)
-            if predictive is not None:
+            if predictive is not None and not is_variable:
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
-            if touching is not None:
+            if touching is not None and not is_variable:
                 there = plan.structure.cells(name, {**env, **touching})
                 logs = site.family.minorant(there, plan.structure.cells(name, env),
                                             cells(site, x[None])[0])
                 return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs,
                                                                  0.0).sum()
-            return log_density(plan.structure, site, env, x, seen)
+            return row_log(plan, name, env, x, seen)
 
         if name in plan.switches:
             return _switched(plan, name, at, varying, settings)
@@ -87,6 +85,14 @@ def rowwise_factor(
     log = jax.vmap(one, axis_size=size)(row_environment(plan, known, rows, name), x,
                                         None if is_variable else rows.seen.get(name))
     return Factor(log, scope)
+
+
+def row_log(plan: Plan, name: str, env: Mapping, x: jax.Array | None,
+            seen: jax.Array | None) -> jax.Array:
+    """log p of one row's seen cells of a site; of a variable, of each of its states."""
+    if name in plan.variables:
+        return state_logs(plan, name, env)
+    return log_density(plan.structure, plan.structure.sites[name], env, x, seen)
 
 
 def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str) -> jax.Array:

@@ -28,6 +28,9 @@ class Moves(NamedTuple):
     transition: jax.Array  # (lead, *scope, k, k)
     scope: tuple[str, ...]
     name: str
+    # (lead of 1 or rows, *scope, k): log of what the moves out of a state were divided by, so that
+    # they sum to 1, as those of a step that does not count must; None: they did
+    leaving: jax.Array | None = None
 
 
 HELD = 2**25  # numbers that all steps together may pass through at once
@@ -107,6 +110,11 @@ def chain_of(
     emission = jnp.broadcast_to(emission, (length * lanes, *emission.shape[1:])).reshape(
         length, lanes, *emission.shape[1:]
     )
+    for move in (move for move in moves if move.leaving is not None):
+        less = _flat(spread(move.leaving, (*move.scope, move.name), (*scope, *names)), outer,
+                     len(scope), [k])
+        less = jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less
+        emission = emission + jnp.where(_left(steps, rows)[..., None, None], less[None], 0.0)
     initial, transition = jnp.zeros((1, *(1,) * (len(scope) + len(names)))), None
     for move in moves:
         first = move.initial
@@ -132,6 +140,15 @@ def chain_of(
         jnp.moveaxis(emission, 1, -1),
         None if alive is None else alive.reshape(length, lanes),
     )
+
+
+def _left(steps: Steps, rows: int) -> jax.Array:
+    """Which steps a next one that counts follows, (L, lanes)."""
+    length, lanes = steps.length, rows * steps.blocks
+    alive = jnp.ones((length, lanes), bool) if steps.rows.weights is None \
+        else steps.rows.weights.reshape(length, lanes)
+    wrapped = jnp.roll(alive[:1], -1, 1) & (jnp.arange(lanes) % steps.blocks < steps.blocks - 1)
+    return jnp.concatenate([alive[1:], wrapped])
 
 
 def of_rows(plan: Plan, log: jax.Array) -> Factor:

@@ -11,6 +11,7 @@ priors need no rule of their own. Its algebra:
     normalise, own_axes     which coordinates and shapes of a parameter keep the form
     moved                   the posterior of a copy of c, for a likelihood's predictive
     expectation             E[statistics(c)] under the posterior, of variational updates
+    nodes, middle           values of c over which their mean is that, and one amid the posterior
     scale, student, ...     of variances, what integrates them and their locations out
 
 A **prior** names the form under which it is conjugate, and turns what was read into a NumPyro
@@ -52,6 +53,10 @@ class Form:
     def allows(self, steps: Steps) -> bool:
         """Whether a parameter that these steps take to c has the form."""
         return not steps
+
+    def holds(self, other: "Form") -> bool:
+        """Whether every objective of another form has this one too."""
+        return other is self
 
     def own_axes(self, states: int | None, event: tuple[int, ...]) -> tuple[int, ...]:
         """The trailing axes of one value of c in an argument of a site with such states or event
@@ -111,6 +116,15 @@ class Form:
     def expectation(self, natural: Natural, prior: "Prior") -> dict[str, jax.Array]:
         """E[statistic of c] under the posterior, by names of its own: what mean-field updates put
         in the place of a point (Winn & Bishop 2005)."""
+        raise NotImplementedError(f"{self.name}: no expectations")
+
+    def nodes(self, natural: Natural, prior: "Prior") -> jax.Array:
+        """Values of c, (j, *c), over which the mean of every statistic is its expectation under the
+        posterior: so is that of every function in their span, however it was written."""
+        raise NotImplementedError(f"{self.name}: no expectations")
+
+    def middle(self, natural: Natural, prior: "Prior") -> jax.Array:
+        """A value of c amid the posterior, finite and inside the domain: where to read next."""
         raise NotImplementedError(f"{self.name}: no expectations")
 
     # Of scales, which normal locations may share (normal–inverse-gamma, normal–inverse-Wishart).

@@ -12,13 +12,17 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.start.prior import compiled_prior_point
+from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
 from probml.numerics.compiling import jit
+from probml.plan import integrals
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 
 FALLEN = 3.0  # logarithms below the prior's point from which a spread is looked at
 NEARER = 1e-3  # times itself: as good as 0
+# nats a member by which a nearer integral over effects may move an evidence unsaid
+LAPLACE, QUADRATURE = 0.01, 1e-4
 ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
 
 
@@ -37,6 +41,8 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
                     - _evidence(plan, params, known, rows))
         said = (group.kind.doubt(group.names, gap, rows.weight) for group in rough)
         notes += [text for text in dict.fromkeys(said) if text is not None]
+    if plan.groupings and plan.groupings[0].nodes:
+        notes += _near(plan, params, known, rows)
     return outcome if len(notes) == len(outcome.notes) else outcome._replace(notes=tuple(notes))
 
 
@@ -50,6 +56,25 @@ def _finer(plan: Plan) -> Plan:
 
 
 _evidence = jit(log_evidence, static_argnums=0)
+
+
+def _near(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:
+    """What is to be said of an integral over effects that is not in closed form."""
+    named, one = ", ".join(f"'{name}'" for name in plan.effects), plan.groupings[0].nodes == 1
+    text = f"{named}: integrated out {integrals.words(plan.groupings)}"
+    nodes = integrals.finer(plan.groupings)
+    if nodes is None:
+        return [text]
+    gap = float(_gap(plan, nodes, params, known, rows))
+    if abs(gap) <= (LAPLACE if one else QUADRATURE) * sum(g.members for g in plan.groupings):
+        return [text] if one else []
+    count = f"{nodes} nodes" if plan.groupings[0].cells == 1 else "a nearer integral"
+    return [f"{text}, which {count} move by {gap:.2g} nats: compare with NUTS()"]
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.Array:
+    return gap(plan, params, known, rows.total, nodes)
 
 
 def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[str]:

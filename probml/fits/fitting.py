@@ -2,8 +2,7 @@
 names none, sizes side by side, parts put together."""
 
 import contextlib
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,11 +10,11 @@ import jax
 import numpy as np
 
 from probml import errors
-from probml.dataset import dataset, digits, parts, read, stated, tables
+from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
-from probml.device.streamed import streamed
 from probml.engines import EM, Exact
+from probml.engines.checkpoint import Checkpoint
 from probml.engines.double import precise, worst
 from probml.engines.engine import (
     Engine,
@@ -28,20 +27,27 @@ from probml.engines.engine import (
 )
 from probml.engines.ladder import LADDER, choose
 from probml.engines.progress import Progress
-from probml.engines.start.prior import given_start, prior_point
+from probml.engines.start.prior import given_start
 from probml.errors import Refusal
-from probml.evidence.passes import global_posterior, summarise
+from probml.evidence.passes import global_posterior
 from probml.factors.digits import short
 from probml.fits import boundary
+from probml.fits.condensing import condensed, summarised
+from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
+from probml.fits.places import Place
+from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
+
+MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 
 
 class Seen(NamedTuple):
@@ -66,12 +72,14 @@ class Found(NamedTuple):
 
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-          start: Mapping[str, Any] | None) -> Found:
+          start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
+          where: Any = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
-        held, run, note = _inferred(model, data, engine, weights, seed, start, bar)
+        held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
+                                    place_of(where, data))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)
@@ -79,10 +87,11 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
-    start: Mapping[str, Any] | None, bar: Progress
+    start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
+    place: Place
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
-    held = parts.opened(model, data)
+    held = place.opened(model, data)
     bar.about = held.extent
     if held.survey is not None and weights is not None:
         raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
@@ -104,13 +113,13 @@ def _inferred(
                                 size[0] if size else None)
         raise errors.DataError(f"model '{model.name}': nothing inside rows() is seen, and "
                                f"'{outside}' is no site of rows: {advice}")
-    asked = engine
+    if engine is not None:
+        engine.refuse(problem_of(engine, held))
+        engine = _in_batches(engine, held)
+    asked, ladder = engine, (engine,)
     if engine is None:
         engine, _ = choose(held)
         ladder = LADDER[LADDER.index(engine) :]
-    else:
-        engine.refuse(problem_of(engine, held))
-        ladder = (engine,)
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
@@ -124,9 +133,28 @@ def _inferred(
     def attempt() -> _Run:
         same = jax.config.jax_enable_x64 == double
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
-                    weight, seed, start)
+                    weight, seed, start, place)
 
-    return held, *precise(attempt, lambda found: found.outcome, ladder[0].held, digits.lost(held))
+    with contextlib.ExitStack() as stack:
+        if checkpoint is not None:
+            bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
+                                                         seed, start))
+        return held, *precise(attempt, lambda found: found.outcome, ladder[0].held,
+                              digits.lost(held))
+
+
+def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
+    """The engine as the function wants its rows taken, by subsample_size; as it is where it takes
+    no batches of these."""
+    batch = held.model.batch
+    if batch is None or batch >= held.table.rows:
+        return engine
+    small = engine.in_batches(batch)
+    try:
+        small.refuse(problem_of(small, held))
+    except Refusal:
+        return engine
+    return small
 
 
 class _Run(NamedTuple):
@@ -138,21 +166,21 @@ class _Run(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
-         start: Mapping[str, Any]) -> _Run:
+def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
+         place: Place) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double."""
     first = ladder[0]
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
-    with _shipped(problem, first.copies(problem)) as (rows, known):
+    with place.shipped(problem, first.copies(problem), _reducible(first, plan)) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
             try:
                 if engine is not first and engine.taken(held) is not data:
-                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start)
+                    return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place)
                 outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
@@ -162,22 +190,10 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int,
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        kept = Kept(engine, *jax.device_get((rows, known))) if isinstance(rows, Summary) else None
+        additive = isinstance(rows, Summary) and not rows.squares
+        kept = Kept(engine, *jax.device_get((rows, known))) if additive else None
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows), kept,
                     data.pattern)
-
-
-@contextlib.contextmanager
-def _shipped(problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
-    """The rows of a problem, on the device or on their way there, and what they share."""
-    held, plan = problem.data, problem.plan
-    if held.survey is None:
-        yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                        params=problem.start)
-        return
-    feed, rows, known = streamed(held, plan, copies)
-    with feed:
-        yield rows, known
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -203,10 +219,20 @@ def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
     """With the statistics of the rows in their place, where an engine needs no more of them."""
-    plan = problem.plan
-    if not (plan.additive and plan.free and engine.statistics):
+    if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
+                                                 or _squarable(engine, problem)):
         return problem
-    return replace(problem, rows=_summarise(plan, problem.known, problem.rows))
+    return replace(problem, rows=summarised(problem.plan, problem.known, problem.rows))
+
+
+def _reducible(engine: Engine, plan: Plan) -> bool:
+    return plan.additive and bool(plan.free) and engine.statistics
+
+
+def _squarable(engine: Engine, problem: Problem) -> bool:
+    """Whether all rows are worth two passes, which save each gradient's."""
+    plan = problem.plan
+    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
@@ -273,9 +299,7 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    rows, known = load.load(held, plan, weight)
-    return _again(fit, (Kept(None, *jax.device_get((_summarise(plan, known, rows), known))),
-                        held.pattern))
+    return _again(fit, (Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern))
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
@@ -291,8 +315,3 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
 
 _global_posterior = jit(global_posterior, static_argnums=0)
 _short = jit(short, static_argnums=0)
-
-
-@functools.partial(jit, static_argnums=0)
-def _summarise(plan, known, rows):
-    return summarise(plan, prior_point(plan, known), known, rows)

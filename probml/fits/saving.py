@@ -4,7 +4,6 @@ it."""
 import io
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from probml.errors import ModelError
+from probml.numerics.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted
@@ -41,14 +41,8 @@ def save(fit: Fitted, path: str | os.PathLike) -> None:
     arrays |= {name: np.asarray(value) for name, value in kept.items() if value is not None}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(buffer.getvalue())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path) as temporary:
+        Path(temporary).write_bytes(buffer.getvalue())
 
 
 def _place(path: Any) -> Path:

@@ -17,7 +17,7 @@ from probml.errors import Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
-from probml.plan import hierarchy
+from probml.plan import hierarchy, integrals
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 
@@ -137,7 +137,7 @@ def _sites(held: dataset.Data, plan: Plan | None) -> tuple[dict[str, str], ...]:
             summed = "unseen, nothing seen depends on it" if endless else "summed out, outside rows"
             role = summed if site.discrete else "parameter" + _tied(held, plan, site.name)
             if plan is not None and site.name in plan.effects:
-                role = "effects of groups, integrated out, exact Gaussian"
+                role = f"effects of groups, integrated out, {integrals.words(plan.groupings)}"
         elif plan is not None and site.name in plan.variables:
             role = {"part": "part-seen, summed out where unseen",
                     "likelihood": "likelihood evidence, summed out"}.get(

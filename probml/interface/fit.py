@@ -4,7 +4,7 @@ simulation, saving."""
 import functools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
+from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
+from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
@@ -47,7 +49,7 @@ class Fit(Questions):
             entry of history; else None.
         converged, iterations, status: how the engine ended; `status` is a sentence.
         log_evidence: log p(data), exact for Exact, else None.
-        bound: a lower bound of it, of an engine of your own that maximises one, else None.
+        bound: a lower bound of it, where the engine maximises one, as VB does; else None.
     """
 
     def summary(self):
@@ -69,6 +71,7 @@ class Fit(Questions):
         """
         return reports.to_arviz(self, data)
 
+    @in_tables()
     def log_joint(self, data: Any) -> float:
         """log p(data, params), unseen discrete sites summed out, those outside rows over all rows
         together."""
@@ -136,6 +139,27 @@ class Fit(Questions):
         index = pd.MultiIndex.from_product(above.values(), names=list(above))
         return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0),
                             columns=columns)
+
+    def answer(self, data: Any, ask: Sequence[str] = ("predict", "log_prob"),
+               site: str | None = None, to: str | os.PathLike | None = None) -> Any:
+        """Several questions about every row, as a pandas table, or written to a file part by part:
+        of a source (see Model.fit) a part at a time is in memory.
+
+        Args:
+            ask: of "predict", "predict_proba", "log_prob", "impute", "decode"; a column each, of
+                `predict_proba` one a state, of `impute` and `decode` one a site.
+            site: what `predict` and `predict_proba` are about; by default as there.
+            to: a file that ends in .parquet, .arrow, .feather or .csv; it is there when it is
+                whole, and an older one stays until then. Needs pyarrow.
+
+        Returns:
+            the table; with `to` the path.
+
+        Raises:
+            ModelError: an unknown question, a file of another kind, no such folder.
+            DataError: bad rows, named by part and row.
+        """
+        return answered(self, data, ask, site, lambda rows: self._unseen(self._read(rows)), to)
 
     # Keeping
 

@@ -96,7 +96,7 @@ def _resolved(verb: str):
 
 
 OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide",
-           "calibration", "decode", "impute")
+           "calibration", "decode", "impute", "conditional")
 for _verb in (*OF_ROWS, "log_joint", "simulate"):
     setattr(_Deferred, _verb, _resolved(_verb))
 as_tree(_Deferred)

@@ -6,6 +6,7 @@ decorator, and a module of that name would shadow it.
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.primitives import Messenger
 
+from probml.engines.checkpoint import Checkpoint
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
 from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
-from probml.interface.functions.replay import replayed, without_rows
+from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
 from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
@@ -54,6 +56,7 @@ class Generative:
     """A decorated generative function, waiting for its settings."""
 
     whole = found = False
+    batch: int | None = None
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
@@ -122,7 +125,8 @@ class Model(Bound):
     """
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: int = 0,
-            start: Mapping[str, Any] | None = None):
+            start: Mapping[str, Any] | None = None,
+            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None):
         """Infer everything that `data` does not show.
 
         Args:
@@ -137,6 +141,13 @@ class Model(Bound):
             seed: seeds every random choice.
             start: starting values of some parameters, in their own coordinates, such as another
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
+            checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
+                every 30 seconds, and at Ctrl-C and SIGTERM. The same call goes on where it was,
+                and ends where it would have ended; after the end it returns at once. EM, MAP, SVI
+                and NUTS keep what they iterate.
+            where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
+                and are passed over there, parameters are the same everywhere. Of several processes
+                (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
 
         Returns:
             Fit.
@@ -144,12 +155,15 @@ class Model(Bound):
         Raises:
             DataError: bad data, named by site, row and value, before any compile.
             Refusal: the engine cannot treat this model with these data.
+            ModelError, DataError: the checkpoint is that of another model, engine, or other data.
         """
         self.check_context()
+        if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
+            checkpoint = Checkpoint(checkpoint)
         read, data, _, begin = meet(self, data)
         start = {**begin, **mapping(start, "fit(start)", "another fit's params")}
         return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
-                                          start))
+                                          start, checkpoint, where))
 
     def read(self, data: Any) -> "Model":
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
@@ -170,12 +184,16 @@ class Model(Bound):
         return known(self, mapping(params, "at(params)", "{'mean': 0.0}"),
                      mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
-    def simulate(self, rows: int | None = None, steps: int | None = None, seed: int = 0,
-                 **inputs: Any) -> dict[str, np.ndarray]:
+    def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
+                 seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
-        rows(), and of what is computed there; of a function without rows() all that it samples."""
+        rows(), and of what is computed there; of a function without rows() all that it samples. Of
+        several tables `rows` has the number of rows of each, and the inputs are their columns, an
+        index as codes."""
         self.check_context()
         seed = whole_seed(seed, "simulate")
+        if isinstance(rows, Mapping):
+            return of_tables(self, rows, inputs, seed)
         if without_rows(self):
             return replayed(self, {}, inputs, seed)
         return simulate_prior(self, rows, steps, seed, inputs)

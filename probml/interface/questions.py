@@ -17,6 +17,7 @@ from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
+from probml.interface.tables.in_tables import gathered, in_tables, spread_out
 from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
@@ -31,6 +32,7 @@ class Questions(Answers):
     """The verbs of Fit that take rows."""
 
     @by_parts
+    @in_tables()
     def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, unseen cells summed out; shape (n,),
         nats.
@@ -53,6 +55,7 @@ class Questions(Answers):
         return float(self.log_prob(data, plug_in, unknown).mean())
 
     @by_parts
+    @in_tables(of_site=True)
     def predict_proba(
         self,
         data: Any,
@@ -154,6 +157,7 @@ class Questions(Answers):
                       for name, pair in bounds.items()}
 
     @by_parts
+    @in_tables()
     def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
         sites, in their order).
@@ -175,6 +179,7 @@ class Questions(Answers):
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
+    @in_tables(of_site=True)
     def predict(
         self,
         data: Any,
@@ -209,6 +214,7 @@ class Questions(Answers):
             held, name, plug_in, given, interval
         ))
 
+    @in_tables(of_site=True)
     def decide(
         self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None,
         plug_in: bool = False
@@ -230,6 +236,7 @@ class Questions(Answers):
         return judge(self, data, site, plug_in, bins, strategy)
 
     @by_parts
+    @in_tables()
     def decode(self, data: Any, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
@@ -277,6 +284,7 @@ class Questions(Answers):
         return out
 
     @by_parts
+    @in_tables()
     def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> dict[str,
                                                                                       np.ndarray]:
         """Every site inside rows(), seen cells as they are, unseen ones filled: discrete by the
@@ -285,6 +293,7 @@ class Questions(Answers):
         return members.answer(self, self._read(data, unknown=unknown), plug_in,
                               lambda fit, held: fit._imputed(held, plug_in))
 
+    @in_tables()
     def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is unseen in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
@@ -331,6 +340,11 @@ class Questions(Answers):
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_likelihood("simulate(rows=, given=, steps=)")
             return replay.again(self, inputs, seed, plug_in)
+        tables = spread_out(self, given)
+        if tables is not None:
+            fit, flat, places = tables
+            return gathered(fit, fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs),
+                            places)
         steps = whole_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,10 +18,13 @@ from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
 from probml.language.fingerprint import fingerprint
+from probml.language.named_rows import Nested, RowPlate, Tables
 from probml.language.settings import freeze, stable, thaw, words_of
 from probml.numerics.identity import digest
 
-_ROWS: contextvars.ContextVar[int | None] = contextvars.ContextVar("rows", default=None)
+_ROWS: contextvars.ContextVar[int | Tables | Nested | None] = contextvars.ContextVar(
+    "rows", default=None
+)
 _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar(
     "steps", default=(None, False)
 )
@@ -29,31 +32,27 @@ _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar
 
 LONGEST = 2**31 - 1  # rows, steps or draws; more have no index in JAX
 
-# the mark that rows() leaves on the messages of the sites inside it: its batch axis
-ROWS = "probml.rows"
-
 
 class RowsUnknown(ModelError):
     """rows() was called where the number of rows is unknown; so the function does call it."""
 
 
-class _Rows(numpyro.plate):
-    """A plate that is known by a mark and not by its name, which handlers such as scope change."""
-
-    def process_message(self, msg: dict) -> None:
-        super().process_message(msg)
-        msg[ROWS] = self.dim
-
-
-def rows() -> numpyro.plate:
+def rows(name: str | None = None, of: str | None = None, by: str | None = None) -> numpyro.plate:
     """The plate of exchangeable rows; its size comes from the data (or from `rows=` when
     simulating).
+
+    Args:
+        name: of the table whose rows these are, where the data are several tables, name → table.
+        of: another table, to whose rows these belong: their sites read that one's by an input of
+            this table that is an index, as in `a[patient]`.
+        by: the name of that input, which is a column of both tables; None: the one that is.
 
     Returns:
         numpyro.plate: named "rows"; inside it every site gets one value a row.
 
     Raises:
         RowsUnknown: outside a call of a bound model, where the number of rows is unknown.
+        ModelError: of another table, where the data are one.
     """
     size = _ROWS.get()
     if size is None:
@@ -62,7 +61,15 @@ def rows() -> numpyro.plate:
             "the plain function; "
             "fit and simulate do so"
         )
-    return _Rows("rows", size)
+    if isinstance(size, Tables | Nested):
+        return size.plate(name, of, by)
+    if of is not None:
+        raise ModelError(
+            f"rows('{name}', of='{of}') needs several tables: give the data as a mapping of "
+            f"tables, {{'{of}': {{...}}, '{name}': {{...}}}}, and call the model with the number "
+            f"of rows of each, model(rows={{'{of}': 3, '{name}': 7}}, ...)"
+        )
+    return RowPlate("rows", size)
 
 
 def whole_steps(steps: Any, where: str) -> int | None:
@@ -160,7 +167,8 @@ class Bound:
     that building a model twice, or running its cell again, re-traces and re-compiles nothing.
     `generative` is what the decorator made of the function: it has `function`, names, the names of
     its `arguments`, `run`, which calls the function, and `key`, how it is read; `whole` says that
-    all of it is one density, of one row, `found` that its rows are a plate of its own.
+    all of it is one density, of one row, `found` that its rows are a plate of its own, `batch` how
+    many of them it wants at a time.
     """
 
     def __init__(self, generative: Any, settings: tuple, interventions: tuple = ()):
@@ -207,6 +215,11 @@ class Bound:
         return self.generative.whole
 
     @property
+    def batch(self) -> int | None:
+        """The rows of a batch that the function itself asks for, as by subsample_size."""
+        return self.generative.batch
+
+    @property
     def plain(self) -> "Bound":
         """The same without interventions."""
         self.check_context()
@@ -239,11 +252,12 @@ class Bound:
             )
         return type(self), (self.generative, self.settings, self.interventions)
 
-    def __call__(self, rows: int | None = None, **inputs: Any) -> Any:
+    def __call__(self, rows: int | Mapping[str, int] | None = None, **inputs: Any) -> Any:
         """Run the plain generative function, inside any NumPyro handlers.
 
         Args:
-            rows: the size of `probml.rows()`; by default the leading axis of the inputs.
+            rows: the size of `probml.rows()`; by default the leading axis of the inputs. Of several
+                tables the size of each, name → size.
             **inputs: the covariates, rows first.
 
         Raises:
@@ -254,8 +268,8 @@ class Bound:
         if rows is None and inputs:
             lengths = {name: np.shape(value)[0] for name, value in inputs.items() if np.ndim(value)}
             rows = next(iter(lengths.values()), None)
-        with _scope(
-            rows
+        with row_scope(
+            Tables(rows) if isinstance(rows, Mapping) else rows
         ), _Intervene(self.interventions) if self.interventions else contextlib.nullcontext():
             return self.generative.run(self.bound, inputs, rows)
 
@@ -323,7 +337,8 @@ class _Intervene(Messenger):
 
 
 @contextlib.contextmanager
-def _scope(size: int | None):
+def row_scope(size: int | Tables | Nested | None) -> Iterator[None]:
+    """Within it rows() has so many members, or those of several tables."""
     token = _ROWS.set(size)
     try:
         yield

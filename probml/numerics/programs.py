@@ -53,6 +53,9 @@ class Shelf:
         """The program for these arguments, to be called with those that are not static: from
         memory, from disk, or compiled now and kept. None: it has no name, and jax.jit is asked."""
         folder = disk.folder()
+        if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
+               for leaf in jax.tree.leaves(args)):
+            return None  # where its arguments lie is part of such a program
         watched = jax.config.jax_disable_jit or jax.config.jax_debug_nans or (
             jax.config.jax_debug_infs)
         if folder is None or watched:

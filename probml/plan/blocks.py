@@ -148,6 +148,10 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     singles, general = [], []
     found = {name: _read_uses(plan, name) for name in plan.free}
     roles = {name: sites[name].entry.prior for name in plan.free}
+    for name, role in roles.items():  # a prior of a wider form makes that of the whole
+        form, steps, *rest = found[name]
+        if form is not None and role is not None and prior and steps == role.steps:
+            found[name] = (role.form if role.form.holds(form) else form, steps, *rest)
     flat = {name for name in plan.free if not prior or sites[name].entry.improper}
     matching = {
         n

@@ -11,6 +11,7 @@ from probml.errors import Refusal
 from probml.latents import grouping
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
+from probml.plan.integrals import ruled
 from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -26,6 +27,8 @@ def make(
     holes: tuple[str, ...] = (),
     effects: tuple[str, ...] = (),
     lenient: bool = False,
+    flat: tuple[str, ...] = (),
+    nodes: int | None = None,
 ) -> Plan:
     """Decide the plan; cached by value.
 
@@ -36,19 +39,22 @@ def make(
         holes: continuous sites seen in part whose unseen cells others look at.
         effects: parameters that are integrated out, of those that can be (plan/effects.py).
         lenient: latents that cannot be integrated out are labelled, for who only reads the plan.
+        flat: those of the effects that are integrated out without a prior.
+        nodes: of a quadrature over effects, see integrals.ruled.
 
     Raises:
         Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
             site has no finite support, a table exceeds the budget.
     """
     return _make(structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets),
-                 merge_globals, tuple(joints), tuple(holes), tuple(effects), lenient)
+                 merge_globals, tuple(joints), tuple(holes), tuple(effects), lenient, tuple(flat),
+                 nodes)
 
 
 @functools.lru_cache(maxsize=512)
 def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tuple,
           merge_globals: bool, joints: tuple, holes: tuple, effects: tuple,
-          lenient: bool) -> Plan:
+          lenient: bool, flat: tuple, nodes: int | None) -> Plan:
     pattern, sites, name_of = dict(pattern_items), structure.sites, structure.model.name
     active, barren = _active(structure, pattern, targets), _barren(structure, given)
     asked = [structure.deterministics[name] for name in targets if name in structure.deterministics]
@@ -105,7 +111,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
     _check_switching(structure, groups, variables)
     integrated = {name for group in groups for name in group.sites}
     integrated |= {child for name in effects for child in structure.children[name]}
-    parts = groupings(structure, effects)
+    parts = ruled(structure, groupings(structure, effects, flat), nodes)
     pooled, rowwise = [], []
     for name in (n for n in (*observed, *inside) if n not in integrated):
         (pooled if _is_pooled(structure, sites[name], pattern, variables) else rowwise).append(name)
@@ -156,9 +162,7 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         max((2 * math.prod(sites[n].cells) * math.prod(sizes[v] for v in draft.scope(n))
              for n in draft.torn), default=1),
         max((_breadth(draft, group) for group in groups), default=1),
-        sum(math.prod(sites[n].cells) for n in draft.grouped) * (1 + sum(
-            part.cells for part in parts)) + sum(part.cells for part in parts) ** 2 * any(
-                part.index is not None for part in parts),
+        _told(draft),
     )
     return Plan(
         structure,
@@ -179,6 +183,16 @@ def _make(structure: Structure, pattern_items: tuple, given: tuple, targets: tup
         groups,
         parts,
     )
+
+
+def _told(plan: Plan) -> int:
+    """Numbers that what a row says of effects touches."""
+    parts, seen = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
+                                      for n in plan.grouped)
+    own, nodes = sum(part.cells for part in parts), max((part.nodes for part in parts), default=0)
+    if nodes:  # a row's log density at every node, or its second derivatives
+        return seen * (1 + max(nodes, own if len(parts) == 1 else own**2))
+    return seen * (1 + own) + own**2 * any(part.index is not None for part in parts)
 
 
 def _check_switching(structure: Structure, groups: tuple[Group, ...], variables: Mapping) -> None:

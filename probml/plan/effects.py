@@ -1,16 +1,16 @@
-"""Which parameters of a hierarchy are integrated out: normal effects that rows read affinely.
+"""Which parameters of a hierarchy are integrated out: normal effects that rows read.
 
 Of a tie of a hierarchy (hierarchy.py) the effects have no joint mode with what they are tied to;
 where their prior is normal given all else, and the rows that read them are normal about locations
 that are affine in all of them together, their integral is exact, and the mode over the rest is the
-marginal one (empirical Bayes; lme4's maximum likelihood).
+marginal one (empirical Bayes; lme4's maximum likelihood). Under counts and choices the integral is
+near (integrals.py), and said to be.
 """
 
 import math
 
-from probml.jaxpr.levels import Level, classify
-from probml.latents.gaussian import KINDS, PLAIN, straight
-from probml.plan import hierarchy
+from probml.latents.gaussian import KINDS
+from probml.plan import hierarchy, integrals
 from probml.plan.groupings import groupings
 from probml.plan.plan import Plan
 
@@ -18,19 +18,41 @@ FEWEST = 3  # numbers of an effect for each number of its spread, below which th
 CELLS = 256  # numbers that a row reads at the most
 REST = 2048  # numbers of all groupings but the first at the most: they are one dense system
 CROSS = 2**24  # entries of the table between the first and the others at the most
+APART = 24  # numbers that a row reads of several groupings at the most, whose integral is not exact
 
 
-def effects(plan: Plan, rows: int) -> tuple[str, ...]:
-    """The parameters of a plan that are to be integrated out: none where nothing ties them."""
+def effects(plan: Plan, rows: int, closed: bool = True) -> tuple[str, ...]:
+    """The parameters of a plan that are to be integrated out: none where nothing ties them.
+
+    Args:
+        closed: in closed form only; False: also by quadrature and Laplace's approximation.
+    """
     tied = {tie.name: tie for tie in hierarchy.ties(plan, rows)}
-    return tuple(name for name in found(plan, tuple(tied)) if _shared(plan, tied[name]))
+    return tuple(name for name in found(plan, tuple(tied), closed) if _shared(plan, tied[name]))
 
 
-def found(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of some parameters those whose integral is exact, all together."""
-    names = tuple(name for name in names if why_not(plan, name) is None)
+def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The parameters that restricted maximum likelihood integrates out beside the effects `names`:
+    those without bounds that enter the locations of normal rows affinely, together with them."""
+    sites = plan.structure.sites
+    free = tuple(name for name in plan.free if name not in names and sites[name].domain.unbounded
+                 and why_not(plan, name, prior=False) is None
+                 and not any(name in sites[other].parents for other in names))
+    both = found(plan, (*names, *free), prior=False)
+    return tuple(name for name in free if name in both) if set(names) <= set(both) else ()
+
+
+def found(plan: Plan, names: tuple[str, ...], closed: bool = True,
+          prior: bool = True) -> tuple[str, ...]:
+    """Of some parameters those that can be integrated out, all together.
+
+    Args:
+        closed: as of `effects`. prior: which must be normal.
+    """
+    names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
-        bent = next(filter(None, (_bent(plan, names, site) for site in _near(plan, names))), None)
+        bent = next(filter(None, (_bent(plan, names, site, closed)
+                                  for site in integrals.near(plan.structure, names))), None)
         bent = bent or _large(plan, names)
         if not bent:
             break
@@ -38,12 +60,13 @@ def found(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def why_not(plan: Plan, name: str) -> str | None:
-    """Why a parameter by itself cannot be integrated out exactly, in words; None: it can."""
+def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> str | None:
+    """Why a parameter by itself cannot be integrated out, in words; None: it can. Arguments as of
+    `found`."""
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
         return "the model is one density of everything"
-    if site.kind not in KINDS:
+    if prior and site.kind not in KINDS:
         return f"its prior is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
         return "its prior looks at a discrete site"
@@ -51,8 +74,10 @@ def why_not(plan: Plan, name: str) -> str | None:
     if not below:
         return "no row reads it"
     for child in (structure.sites[child] for child in below):
-        if child.kind not in KINDS or not child.rows:
-            return f"'{child.name}' ({child.kind}), which reads it, is no normal site of rows"
+        if not child.rows or (child.kind not in KINDS if closed
+                              else child.factor or child.entry.kinked or child.chain):
+            return f"'{child.name}' ({child.kind}), which reads it, is no " + (
+                "normal site of rows" if closed else "smooth site of rows")
         if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
             or child.name in plan.variables):
             return f"'{child.name}', which reads it, is unseen, or runs along a chain"
@@ -63,31 +88,20 @@ def why_not(plan: Plan, name: str) -> str | None:
     return None
 
 
-def _near(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The sites in rows that read some of the effects."""
-    return tuple(dict.fromkeys(c for name in names for c in plan.structure.children[name]))
-
-
-def _bent(plan: Plan, names: tuple[str, ...], site: str) -> set[str]:
-    """The effects in which a site is not affine, all effects taken together."""
-    structure = plan.structure
-    program, takes = structure.programs[site]
-    mine = [t for t in takes if t in names]
-    uses = classify(program, {i: t for i, t in enumerate(takes) if t in names})
-    bent: set[str] = set()
-    for argument, use in zip(structure.sites[site].arguments, uses, strict=True):
-        bent |= {name for name, how in use.items() if argument != "loc"
-                 or how.level > Level.AFFINE or any(step not in PLAIN
-                                                    for step, _ in how.coordinate)}
-    return bent or (set() if straight(structure, names, site) else set(mine))
+def _bent(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:
+    """The effects in which a site is not as it must be, all effects taken together."""
+    if closed:
+        return integrals.bent(plan.structure, names, site)
+    mine = {name for name in plan.structure.programs[site][1] if name in names}
+    return set() if integrals.linked(plan.structure, names, site) else mine
 
 
 def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:
     """The effects of a grouping too many to be integrated out beside the others."""
     parts = groupings(plan.structure, names)
-    rest = sum(part.size for part in parts[1:])
-    if (sum(part.cells for part in parts) <= CELLS and rest <= REST
-        and parts[0].size * rest <= CROSS):
+    rest, cells = sum(part.size for part in parts[1:]), sum(part.cells for part in parts)
+    most = CELLS if not rest or integrals.exact(plan.structure, names) else APART
+    if cells <= most and rest <= REST and parts[0].size * rest <= CROSS:
         return set()
     return set(parts[-1].names)
 

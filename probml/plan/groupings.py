@@ -25,6 +25,10 @@ class Grouping:
         scale, offset: code c reads member scale · c + offset.
         axes: along which axis of each effect its members stand; None: it is the one member.
         shapes: of each effect.
+        nodes: how its integral is taken: 0, in closed form; 1, by Laplace's approximation; more, by
+            so many nodes about the mode of each member (plan/integrals.py).
+        flat: its effects have a density of 1 everywhere in the place of their prior (restricted
+            maximum likelihood).
     """
 
     names: tuple[str, ...]
@@ -33,6 +37,8 @@ class Grouping:
     offset: int
     axes: tuple[int | None, ...]
     shapes: tuple[tuple[int, ...], ...]
+    nodes: int = 0
+    flat: bool = False
 
     @property
     def members(self) -> int:
@@ -53,14 +59,15 @@ class Grouping:
         return self.members * self.cells
 
 
-def groupings(structure: Structure, names: Sequence[str]) -> tuple[Grouping, ...]:
+def groupings(structure: Structure, names: Sequence[str],
+              flat: Sequence[str] = ()) -> tuple[Grouping, ...]:
     """The groupings of the effects `names`, the one of most numbers first: it is eliminated member
-    by member."""
+    by member; those in `flat` have no prior."""
     parts: dict[tuple, list[str]] = {}
     for name in names:
         index, axis = reading(structure, name)
         key = (name,) if index is None else (index.name, axis.scale, axis.offset,
-                                             structure.sites[name].shape[axis.axis])
+                                             structure.sites[name].shape[axis.axis], name in flat)
         parts.setdefault(key, []).append(name)
     out = []
     for group in parts.values():
@@ -69,7 +76,8 @@ def groupings(structure: Structure, names: Sequence[str]) -> tuple[Grouping, ...
                      for _, axis in (reading(structure, name) for name in group))
         shift = (1, 0) if first is None else (first.scale, first.offset)
         out.append(Grouping(tuple(group), index, *shift, axes,
-                            tuple(structure.sites[name].shape for name in group)))
+                            tuple(structure.sites[name].shape for name in group),
+                            flat=group[0] in flat))
     return tuple(sorted(out, key=lambda grouping: -grouping.size))
 
 

@@ -13,7 +13,7 @@ from probml.families.links import backward, forward
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block
 from probml.plan.plan import Plan
-from probml.posteriors.coupling import Conjugate, coupling, equilibrated, prior_spread
+from probml.posteriors.coupling import Conjugate, coupled, equilibrated, prior_spread
 from probml.updates.least_squares import covariance_root, lower
 
 
@@ -30,9 +30,7 @@ class Marginals:
 
     def scale_of(self, name: str) -> str | None:
         """The scale parameter that a location's posterior is conditional on."""
-        block = self.of[name]
-        return next((c for c in coupling(self.plan, block) if c),
-                    None) if block.form.joint else None
+        return coupled(self.plan, self.of[name])
 
     def covariance(self, block: Block) -> jax.Array:
         """A gaussian block's conditional variance (event 0) or covariance (event 1) at the
@@ -191,35 +189,38 @@ class Marginals:
                                jax.lax.split)
         drawn = {name: out[name] for name in out}
         for i, block in enumerate(self.blocks):
-            if not block.form.joint:
-                continue
-            loc, covariance = self.natural[block.names]["loc"], self.covariance(block)
-            noise = jax.random.normal(jax.random.fold_in(key, i), loc.shape, loc.dtype)
-            scale = self.scale_of(block.names[0])
-            wide = None
-            if scale is not None:
-                first = block.names[0]
-                if self.plan.structure.sites[first].family.event:
-                    now, then = (prior_spread(self.plan, self.known, p, first)
-                                 for p in (drawn, self.posterior.params))
-                    ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
-                                                                                  axis2=-1)
-                    covariance, wide = now * ratio[..., None, None], None
-                else:
-                    wide = self._widened(block, drawn)
-            if block.event == 0:
-                step = jnp.sqrt(covariance) * noise
-            else:
-                root = (self.root(block) if "root" in self.natural[block.names]
-                        else jnp.linalg.cholesky(covariance))
-                step = (root @ noise[..., None])[..., 0]
-            value = loc + (step if wide is None else wide * step)
-            if block.stacked:
-                for name, part in self.slices(block).items():
-                    out[name] = value[part].reshape(self.plan.structure.sites[name].shape)
-            else:
-                out[block.names[0]] = value
+            if block.form.joint:
+                loc = self.natural[block.names]["loc"]
+                noise = jax.random.normal(jax.random.fold_in(key, i), loc.shape, loc.dtype)
+                out |= self.placed(block, noise, drawn)
         return out
+
+    def placed(self, block: Block, noise: jax.Array, scales: Mapping) -> dict[str, jax.Array]:
+        """A gaussian block's parameters, so many standard deviations (`noise`, of its shape) from
+        their mean along the root of their covariance, given the scales."""
+        loc, covariance, wide = self.natural[block.names]["loc"], self.covariance(block), None
+        scale = self.scale_of(block.names[0])
+        if scale is not None:
+            first = block.names[0]
+            if self.plan.structure.sites[first].family.event:
+                now, then = (prior_spread(self.plan, self.known, p, first)
+                             for p in (scales, self.posterior.params))
+                ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
+                                                                              axis2=-1)
+                covariance, wide = now * ratio[..., None, None], None
+            else:
+                wide = self._widened(block, scales)
+        if block.event == 0:
+            step = jnp.sqrt(covariance) * noise
+        else:
+            root = (self.root(block) if "root" in self.natural[block.names]
+                    else jnp.linalg.cholesky(covariance))
+            step = (root @ noise[..., None])[..., 0]
+        value = loc + (step if wide is None else wide * step)
+        if not block.stacked:
+            return {block.names[0]: value}
+        return {name: value[part].reshape(self.plan.structure.sites[name].shape)
+                for name, part in self.slices(block).items()}
 
     def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """log p(params | data) of the closed form."""

@@ -40,6 +40,16 @@ def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def coupled(plan: Plan, block: Block) -> str | None:
+    """The scale that a gaussian block's posterior is conditional on: that of all its sites, as of
+    its prior; None where it is independent of scales, as a mean field makes it."""
+    scales = coupling(plan, block) if block.form is not None and block.form.joint else ()
+    matrix_normal = block.stacked and any(plan.structure.sites[name].family.event
+                                          for name in block.names)
+    return scales[0] if len(scales) == 1 and isinstance(scales[0], str) and not matrix_normal \
+        else None
+
+
 def prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Array:
     """The prior's scale (Normal) or covariance (MultivariateNormal) of a location at given scale
     parameters."""

@@ -17,8 +17,9 @@ import numpyro.distributions as dist
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError
 from probml.evidence.effects import given_rows
-from probml.factors import effects
-from probml.factors.effects import Eliminated, Prior, Two
+from probml.factors import effects, eliminated_effects
+from probml.factors.effects import Prior, Two
+from probml.factors.eliminated_effects import Eliminated
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
@@ -39,7 +40,7 @@ def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
 
 def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
-    return _moved(plan, at, effects.drawn(at.found, key))
+    return _moved(plan, at, eliminated_effects.drawn(at.found, key))
 
 
 def _moved(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
@@ -57,7 +58,7 @@ class Effects(NamedTuple):
 
     names: tuple[str, ...]
     point: dict[str, Any]
-    moments: effects.Moments
+    moments: eliminated_effects.Moments
     at: Given
 
     varies, exact = True, False
@@ -94,10 +95,10 @@ class Effects(NamedTuple):
         if name not in self.names:
             return None
         plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
-        covariance = effects.own_covariance(plan, self.moments, name)
+        covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             return dist.MultivariateNormal(mean, covariance)
-        return dist.Normal(mean, effects.deviations(plan, self.moments, name))
+        return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
     def averaged(self, params, fitted, plan, known, n):
         values, _ = self.spread(fitted, known, n)
@@ -115,7 +116,7 @@ class Effects(NamedTuple):
         sites, two = plan.structure.sites, Two(0.0, 0.0)
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
-                    effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
+                    eliminated_effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
                     Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
@@ -139,13 +140,13 @@ def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
 @functools.partial(jit, static_argnums=0)
 def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
     at = given(plan, params, known, rows)
-    return at, effects.moments(plan, at.prior, at.found)
+    return at, eliminated_effects.moments(plan, at.prior, at.found)
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4))
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
     def one(key):
-        noise = effects.drawn(at.found, key)
+        noise = eliminated_effects.drawn(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_moved(plan, at, way)
                                                                  for way in ways))

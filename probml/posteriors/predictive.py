@@ -61,7 +61,7 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
     vector = site.family.event == 1
     variance = _moved_variance(marginals, name, centres) if centres else 0.0
-    if (len(scales) > 1 or variance is None
+    if (len(scales) > 1 or variance is None or not _together(marginals, centres, scales)
         or (scales and not _scales(marginals, scales[0], vector))):
         return None
 
@@ -84,6 +84,13 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
         ) if a != "loc" else v
         for a, v in out.items()
     }
+
+
+def _together(marginals: Marginals, centres: list[str], scales: list[str]) -> bool:
+    """Whether locations are normal given the scale beside them, so that both are integrated out as
+    one; where they are independent of it there is no closed form."""
+    return not (centres and scales) or all(marginals.scale_of(name) == scales[0]
+                                           for name in centres)
 
 
 def _scales(marginals: Marginals, name: str, vector: bool) -> bool:
@@ -178,6 +185,7 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
                          for p in scales):
         return None
     if (len(centres) != 1 or len(scales) > 1
+        or not _together(marginals, [next(iter(centres))[0]], scales)
         or marginals.natural[next(iter(centres))].keys() & {"precision", "root"} == set()):
         return None
     found, settings = columns(marginals, marginals.of[next(iter(centres))[0]]), {}

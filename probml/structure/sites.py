@@ -13,7 +13,8 @@ import numpyro.distributions as dist
 from probml.errors import ModelError
 from probml.families import domains, finite, registry
 from probml.language.chain import Chain
-from probml.language.language import ROWS, Bound
+from probml.language.language import Bound
+from probml.language.named_rows import ROWS
 from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of

@@ -11,15 +11,16 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.passes import Expected, over_responsible
-from probml.evidence.surrogates import row_surrogate, surrogate
+from probml.evidence.surrogates import over_settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
+from probml.numerics.shortened import shortened
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 
@@ -33,24 +34,42 @@ class Objective:
 
     The part of pooled sites is a function of small tables; the part of row-wise sites is a pass
     over the chunks, made only where a block touches one.
+
+    Args:
+        mode: priors in the coordinates that are maximised, or their own densities.
+        settings: values of parameters, each with a leading axis, over which Q is averaged; None: it
+            is taken at `params`.
     """
 
-    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows,
-                 prior: bool, mode: bool = True):
-        self.mode = mode  # priors in the coordinates that are maximised, or their own densities
+    def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known,
+                 rows: Rows | Summary, prior: bool, mode: bool = True,
+                 settings: Mapping | None = None):
+        self.mode, self.settings = mode, settings
         self.priors = outside(plan) if prior else ()
         self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
             plan, expected, dict(params), known, rows, prior
         )
+        self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
 
     def _over(self, function: Callable) -> Any:
         return over_responsible(self.plan, self.expected, self.rows, function)
 
-    def _pooled(self, unpack, c, priors=None, origin=None):
-        params, priors = {**self.params, **unpack(c)}, self.priors if priors is None else priors
-        value = surrogate(self.plan, self.expected, params, self.known, origin)
-        return value + log_prior(self.plan, params, self.known, self.mode,
-                                 priors) if priors else value
+    def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
+        """function(parameters), some of them changed; its mean over the settings, if any."""
+        if not self.settings:
+            return function({**self.params, **changed})
+        return over_settings(lambda setting: function({**self.params, **setting, **changed}),
+                             self.settings)
+
+    def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
+        priors = self.priors if priors is None else priors
+
+        def at(params):
+            value = surrogate(self.plan, self.expected, params, self.known, origin, moving)
+            return value + log_prior(self.plan, params, self.known, self.mode,
+                                     priors) if priors else value
+
+        return self._averaged(at, unpack(c))
 
     def _moving(self, names: set[str]) -> tuple[str, ...]:
         """The priors that some of the parameters `names` enter: the others have no gradient."""
@@ -65,13 +84,15 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
-        if rowwise:
+        total = jax.vmap(jax.grad(shortened(
+            lambda c: self._pooled(unpack, c, priors, None, names)
+        )))(points)
+        if rowwise and self.passes:
 
             def chunk(rows, taps):
-                part = jax.grad(lambda c: row_surrogate(
-                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
-                ))
+                part = jax.grad(lambda c: self._averaged(lambda params: row_surrogate(
+                    self.plan, taps, params, self.known, rows, self.params
+                ), unpack(c)))
                 return jax.vmap(part)(points)
 
             total = jax.tree.map(jnp.add, total, self._over(chunk))
@@ -87,8 +108,10 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
-        if rowwise:
+        value, gradient = jax.value_and_grad(
+            lambda c: self._pooled(unpack, c, priors, origin, names)
+        )(c)
+        if rowwise and self.passes:
 
             def chunk(rows, taps):
                 return jax.value_and_grad(lambda c: row_surrogate(
@@ -109,6 +132,8 @@ class Objective:
             ))(c)
 
         pooled = second_order(lambda c: self._pooled(unpack, c))(c)
+        if not self.passes:
+            return pooled
         return jax.tree.map(jnp.add, pooled, self._over(chunk))
 
 
@@ -214,7 +239,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = jax.jit(once)  # traced once, for its shapes and for the loop
+        once = jax.jit(shortened(once))  # traced once, for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]

@@ -13,7 +13,7 @@ from probml.dataset import read
 from probml.device import load
 from probml.evidence import density, passes
 from probml.evidence import effects as over_rows
-from probml.factors import effects
+from probml.factors import effects, eliminated_effects
 from probml.plan.effects import effects as integrable
 
 N = 24
@@ -136,9 +136,9 @@ def test_effects_given_rows_are_those_of_the_joint_normal(case):
     @jax.jit
     def found(at):
         own, given = effects.prior(plan, at, known), over_rows.given_rows(plan, at, known, rows.total)
-        drawn = jax.vmap(lambda key: effects.drawn(given, key))(
+        drawn = jax.vmap(lambda key: eliminated_effects.drawn(given, key))(
             jax.random.split(jax.random.key(0), 20_000))
-        return effects.moments(plan, own, given), jax.vmap(lambda e: effects.point_at(
+        return eliminated_effects.moments(plan, own, given), jax.vmap(lambda e: effects.point_at(
             plan, own, jax.tree.map(jnp.add, e, given.centre)))(drawn)
 
     moments, drawn = found({name: jnp.asarray(value) for name, value in POINT.items()})

@@ -158,11 +158,17 @@ def sized(one, groups: int):
         sample("y", dist.Normal(a[one], jnp.exp(a[one])))
 
 
-@pytest.mark.parametrize("model", [multiplied, sized], ids=["products", "in a scale"])
-def test_what_is_not_affine_is_sampled_as_before(model):
-    told = model(groups=5).explain(meetings(model))
+def test_products_of_effects_are_sampled():
+    told = multiplied(groups=5).explain(meetings(multiplied))
     engines = {row["engine"]: row[""] for row in told.engines}
     assert engines["NUTS"] == "chosen" and "hierarchy" in engines["MAP"]
+
+
+def test_an_effect_in_a_scale_is_integrated_by_quadrature():
+    told = sized(groups=5).explain(meetings(sized))
+    engines = {row["engine"]: row[""] for row in told.engines}
+    roles = {row["site"]: row["role"] for row in told.sites}
+    assert engines["MAP"] == "chosen" and "quadrature" in roles["a"]
 
 
 def meetings(model):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
 import pytest
 from jax.example_libraries import stax
 from numpyro import handlers, plate, sample
@@ -19,6 +20,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import probml
+from probml.dataset.read import read
+from probml.device.load import load
+from probml.evidence import density
 from probml.interface.functions.meeting import meet
 
 RNG = np.random.default_rng(0)
@@ -402,8 +406,8 @@ SIGMA = np.ones(3)
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
     ({"y": SIGMA}, ("'sigma'", "missing")),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
-    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])},
-     ("'obs'", "'y'", "cell 1", "complete", "rows()")),
+    ({"sigma": np.array([1.0, np.nan, 2.0]), "y": SIGMA},
+     ("'sigma'", "cell 1", "'obs' looks", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):
@@ -576,3 +580,31 @@ def test_a_fit_of_a_model_that_was_read_is_saved_and_loaded(tmp_path):
         for name, value in fit.params.items():
             np.testing.assert_array_equal(back.params[name], value)
         np.testing.assert_allclose(back.log_joint(data), fit.log_joint(data))
+
+
+def subsampled(x, y):
+    w = sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with plate("data", len(x), subsample_size=4) as index:
+        sample("y", dist.Bernoulli(logits=x[index] @ w), obs=y[index])
+
+
+def test_batches_of_a_subsampled_plate_are_the_whole_on_average():
+    met = meet(probml.model(subsampled)(), {"x": X, "y": B})
+    data = read(met.model, met.data)
+    plan = data.plan()
+    rows_, known = load(data, plan)
+    u = np.array([0.3, -0.2, 0.5])
+    whole, slope = density.posterior(plan, known, rows_)(u)
+    parts = [density.posterior(plan, known, rows_.taken(jnp.array([i, i, i, i])), N / 4)(u)
+             for i in range(N)]
+    np.testing.assert_allclose(np.mean([value for value, _ in parts]), whole, rtol=1e-12)
+    np.testing.assert_allclose(np.mean([gradient for _, gradient in parts], 0), slope, atol=1e-12)
+
+
+def test_svi_and_an_optimiser_take_the_batches_that_a_function_asks_for():
+    model = probml.model(subsampled)()
+    fit = model.fit({"x": X, "y": B}, probml.SVI(steps=50))
+    assert fit.by.batch_rows == 4 and "batches of 4" in meet(model, {"x": X, "y": B}).why
+    assert probml.MAP(optax.adam(0.1)).in_batches(4).batch_rows == 4
+    assert probml.MAP().in_batches(4).batch_rows is None
+    assert probml.SVI(batch_rows=6).in_batches(4).batch_rows == 6

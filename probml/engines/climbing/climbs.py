@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.coordinates import from_coordinates, to_coordinates, unflat
 from probml.engines.climbing.runaway import runaway
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.evidence import density
 from probml.evidence.density import climbed, value_and_gradient, value_gradient_hessian
 from probml.numerics.ascent import arrived, damped_newton, lbfgs, level
@@ -60,7 +60,7 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
     in which all are climbed."""
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     u = _flat(plan, params, known)
-    many, ends = n > 4 * SAMPLE, {}
+    many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
@@ -75,7 +75,7 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
         ends.setdefault("first", first)
         return u, value, count, trail, bool(flat)
 
-    top, history, status = _blocks(engine, block, u)
+    top, history, status = _blocks(engine, block, u, ends)
     if many:
         centre, root = _frame(u, top, ends["last"])
 
@@ -105,8 +105,13 @@ def by_newton(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
 _flat = jit(density.flat, static_argnums=0)
 
 
-def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, Status]:
-    """A climb in blocks of iterations: where it ended, its values and how."""
+def _blocks(engine: "MAP", block: Callable, u: Any,
+            beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
+    """A climb in blocks of iterations: where it ended, its values and how.
+
+    Args:
+        beside: arrays that `block` keeps.
+    """
     limit, history = engine.steps or 1000, []
 
     def turn(done: int) -> Turn:
@@ -123,8 +128,18 @@ def _blocks(engine: "MAP", block: Callable, u: Any) -> tuple[Any, np.ndarray, St
             status = Status.CONVERGED
         return Turn(int(count), float(value), status)
 
+    def read() -> dict[str, Any]:
+        return {"u": jax.tree.leaves(u), "history": list(history), "beside": dict(beside or {})}
+
+    def write(held: dict[str, Any]) -> None:
+        nonlocal u
+        u = jax.tree.unflatten(jax.tree.structure(u), held["u"])
+        history.extend(held["history"])
+        if beside is not None:
+            beside.update(held["beside"])
+
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn)
+        status = iterate(bar, limit, turn, held=Held(read, write))
     return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 

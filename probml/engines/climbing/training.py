@@ -12,7 +12,7 @@ import numpy as np
 from probml.device.rows import Known, Resident, Rows
 from probml.engines.climbing.coordinates import from_coordinates, objective, to_coordinates
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.errors import ModelError
 from probml.evidence.density import climbed, from_free
 from probml.evidence.passes import row_totals, total_evidence
@@ -92,10 +92,26 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
                 status = Status.EARLY
         return Turn(done - before, history[-1], status)
 
+    def read() -> dict[str, Any]:
+        trees = {"u": u, "state": state, "best": best[0], "gradient": gradient}
+        return {"trees": {name: jax.tree.leaves(tree) for name, tree in trees.items()},
+                "value": value, "peak": float(best[1]), "since": since,
+                "history": list(history), "curve": list(curve)}
+
+    def write(held: dict[str, Any]) -> None:
+        nonlocal u, state, best, value, gradient, since
+        trees = held["trees"]
+        form = jax.tree.structure(u)
+        u, top, gradient = (jax.tree.unflatten(form, trees[name])
+                            for name in ("u", "best", "gradient"))
+        state = jax.tree.unflatten(jax.tree.structure(state), trees["state"])
+        best, value, since = (top, held["peak"]), held["value"], held["since"]
+        history[:], curve[:] = held["history"], held["curve"]
+
     value, gradient = judge(u)
     best = (u, curve[-1]) if curve else (u, -np.inf)
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn)
+        status = iterate(bar, limit, turn, held=Held(read, write))
     if status is Status.MAX_ITERATIONS:
         status = (Status.CONVERGED if bool(level(value, gradient)) else Status.WANDERED
                   if _wanders(history) else status)

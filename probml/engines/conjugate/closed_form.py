@@ -20,7 +20,7 @@ from probml.plan.blocks import blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import coupling
+from probml.posteriors.coupling import coupled
 from probml.updates.least_squares import root, rooted
 from probml.updates.updates import Objective, modes, read
 
@@ -52,7 +52,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
             readable = {name: b.form.readable for b in stage for name in b.names}
             params.update({n: jnp.where(readable[n](v), v, params[n])
                            for n, v in modes(params, stage, found).items()})
-            natural += [_integrate(plan, block, n, params, known)
+            natural += [integrated(plan, block, n, params, known)
                         for block, n in zip(stage, found, strict=True)]
         return params, natural
 
@@ -98,7 +98,7 @@ def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
 solve = functools.partial(jit, static_argnums=(0, 3))(closed_form)
 
 
-def _integrate(plan: Plan, block, natural, params, known: Known):
+def integrated(plan: Plan, block, natural, params, known: Known):
     """A scale's natural parameters with the locations that it scales integrated out: each location
     removes half a count.
 
@@ -109,7 +109,7 @@ def _integrate(plan: Plan, block, natural, params, known: Known):
     name = block.names[0]
     scaled = [
         n for b in (b for stage in blocks(plan, True) for b in stage) if b.form.joint
-        and name in coupling(plan, b) for n in b.names
+        and coupled(plan, b) == name for n in b.names
     ]
     if not scaled:
         return natural

@@ -9,6 +9,26 @@ from probml.families.form import Form, Prior, ratio
 from probml.families.log_linear import log_beta
 
 
+def pair(log, log_rest):
+    """The two c with the mean logarithm E log c, and 1 − c with the mean E log(1 − c): (2, ...)
+    each.
+
+    Their product is A² and their sum 1 + A² − B², A = exp E log c and B = exp E log(1 − c), of which
+    Hölder's inequality says A + B ≤ 1.
+    """
+    a, b = jnp.exp(log), jnp.exp(log_rest)
+    # the roots of the smaller of c and 1 − c, which have their digits
+    flipped = a > b
+    small, large = jnp.where(flipped, b, a), jnp.where(flipped, a, b)
+    total = 1.0 + (small - large) * (small + large)
+    root = jnp.sqrt(jnp.maximum((total - 2 * small) * (total + 2 * small), 0.0))
+    high = 0.5 * (total + root)
+    kind = jnp.finfo(high.dtype)
+    near = jnp.clip(jnp.stack([high, small * (small / high)]), kind.tiny, 1 - kind.eps)
+    far = jnp.maximum(1.0 - near, kind.eps)
+    return jnp.where(flipped, far, near), jnp.where(flipped, near, far)
+
+
 class Beta(Form):
     """Q(c) = A log c + B log(1 − c) + constant, elementwise in a probability c.
 
@@ -53,6 +73,14 @@ class Beta(Form):
         """E[log c] and E[log(1 − c)] of Beta(A + 1, B + 1)."""
         a, b = natural["A"] + 1.0, natural["B"] + 1.0
         return {"log": digamma(a) - digamma(a + b), "log_rest": digamma(b) - digamma(a + b)}
+
+    def nodes(self, natural, prior):
+        mean = self.expectation(natural, prior)
+        return pair(mean["log"], mean["log_rest"])[0]
+
+    def middle(self, natural, prior):
+        a, b = natural["A"] + 1.0, natural["B"] + 1.0
+        return a / (a + b)
 
 
 BETA = Beta()

@@ -48,6 +48,15 @@ class Dirichlet(Form):
         a = natural["N"] + 1.0
         return {"log": digamma(a) - digamma(a.sum(-1, keepdims=True))}
 
+    def nodes(self, natural, prior):
+        """exp E log c alone: it sums to less than 1, and only logarithms are taken of it."""
+        log = self.expectation(natural, prior)["log"]
+        return jnp.maximum(jnp.exp(log), jnp.finfo(log.dtype).tiny)[None]
+
+    def middle(self, natural, prior):
+        a = natural["N"] + 1.0
+        return a / a.sum(-1, keepdims=True)
+
 
 DIRICHLET = Dirichlet()
 

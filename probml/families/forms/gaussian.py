@@ -79,6 +79,9 @@ class Gaussian(Form):
         inverse = jnp.linalg.inv(precision)
         return {"value": loc, "square": loc[..., :, None] * loc[..., None, :] + inverse}
 
+    def middle(self, natural, prior):
+        return natural["loc"]
+
 
 GAUSSIAN = Gaussian()
 

@@ -8,6 +8,16 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from probml.families import domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior
+from probml.families.log_linear import log_less_digamma
+
+
+def apart(gap):
+    """exp(gap ± t) with cosh t = exp(gap), (2, ...): two factors whose logarithms have the mean gap
+    and whose inverses have the mean 1."""
+    near = jnp.minimum(gap, 20.0)
+    t = jnp.where(gap > 20.0, gap + jnp.log(2.0),
+                  jnp.log1p(jnp.expm1(near) + jnp.sqrt(jnp.expm1(2 * near))))
+    return jnp.exp(jnp.stack([gap + t, gap - t]))
 
 
 class InverseGamma(Form):
@@ -81,6 +91,15 @@ class InverseGamma(Form):
         """E[log c] and E[1/c] of InverseGamma(a, B)."""
         shape = prior.shape(natural)
         return {"log": jnp.log(natural["B"]) - digamma(shape), "inverse": shape / natural["B"]}
+
+    def nodes(self, natural, prior):
+        """Two c, as far above exp E log c as below: cosh of that is E[1/c] exp E log c ≥ 1."""
+        gap = log_less_digamma(prior.shape(natural))
+        return self.middle(natural, prior) * apart(gap)
+
+    def middle(self, natural, prior):
+        """1 / E[1/c]."""
+        return natural["B"] / prior.shape(natural)
 
     def student(self, natural, prior, present):
         shape = prior.shape(natural)

@@ -8,6 +8,8 @@ from jax.scipy.special import digamma, multigammaln
 from probml.families import definite, domains
 from probml.families.entry import Entry
 from probml.families.form import Form, Prior, ratio
+from probml.families.forms.inverse_gamma import apart
+from probml.families.log_linear import log_less_digamma
 
 
 def _symmetric(matrix):
@@ -56,6 +58,18 @@ class InverseWishart(Form):
         halves = digamma(0.5 * (k[..., None] - jnp.arange(d))).sum(-1)
         return {"log": jnp.linalg.slogdet(psi)[1] - halves - d * jnp.log(2.0),
                 "inverse": k[..., None, None] * jnp.linalg.inv(psi)}
+
+    def nodes(self, natural, prior):
+        """Two multiples of one matrix, 1 / E[c⁻¹], as the inverse-gamma's of a number."""
+        k, middle = prior.shape(natural), self.middle(natural, prior)
+        d = middle.shape[-1]
+        own = k[..., None] - jnp.arange(d)
+        gap = (log_less_digamma(0.5 * own) + jnp.log(k[..., None] / own)).mean(-1)
+        return apart(gap)[..., None, None] * middle
+
+    def middle(self, natural, prior):
+        """1 / E[c⁻¹]."""
+        return natural["Psi"] / prior.shape(natural)[..., None, None]
 
     def spherical(self, sizes, natural):
         eye = jnp.broadcast_to(jnp.eye(natural["Psi"].shape[-1]), natural["Psi"].shape)

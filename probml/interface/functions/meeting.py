@@ -1,6 +1,6 @@
-"""A function that names no rows meets its data: what is an argument and what a site, what is given
-twice or not at all; then a plate of its own is tried as the rows (as_rows.py), or all is one
-density (as_density.py)."""
+"""A function meets its data. One of several tables is read with these (relations.py). Of one that
+names no rows: what is an argument and what a site, what is given twice or not at all; then a plate
+of its own is tried as the rows (as_rows.py), or all is one density (as_density.py)."""
 
 import contextlib
 from collections.abc import Mapping
@@ -14,6 +14,9 @@ from probml.interface.functions.as_rows import candidates, crowded, rowed, trans
 from probml.interface.functions.met import Met, value_of
 from probml.interface.functions.readings import Rowed, Whole
 from probml.interface.functions.survey import Survey, survey, writes_rows
+from probml.interface.tables.flat_tables import flattened, tables_of, widened
+from probml.interface.tables.relations import related
+from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
 
@@ -34,12 +37,22 @@ def meet(model: Bound, data: Any) -> Met:
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
-    if not _filled(data):
+    far = type(data).__module__.partition(".")[0] in ("dask", "dask_expr")  # whose length is work
+    if far or not _filled(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):
         return Met(model, translated(model, _items(data)))
     if isinstance(model.generative, Whole):
         return _again(model, data)
+    if isinstance(model.generative, Tabled):
+        tables = tables_of(data)
+        if tables is None:
+            return Met(model, data)
+        flat, places = flattened(model, tables)
+        return Met(widened(model, {name: found.width for name, found in places.items()}), flat)
+    several = related(model, data)
+    if several is not None:
+        return several
     if writes_rows(model.generative.function) or not _mapping(data):
         return Met(model, data)
     items = _items(data)
@@ -53,9 +66,17 @@ def meet(model: Bound, data: Any) -> Met:
     _check(model, shown, arguments, given)
     met = _read(model, shown, arguments, given, items)
     if shown.partial:
-        full = f"The plate '{shown.partial[0]}' is read in full, whatever its subsample_size"
-        met = met._replace(why=f"{met.why}. {full}")
+        met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
     return met
+
+
+def _partial(model: Bound, shown: Survey) -> str:
+    """What becomes of a plate with a subsample_size."""
+    name, size = next(iter(shown.partial.items()))
+    read = f"The plate '{name}' is read in full, whatever its subsample_size"
+    if model.batch:
+        return f"{read}, but by SVI and MAP(optimizer=…), which take batches of {size}"
+    return read
 
 
 def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping) -> Met:

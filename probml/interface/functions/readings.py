@@ -5,6 +5,7 @@ A reading stands in the place of the decorated function (`Bound.generative`), so
 models reads it like any other: no engine and no question knows of it.
 """
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
+from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
@@ -23,7 +25,9 @@ from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.survey import prepared
-from probml.language.language import ROWS
+from probml.interface.functions.unseen import Seen
+from probml.language.named_rows import ROWS
+from probml.language.settings import thaw
 
 OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
@@ -38,6 +42,7 @@ class Reading:
     """
 
     whole = found = False
+    batch: int | None = None
 
     def __init__(self, generative: Any, arguments: Mapping[str, str],
                  params: Mapping[str, Spec] = MappingProxyType({})):
@@ -78,19 +83,23 @@ class Whole(Reading):
     Args:
         given: inputs that are values of sites, name of the input → site.
         summed: discrete sites that are summed out cell by cell (plates.py).
+        masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
+            is unseen of anything, arguments included (unseen.py).
     """
 
     whole = True
 
     def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
                  summed: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({})):
+                 params: Mapping[str, Spec] = MappingProxyType({}),
+                 masks: Mapping[str, Any] | None = None):
         super().__init__(generative, {**arguments, **given}, params)
+        self.masks = None if masks is None else dict(masks)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given, self.summed, self.params
+        return self.generative, self.own, self.given, self.summed, self.params, self.masks
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -101,6 +110,46 @@ class Whole(Reading):
         call = functools.partial(self.call, {**settings, **arguments})
         with _Weighs(seen):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+    def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
+        """Run the function, unseen cells of what is observed left out.
+
+        Args:
+            params: as sites; else they stay params.
+        """
+        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
+        with contextlib.nullcontext() if self.masks is None else Seen(masks):
+            return super().call(arguments) if params else self.generative.run(arguments, {})
+
+    def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Run the function as NumPyro's own inference meets it, params as params, its plates with a
+        subsample_size in parts; but where discrete sites are summed out: there plates are whole.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.call, {**settings, **arguments}, False)
+        with handlers.condition(data=seen), _Sums(seen, bool(self.summed)):
+            return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+class _Sums(Messenger):
+    """Sums the discrete sites of scans out; with `full` makes every plate whole."""
+
+    def __init__(self, given: Mapping[str, Any], full: bool):
+        super().__init__()
+        self.given, self.full = given, full
+
+    def process_message(self, msg: dict) -> None:
+        if self.full:
+            prepared(msg)
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
+            summed_out(msg)
 
 
 class _Weighs(Messenger):
@@ -146,6 +195,7 @@ class Rowed(Reading):
         every: arguments of which the function asks which values there are, as for the greatest,
             name → the values in order, as they were when the function met its data.
         sized: settings that are the number of the rows.
+        batch: the plate's subsample_size, for engines that take rows in batches.
     """
 
     found = True
@@ -153,15 +203,16 @@ class Rowed(Reading):
     def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
                  along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
                  every: Mapping[str, tuple], sized: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({})):
+                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None):
         super().__init__(generative, arguments, params)
+        self.batch = batch
         self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
         self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
 
     @property
     def parts(self) -> tuple:
         return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every, self.sized, self.params)
+                self.every, self.sized, self.params, self.batch)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:

@@ -1,6 +1,6 @@
 """A function without rows run forward: what it samples is drawn, parameters at their values."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from probml.errors import ModelError
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import prepared, survey, writes_rows
-from probml.language.language import Bound, RowsUnknown
+from probml.language.language import Bound, RowsUnknown, row_scope
+from probml.language.named_rows import Tables
 from probml.language.settings import thaw
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class _Forget(Messenger):
 
 
 def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
-             seed: int, params: Mapping[str, Spec] = MappingProxyType({})) -> dict[str, np.ndarray]:
+             seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
+             inside: Collection[str] = ()) -> dict[str, np.ndarray]:
     """One run of a function: every site that is not among `values`, and what is computed.
 
     Args:
         values: site → its value.
         arguments: those of the function that no setting binds, and others to be changed.
+        inside: plates; with them only what stands in one of these is kept.
 
     Raises:
         ModelError: an argument is missing or unknown; the function fails, as where these arguments
@@ -72,7 +75,8 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
             model.generative.run({**settings, **arguments}, {})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] in ("sample", "deterministic") and name not in held
-                and type(site.get("fn")).__name__ != "Unit"}
+                and type(site.get("fn")).__name__ != "Unit"
+                and (not inside or any(frame.name in inside for frame in site["cond_indep_stack"]))}
 
     try:
         return {name: np.asarray(value) for name, value in run().items()}
@@ -85,6 +89,13 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
             f"that were fitted, { {name: np.shape(value) for name, value in held.items()} }: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, Any],
+              seed: int) -> dict[str, np.ndarray]:
+    """One run of a function of several tables, so many rows of each: every site in their rows."""
+    with row_scope(Tables(sizes)):
+        return replayed(model, {}, arguments, seed, inside=tuple(sizes))
 
 
 def again(fit: "Fit", arguments: Mapping[str, Any], seed: int,

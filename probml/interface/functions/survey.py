@@ -67,7 +67,7 @@ class Survey(NamedTuple):
         loops: numpyro's scan or cond was met; inside: the sites of these.
         computed: the names of the deterministics.
         twice: sites whose values are given and observed inside the function.
-        partial: plates with a subsample_size.
+        partial: plate → its subsample_size, where it has one.
         params: what numpyro.param holds, and `begin` with what values it begins.
     """
 
@@ -76,7 +76,7 @@ class Survey(NamedTuple):
     inside: frozenset[str]
     computed: tuple[str, ...]
     twice: tuple[str, ...]
-    partial: tuple[str, ...]
+    partial: Mapping[str, int]
     params: Mapping[str, Spec]
     begin: Mapping[str, Any]
 
@@ -119,12 +119,12 @@ class _Watch(Messenger):
         self.given, self.sites, self.loops, self.computed = given, {}, False, []
         self.plates: dict[str, int] = {}
         self.inside: set[str] = set()
-        self.partial: list[str] = []
+        self.partial: dict[str, int] = {}
         self.twice: list[str] = []
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
-            self.partial.append(msg["name"])
+            self.partial[msg["name"]] = int(msg["args"][1])
         prepared(msg)
         if msg["type"] == "plate":
             self.plates[msg["name"]] = msg["args"][0]
@@ -197,7 +197,7 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     specs = found.specs
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
-                  tuple(watch.twice), tuple(dict.fromkeys(watch.partial)), specs, begin)
+                  tuple(watch.twice), dict(watch.partial), specs, begin)
 
 
 def writes_rows(function: Callable) -> bool:

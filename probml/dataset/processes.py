@@ -1,0 +1,71 @@
+"""Rows of which every process of a job has its own: one profile of all, so that plans, labels,
+centres and starts are the same everywhere, and no row moves but those of the sample."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import jax
+
+from probml.dataset.dataset import Data, Survey
+from probml.dataset.parts import looked, sampled, source_of
+from probml.dataset.profile import Profile
+from probml.dataset.read import read
+from probml.dataset.source import Part, Source
+from probml.errors import DataError
+from probml.language.language import Bound
+from probml.numerics.processes import agreed
+from probml.structure.structure import Structure
+
+FAR = 40  # bits: more rows than any process has
+
+
+class Own(Source):
+    """The table of one process."""
+
+    def __init__(self, table: Any):
+        self.table = table
+
+    def parts(self) -> Iterator[Part]:
+        yield Part(f"the rows of process {jax.process_index()}", self.table)
+
+
+def opened(model: Bound, data: Any) -> Data:
+    """As parts.opened, of the rows of all processes: the same sample and profile in each, with its
+    own rows behind them. All processes call it.
+
+    Raises:
+        DataError: as parts.opened, of any of them; all hear of it.
+    """
+    here = jax.process_index()
+
+    def count() -> int | None:
+        return None if source_of(data) is not None else read(model, data).table.rows
+
+    counts = agreed(count)
+    known = [rows for rows in counts if rows is not None]
+    # sampled as in one process, where their numbers are known beforehand
+    first = sum(known[:here]) if len(known) == len(counts) else here << FAR
+    source = source_of(data) or Own(data)
+    structures: list[Structure] = []
+
+    def look() -> tuple[Profile, dict[str, tuple]]:
+        profile = looked(model, source, first)
+        sample = profile.sample
+        structures.append(sample.structure)
+        bare = sample._replace(model=None, structure=None)  # they are the same in all
+        return replace(profile, sample=bare), sample.shapes
+
+    found = agreed(look)
+    for number, (_, shapes) in enumerate(found):
+        if shapes != found[here][1]:
+            raise DataError(f"the inputs have the shapes and types {found[here][1]} in process "
+                            f"{here}, and {shapes} in process {number}: make them the same")
+    profiles = [replace(profile, sample=profile.sample._replace(model=model,
+                                                                structure=structures[0]))
+                for profile, _ in found]
+    own = profiles[here]
+    survey = Survey(source, reduce(Profile.merged, profiles), own.names, own.sizes,
+                    tuple(profile.sizes for profile in profiles), True)
+    return sampled(survey)

@@ -1,0 +1,106 @@
+"""Rows on the host in blocks of one shape, each shipped when its turn comes: for what is passed
+over once. No copy of all rows is made, and one program serves any number of them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
+from probml.dataset.tables import Column
+from probml.device.load import Kinds, aligned, located, packed, scattered, used
+from probml.device.rows import Known, Resident
+from probml.numerics.transfer import placed
+from probml.plan.plan import Plan
+
+NUMBERS = 2**20  # numbers that a block holds
+FEW = 2  # blocks up to which all rows are held at once
+GUESS = 2**12  # rows that tell about where columns lie
+
+
+class Blocks:
+    """A pass over rows that are not along time, in the order of the table.
+
+    Columns are centred on a first guess, the means of some rows: their squares then have the digits
+    that those about the means themselves have, and no pass is made to find these.
+
+    Args:
+        weights: (n,); None: 1 each.
+
+    Cost: of a pass, one look at every number; memory of a few blocks.
+    """
+
+    def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None):
+        self.data, self.plan, self.weights = data, plan, weights
+        self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
+        sites, dtype = data.structure.sites, self.kinds.real
+        self.measured = {name: column for name, column in used(data, plan).items()
+                         if name in plan.centred or scattered(plan, name)}
+        self.moments: dict[str, Moments] = {}
+        self.size = plan.chunk_rows()
+        self.chunks = max(NUMBERS // (_numbers(data) * self.size), 1)
+        index = self._some()
+        guess = {name: Moments.of(_of(column, index)) for name, column in self.measured.items()}
+        self.centre, spread = located(plan, guess, len(index))
+        self.given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
+                      for name, value in data.table.values.items()}
+        self.known = Known(self.given, {name: placed(value, dtype)
+                                        for name, value in self.centre.items()}, spread)
+
+    @property
+    def few(self) -> bool:
+        """Whether blocks gain nothing: rows fit into one or two."""
+        return self.data.table.rows <= FEW * self.chunks * self.size
+
+    def __iter__(self) -> Iterator[Resident]:
+        """Each block with its rows, the last padded at weight 0; looks at the spreads on its
+        way."""
+        n, step = self.data.table.rows, self.chunks * self.size
+        whole = aligned((step,), self.kinds.real)
+        whole[:] = 1.0
+        self.moments = {}
+        for begin in range(0, n, step):
+            part = slice(begin, min(begin + step, n))
+            rows = part.stop - begin
+            weight = whole
+            if rows < step or self.weights is not None:
+                weight = aligned((step,), self.kinds.real)
+                weight[:rows] = 1.0 if self.weights is None else self.weights[part]
+                weight[rows:] = 0.0
+            piece = self.data.taken(part)
+            held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
+                          self.kinds)
+            yield Resident(jax.tree.map(jax.device_put, held))
+            for name in self.measured:
+                found = Moments.of(piece.table.columns[name],
+                                   None if self.weights is None else self.weights[part])
+                self.moments[name] = (self.moments[name].merged(found) if begin else found)
+
+    def passed(self) -> Known:
+        """What all rows share, after a pass: the centre that it was made about, and the spreads of
+        all rows."""
+        total = self.data.table.rows if self.weights is None else self.weights.sum()
+        return self.known._replace(spread=located(self.plan, self.moments, total)[1])
+
+    def _some(self) -> np.ndarray:
+        """Rows here and there that count."""
+        if self.weights is None:
+            n = self.data.table.rows
+            return np.arange(0, n, max(n // GUESS, 1))
+        index = np.flatnonzero(self.weights)
+        return index[:: max(len(index) // GUESS, 1)]
+
+
+def _of(column: Column, index: np.ndarray) -> Column:
+    return replace(column, values=column.values[index], likelihood=None,
+                   seen=None if column.seen is None else column.seen[index])
+
+
+def _numbers(data: Data) -> int:
+    """Of a row, its weight included."""
+    arrays = [column.values for column in data.table.columns.values()]
+    return 1 + sum(math.prod(array.shape[1:]) for array in (*arrays, *data.table.inputs.values()))

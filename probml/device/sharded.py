@@ -1,0 +1,122 @@
+"""Rows over several devices, of one process or of several: each device passes over its own chunks,
+and what they find is added once a pass."""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from probml.dataset.dataset import Data
+from probml.device.rows import Chunk, Known, Resident, Rows
+from probml.device.streamed import Cut
+from probml.numerics.meshes import ALONG, AXIS, EACH, cut
+from probml.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class Sharded(Rows):
+    """Rows whose chunks lie on the devices of a mesh, as many on each."""
+
+    stacked: Chunk  # every leaf leads with chunks, which are cut over the devices
+    total_weight: Any  # ()
+    mesh: Mesh
+
+    several = True
+
+    @property
+    def weights(self) -> jax.Array:
+        """(chunks, size), 0 for padding."""
+        return self.stacked.weights
+
+    @property
+    def chunks(self) -> int:
+        return self.stacked.weights.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.stacked.weights.shape[1]
+
+    @property
+    def weight(self) -> float:
+        return float(self.total_weight)
+
+    @property
+    def first(self) -> Chunk:
+        return jax.tree.map(lambda leaf: leaf[0], self.stacked)
+
+    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+        """As Rows.fold: one chunk after another, wherever it lies."""
+        return Resident(self.stacked).fold(step, init, *along)
+
+    def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
+        """As Rows.accumulate: all devices at once, and one sum over them.
+
+        The order of additions is another than on one device, within which and over which sums are
+        compensated: totals agree to some units of rounding.
+        """
+        def own(stacked: Chunk, *along: Any) -> tuple[Any, Any]:
+            total, said = Resident(stacked).accumulate(function, *along)
+            return jax.lax.psum(total, AXIS), said
+
+        return self._each(own, (EACH, ALONG), *along)
+
+    def map(self, question: Callable, *along: Any) -> Any:
+        return self._each(lambda stacked, *along: Resident(stacked).map(question, *along), ALONG,
+                          *along)
+
+    def _each(self, own: Callable, out: Any, *along: Any) -> Any:
+        """own(chunks of a device, ...) on every device."""
+        # a program of its own: what the function reads of traces outside becomes its arguments
+        program = jax.jit(jax.shard_map(
+            own, mesh=self.mesh, in_specs=(ALONG,) * (1 + len(along)), out_specs=out,
+            check_vma=False
+        ))
+        return program(self.stacked, *along)
+
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
+        return Resident(self.stacked).walk(step, init, size, key)
+
+    def taken(self, index: jax.Array) -> Resident:
+        return Resident(self.stacked).taken(index)
+
+
+jax.tree_util.register_dataclass(Sharded, data_fields=["stacked", "total_weight"],
+                                 meta_fields=["mesh"])
+
+
+def spread(rows: Resident, mesh: Mesh) -> Sharded:
+    """Rows of this process over the devices of a mesh, whose number divides that of the chunks."""
+    return Sharded(jax.tree.map(functools.partial(cut, mesh), rows.stacked),
+                   np.asarray(rows.weight), mesh)
+
+
+def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Sharded, Known]:
+    """The rows of a source, read once and held on the devices of a mesh; of several processes each
+    reads its own.
+
+    Args:
+        data: see parts.opened and processes.opened. copies: as for load.
+
+    Cost: all rows in the memory of all devices together, in JAX's float type, and those of this
+        process in its own while they are read.
+    """
+    assert data.survey is not None
+    cutter = Cut.of(data, plan, copies)
+    devices = sum(device.process_index == jax.process_index() for device in mesh.devices.flat)
+    most = max(cutter.reader.count, *map(cutter.reader.counted, data.survey.shares or ((),)))
+    count = math.ceil(most / devices) * devices
+    stacked = jax.tree.map(lambda spec: np.zeros((count, *spec.shape), spec.dtype), cutter.specs)
+    chunk = None
+    for i, chunk in enumerate(cutter.read()):
+        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf), stacked, chunk)
+    assert chunk is not None
+    empty = chunk._replace(weights=np.zeros_like(chunk.weights))
+    for i in range(cutter.reader.count, count):
+        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf), stacked, empty)
+    total = np.asarray(data.survey.profile.rows, stacked.weights.dtype)
+    return Sharded(jax.tree.map(functools.partial(cut, mesh), stacked), total, mesh), cutter.known

@@ -1,0 +1,169 @@
+"""A fit that goes on where it was: what its loops hold, in a file, every so many seconds.
+
+The work around the loops is repeated, and comes out the same: it is a function of model, data,
+engine and seed. So a loop is known by its number among those of the fit; one that had ended gives
+what it ended with, and one that was under way goes on from its last turn. The file is JSON and
+arrays, without pickle: reading it runs nothing.
+"""
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from probml.errors import DataError, ModelError
+from probml.numerics.atomic import replacing
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where and how often a fit is kept while it runs, see Model.fit.
+
+    Args:
+        path: a file, written whole or not at all; it is there from the first time on, and stays.
+        seconds: between two times; it is also written at the end, and at Ctrl-C and SIGTERM.
+    """
+
+    path: str | os.PathLike
+    seconds: float = 30.0
+
+    def __post_init__(self):
+        own = self.seconds
+        if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
+            raise ModelError(f"Checkpoint(seconds={own!r}): expected a number of at least 0")
+        if not isinstance(self.path, str | os.PathLike):
+            raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
+        if not Path(self.path).parent.is_dir():
+            raise ModelError(f"Checkpoint(path={str(self.path)!r}): there is no folder "
+                             f"'{Path(self.path).parent}'")
+
+
+class Past(NamedTuple):
+    """A loop after one of its turns: iterations made, how it ended (0: it has not), the objective,
+    and what it holds, in containers of arrays."""
+
+    done: int
+    status: int
+    value: float
+    held: Any
+
+
+class Journal:
+    """The loops of one fit, in their order; open within a `with`.
+
+    Args:
+        of: what the fit is made of, in words: kind ("model", "data", ...) → which it is. Another
+            fit's file is refused by it.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, of: Mapping[str, str]):
+        self.path, self.seconds, self.of = Path(checkpoint.path), checkpoint.seconds, dict(of)
+        self._lock, self._saved, self._count = threading.RLock(), time.monotonic(), 0
+        self._pasts: dict[str, Past] = self._read() if self.path.exists() else {}
+        self._before: Any = None
+
+    def __enter__(self) -> "Journal":
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, _ended)
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+        if self._pasts or kind is None:
+            self.save()
+
+    def section(self, title: str) -> str:
+        """The name of the next loop, or of several side by side."""
+        with self._lock:
+            self._count += 1
+            return f"{self._count} {title}"
+
+    def past(self, key: str) -> Past | None:
+        """How far a loop had come; None: it had not begun."""
+        return self._pasts.get(key)
+
+    def note(self, key: str, past: Past) -> None:
+        """A loop has made a turn."""
+        with self._lock:
+            self._pasts[key] = past
+            if time.monotonic() - self._saved >= self.seconds:
+                self.save()
+
+    def save(self) -> None:
+        """Write what was noted."""
+        with self._lock:
+            arrays: list[np.ndarray] = []
+            loops = {key: [past.done, past.status, past.value, _packed(past.held, arrays)]
+                     for key, past in self._pasts.items()}
+            meta = {"probml checkpoint": FORMAT, "of": self.of, "loops": loops}
+            buffer = io.BytesIO()
+            np.savez(buffer, np.frombuffer(json.dumps(meta).encode(), np.uint8), *arrays)
+            with replacing(self.path) as temporary:
+                Path(temporary).write_bytes(buffer.getvalue())
+            self._saved = time.monotonic()
+
+    def _read(self) -> dict[str, Past]:
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
+            meta = json.loads(arrays[0].tobytes())
+            form, of, loops = meta["probml checkpoint"], meta["of"], meta["loops"]
+        except Exception as error:
+            raise ModelError(f"'{self.path}' is no checkpoint of probml: {error}. Give another "
+                             f"path, or delete it") from None
+        if form != FORMAT:
+            raise ModelError(f"the checkpoint '{self.path}' has the format {form}, expected "
+                             f"{FORMAT}: delete it")
+        for kind, own in self.of.items():
+            if of.get(kind) != own:
+                error = DataError if kind == "data" else ModelError
+                raise error(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
+                            f"with {of.get(kind)}, and this fit has {own}. Give another path, or "
+                            f"delete it")
+        return {key: Past(done, status, value, _unpacked(held, arrays))
+                for key, (done, status, value, held) in loops.items()}
+
+
+def _ended(*_: object) -> None:
+    """SIGTERM: the interpreter ends, as at Ctrl-C, past every `with`."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _packed(held: Any, arrays: list[np.ndarray]) -> Any:
+    """Containers as JSON, their arrays by number from 1 on."""
+    if held is None or isinstance(held, bool | int | float | str):
+        return held
+    if isinstance(held, Mapping):
+        return {"map": {name: _packed(value, arrays) for name, value in held.items()}}
+    if isinstance(held, list | tuple):
+        return [_packed(value, arrays) for value in held]
+    if isinstance(held, jax.Array) and jax.dtypes.issubdtype(held.dtype, jax.dtypes.prng_key):
+        arrays.append(np.asarray(jax.random.key_data(held)))
+        return {"key": len(arrays), "kind": str(jax.random.key_impl(held))}
+    arrays.append(np.asarray(held))
+    return {"array": len(arrays)}
+
+
+def _unpacked(held: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(held, list):
+        return [_unpacked(value, arrays) for value in held]
+    if not isinstance(held, dict):
+        return held
+    if "map" in held:
+        return {name: _unpacked(value, arrays) for name, value in held["map"].items()}
+    if "key" in held:
+        return jax.random.wrap_key_data(arrays[held["key"]], impl=held["kind"])
+    return arrays[held["array"]]

@@ -1,0 +1,139 @@
+"""All restarts of variational Bayes to their ends, in one program."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Status
+from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.start.race import Race
+from probml.engines.variational.sweep import bound, updated, with_means
+from probml.evidence.passes import expect
+from probml.numerics import lapack
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
+
+BLOCK = 16  # iterations a device call at the most: progress shows and Ctrl-C works in between
+CALM = 3  # iterations in a row that gain less than the tolerance, at which a run has ended
+MATRICES = 16  # settings and readings of an iteration, for the size of LAPACK's batches
+
+
+class Run(NamedTuple):
+    """Restarts, each leaf with a leading axis of them: q(θ) that is evaluated next, or that was
+    evaluated last where it has ended; its bound, iterations and status."""
+
+    closed: Closed
+    value: jax.Array
+    calm: jax.Array
+    count: jax.Array
+    status: jax.Array
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def begun(plan: Plan, params, known: Known, rows: Rows) -> Run:
+    """q(θ) of every restart after one M-step from the responsibilities at a point."""
+
+    def one(params):
+        expected = expect(plan, params, known, rows)
+        return updated(plan, expected, params, known, rows, None)
+
+    closed = _each(plan, one, params)
+    restarts = len(jax.tree.leaves(params)[0])
+    value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
+    zero = jnp.zeros(restarts, jnp.int32)
+    return Run(closed, value, zero, zero, zero)
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain):
+    """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
+    BLOCK).
+
+    Args:
+        ceiling: evaluations at the most; q(θ) is not moved behind the last.
+    """
+    restarts = run.value.shape[0]
+    trail = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
+
+    def more(carry):
+        run, _, i = carry
+        return (i < BLOCK) & jnp.any((run.status == 0) & (run.count < limit))
+
+    def body(carry):
+        run, trail, i = carry
+        new = _each(plan, lambda one: _iteration(plan, one, known, rows, ceiling, gain), run)
+        going = (run.status == 0) & (run.count < limit)
+        new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
+                           new, run)
+        return new, trail.at[:, i].set(jnp.where(going, new.value, jnp.nan)), i + 1
+
+    run, trail, _ = jax.lax.while_loop(more, body, (run, trail, 0))
+    return run, trail
+
+
+def _each(plan: Plan, function, restarts):
+    """function of every restart: together, but a single one by itself, and in turn where their
+    matrices are too many for one batch (numerics/lapack.py)."""
+    count = len(jax.tree.leaves(restarts)[0])
+    if count == 1:
+        found = function(jax.tree.map(lambda leaf: leaf[0], restarts))
+        return jax.tree.map(lambda leaf: leaf[None], found)
+    if MATRICES * count * plan.factorising < lapack.WORK:
+        return jax.vmap(function)(restarts)
+    return jax.lax.map(function, restarts)
+
+
+def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling, gain) -> Run:
+    """The bound of one restart, and q(θ) that follows, unless it has ended."""
+    expected, value = bound(plan, run.closed, known, rows)
+    noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value) + expected.size)
+    calm = jnp.where(value - run.value <= gain, run.calm + 1, 0).astype(run.calm.dtype)
+    fell = value < run.value - noise
+    status = jnp.where(~jnp.isfinite(value), Status.COLLAPSED, jnp.where(
+        fell, Status.FELL, jnp.where(calm >= CALM, Status.CONVERGED, Status.RUNNING)
+    )).astype(run.status.dtype)
+    count = run.count + 1
+    ended = (status != Status.RUNNING) | (count >= ceiling)
+    after = updated(plan, expected, run.closed.params, known, rows, run.closed)
+    closed = jax.tree.map(lambda new, old: jnp.where(ended, old, new), after, run.closed)
+    return Run(closed, value, calm, count, status)
+
+
+def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race | None,
+         limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
+    """Every restart at its end, and its trail of bounds, (restarts, iterations + 1).
+
+    Args:
+        limit: iterations at the most. gain: of the bound, in nats, less of which is none.
+    """
+    ceiling, history = limit + 1, []
+
+    def turn(done: int) -> Turn:
+        nonlocal run
+        racing, early = race is not None and race.on, not history
+        block = race.first if racing and early else BLOCK if rows.held else 1
+        until = min((0 if early else done + 1) + block, ceiling)
+        run, trail = advance(plan, run, known, rows, np.int32(until), np.int32(ceiling), gain)
+        history.append(np.asarray(trail))
+        status, value = np.asarray(run.status), np.asarray(run.value)
+        if racing and until < ceiling:
+            status = race.left(status, value, history[-1], np.arange(len(value)), early)
+            run = run._replace(status=status)
+        ended = until >= ceiling or not (status == Status.RUNNING).any()
+        return Turn(until - 1 - done, float(value.max()),
+                    Status.CONVERGED if ended else Status.RUNNING)
+
+    with Progress(title, limit, progress) as bar:
+        iterate(bar, ceiling, turn)
+    return run, np.concatenate(history, 1)
+
+
+@functools.partial(jit, static_argnames=("plan",))
+def finished(plan: Plan, closed: Closed, known: Known) -> Closed:
+    """q(θ) of one restart with its means."""
+    return with_means(plan, closed, known)

@@ -1,0 +1,131 @@
+"""One iteration of variational Bayes: hidden states at expected log densities, the bound there, and
+every conjugate block at its optimum given the others. Pure JAX: to be jitted or vmapped.
+
+    q(z) ∝ exp E[log p(x, z | θ)]                    an E-step at averaged natural parameters
+    q(θ_b) ∝ exp E[log p(x, z, θ)]                   over z and all other blocks; read off as a form
+    bound = E[log p(x, z, θ)] − E[log q(z)] − E[log q(θ)] = Σ log Σ_z exp E[log p(x, z | θ)]
+            + E[log p(θ) − log q(θ)]
+
+A location whose prior scales with the deviation of its data is normal given that scale, and both
+are one factor of q (normal–inverse-gamma, normal–inverse-Wishart); all others are independent.
+
+Sources: Attias (1999), "Inferring parameters and structure of latent variable models by variational
+Bayes"; Winn & Bishop (2005), "Variational message passing"; Beal (2003), "Variational algorithms
+for approximate Bayesian inference".
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.engines.conjugate.closed_form import integrated
+from probml.evidence.passes import Expected, expect
+from probml.evidence.surrogates import over_settings
+from probml.factors.prior import log_prior
+from probml.families.links import backward
+from probml.plan.blocks import Block, blocks
+from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
+from probml.posteriors.conjugate import Marginals
+from probml.posteriors.coupling import coupled
+from probml.posteriors.mean_field import settings
+from probml.updates.updates import Objective, read
+
+
+@functools.lru_cache(maxsize=256)
+def schedule(plan: Plan) -> tuple[tuple[tuple[Block, ...], frozenset[str]], ...]:
+    """The blocks that are read together, in turn, and the first names of those that are not
+    averaged over meanwhile: a location that is normal given a scale is read at the scale's
+    reference, and right behind it the scale, the location integrated out."""
+    stages = blocks(plan, True)
+    scales = {block.names[0]: coupled(plan, block) for stage in stages for block in stage}
+    scales = {name: scale for name, scale in scales.items() if scale is not None}
+
+    def kind(block: Block) -> int:
+        name = block.names[0]
+        return 0 if name in scales else 1 if name in scales.values() else 2
+
+    out = []
+    for wanted in range(3):
+        for stage in stages:
+            group = tuple(block for block in stage if kind(block) == wanted)
+            names = {block.names[0] for block in group}
+            near = {scales[name] for name in names if name in scales}
+            near |= {name for name, scale in scales.items() if scale in names}
+            if group:
+                out.append((group, frozenset(names | near)))
+    return tuple(out)
+
+
+def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows,
+            closed: Closed | None) -> Closed:
+    """q(θ), every block in turn at its optimum given the others and the expected statistics.
+
+    Args:
+        closed: q(θ) so far; None: only a point is known, `params`, at which the others are taken.
+    """
+    every = [block for stage in blocks(plan, True) for block in stage]
+    found = {}
+    if closed is not None:
+        found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
+        params = {**closed.params, **_middles(plan, every, found)}
+    params = dict(params)
+    for group, without in schedule(plan):
+        others = None
+        if closed is not None:
+            natural = tuple(found[block.names] for block in every)
+            others = settings(_marginals(plan, known, Closed(natural, params, params)), without)
+        objective = Objective(plan, expected, params, known, rows, True, mode=False,
+                              settings=others)
+        new = {block.names: integrated(plan, block, natural, params, known)
+               for block, natural in zip(group, read(objective, group), strict=True)}
+        found |= new
+        params |= _middles(plan, group, new)
+    return Closed(tuple(found[block.names] for block in every), params, params)
+
+
+def _middles(plan: Plan, some, natural: Mapping) -> dict[str, jax.Array]:
+    """The parameters of some blocks amid what is known of them."""
+    out: dict[str, jax.Array] = {}
+    for block in some:
+        first = plan.structure.sites[block.names[0]]
+        middle = block.form.middle(natural[block.names], first.entry.prior)
+        if not block.stacked:
+            out[block.names[0]] = backward(middle, block.steps)
+            continue
+        start = 0
+        for name in block.names:
+            shape = plan.structure.sites[name].shape
+            size = math.prod(shape)
+            out[name] = middle[start : start + size].reshape(shape)
+            start += size
+    return out
+
+
+def _marginals(plan: Plan, known: Known, closed: Closed) -> Marginals:
+    return Marginals(plan, known, blocks(plan, True), closed)
+
+
+def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
+    """The E-step at q(θ), and the bound there."""
+    marginals = _marginals(plan, known, closed)
+    every = settings(marginals) if plan.free else None
+    expected = expect(plan, closed.params, known, rows, settings=every)
+    return expected, expected.log_evidence + regularised(plan, marginals, every, known)
+
+
+def regularised(plan: Plan, marginals: Marginals, every: Mapping, known: Known) -> jax.Array:
+    """E[log p(θ) − log q(θ)], −KL(q ‖ p)."""
+    return over_settings(lambda params: log_prior(plan, params, known)
+                         - marginals.log_density(params), every)
+
+
+def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:
+    """q(θ) with its means; where one is not finite, a value amid it."""
+    means = _marginals(plan, known, closed).means()
+    return closed._replace(mean={name: jnp.where(jnp.isfinite(means[name]), means[name],
+                                                 closed.params[name]) for name in plan.free})

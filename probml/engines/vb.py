@@ -1,0 +1,134 @@
+"""VB: mean-field variational Bayes, a distribution for every conjugate block and the bound of the
+evidence."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.engines.em import EM
+from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.start.race import ALIKE, Race, ends
+from probml.engines.start.start import check_distinct, starts
+from probml.engines.variational.runs import Run, begun, finished, runs
+from probml.errors import Refusal
+from probml.numerics.threads import one_thread
+from probml.plan.blocks import blocks
+from probml.plan.plan import Plan
+
+
+@dataclass(frozen=True)
+class VB(Engine):
+    """Variational Bayes by message passing (Attias 1999; Winn & Bishop 2005): q(z) Π_b q(θ_b)
+    nearest to the posterior of hidden states and parameters, each q(θ_b) the conjugate distribution
+    of a block, as the closed M-steps of EM read them.
+
+    The bound E[log p(x, z, θ)] − E[log q] never falls; `Fit.bound` has it, below log p(x) by the
+    divergence of q from the posterior. Only one of the labellings of exchangeable states is found:
+    of k states that share nothing, log k! of that is no fault of the fit.
+
+    A sparse prior of weights (a Dirichlet of concentration 1/k or below, StickBreaking) empties the
+    states that the data do not ask for.
+
+    Args:
+        max_iterations: of E- and M-steps, at the most.
+        tolerance: stop when an iteration gains less than this of the bound per unit of total
+            weight, in nats.
+        restarts: starts in one program; the best is kept. None: as EM chooses; those that are far
+            behind after some iterations are left.
+        progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
+            notebook.
+
+    Cost: an iteration is one of EM; small tables are evaluated at two values a block more, of a
+        location of d coefficients that belong together at d + 1.
+    """
+
+    max_iterations: int = 1000
+    tolerance: float = 1e-8
+    restarts: int | None = None
+    progress: bool = False
+
+    statistics: ClassVar = True
+
+    def __post_init__(self):
+        check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
+
+    def copies(self, problem: Problem) -> int:
+        return self._starts(problem)
+
+    def from_one(self) -> "VB":
+        return replace(self, restarts=1)
+
+    def _starts(self, problem: Problem) -> int:
+        return EM(restarts=self.restarts).starts(problem.data, problem.plan, problem.start)
+
+    def refuse(self, problem: Problem) -> None:
+        """Raise Refusal, naming the site and the reason, where some block is not conjugate or
+        something unseen has no finite number of states."""
+        plan, where = problem.plan, f"VB cannot fit {problem}"
+        sites = plan.structure.sites
+        check_distinct(problem.data, plan)
+        if plan.globals:
+            raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
+                          f"rows(). Try EM() or NUTS()")
+        unseen = next(iter(plan.hidden), None)
+        if unseen is not None:
+            raise Refusal(f"{where}: site '{unseen}' ({sites[unseen].kind}) is a number inside "
+                          f"rows() that is unseen. Try EM() or SVI()")
+        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
+                     None)
+        if heavy is not None:
+            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior. "
+                          f"Try SVI() or EM()")
+        moving = next((name for name in plan.chains if name in plan.rowwise), None)
+        if moving is not None:
+            raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from row "
+                          f"to row or from step to step. Try EM() or SVI()")
+        for block in (block for stage in blocks(plan, True) for block in stage):
+            name = block.names[0]
+            improper = sites[name].entry.improper or sites[name].entry.prior is None
+            if block.form is None or not block.conjugate or improper:
+                why = block.why or "its prior is improper"
+                raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
+                              f"update: {why}. Try SVI() or EM()")
+
+    def run(self, problem: Problem) -> Outcome:
+        with one_thread(problem.plan.matrix):
+            return self._found(problem)
+
+    def _found(self, problem: Problem) -> Outcome:
+        plan, rows, known = problem.plan, problem.rows, problem.known
+        count = self._starts(problem)
+        first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
+                       problem.start, True, whole=True)
+        params = {name: jnp.asarray(value) for name, value in first.params.items()}
+        race = Race(np.zeros(count, int)) if self.restarts is None else None
+        run, trail = runs("VB", plan, begun(plan, params, known, rows), known, rows, race,
+                          self.max_iterations, self.tolerance * rows.weight, self.progress)
+        return _best(plan, run, trail, known, ALIKE * rows.weight)
+
+
+def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outcome:
+    """The restart of the highest bound, and what became of the others."""
+    status, value = np.asarray(run.status), np.asarray(run.value)
+    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    ended = alive & (status != Status.LEFT)
+    reached = np.where(ended, value, -np.inf)
+    # rounding must not choose the order of the states
+    best = int(np.argmax(reached >= reached.max() - 64 * np.finfo(value.dtype).eps
+                         * np.abs(reached.max())))
+    final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
+    found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
+    notes = (ends(value, ended, alive, best, close),) if ended.any() and len(value) > 1 else ()
+    return Outcome(
+        found.mean,
+        trail[best][np.isfinite(trail[best])],
+        Status.MAX_ITERATIONS if final is Status.RUNNING else final,
+        max(int(np.asarray(run.count)[best]) - 1, 0),
+        notes,
+        found,
+        lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0,
+        bound=float(value[best]),
+    )

@@ -1,0 +1,117 @@
+"""The effects' part of the log evidence and its gradient, chunk by chunk.
+
+Of normal rows it is one sum and a function of it. About a mode ε̂(θ) that is found by steps, with
+L(θ, ε) Laplace's formula and b(θ, ε) the slope of the joint density, which is 0 at ε̂,
+
+    dL/dθ = ∂L/∂θ + ∂/∂θ ⟨v, b(θ, ε̂)⟩,    v = K⁻¹ ∂L/∂ε
+
+(the implicit function theorem: dε̂/dθ = K⁻¹ ∂b/∂θ), all at ε̂ held still: a pass for the first part
+and one for the second. Nodes of a quadrature are held still too, which costs what the quadrature is
+off by.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known, Rows
+from probml.evidence import effect_modes
+from probml.evidence import effects as exact
+from probml.evidence.passes import returned
+from probml.factors import curved_effects, effects, eliminated_effects
+from probml.factors.effects import Two
+from probml.plan.plan import Plan
+
+
+def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
+                       rows: Rows) -> tuple[jax.Array, Any]:
+    """log p(the rows that look at effects | point(u)) and its gradient in u.
+
+    Args:
+        point: u → (parameters, ...).
+    """
+    nodes = plan.groupings[0].nodes
+    if nodes == 0:
+        forward, after = exact.both_ways(plan, point, u, known, rows.total)
+        (value, outer), rowwise, _ = returned(forward, rows, after)
+        return value, jax.tree.map(jnp.add, outer, rowwise)
+    return (_by_nodes if nodes > 1 else _laplace)(plan, point, u, known, rows)
+
+
+def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
+              rows: Rows) -> tuple[jax.Array, Any]:
+    own = effects.proper(plan)
+    noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
+    at = eliminated_effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise, own)
+    places, share = effect_modes.spread(at, plan.groupings[0].nodes)
+
+    def chunk(rows):
+        def logs(u):
+            params = point(u)[0]
+            found = effects.prior(plan, params, known)
+            return curved_effects.member_logs(plan, params, known, rows,
+                                              effect_modes.points(plan, found, places))
+
+        return jax.vjp(logs, u)
+
+    def after(logs):
+        return jax.value_and_grad(lambda logs: effect_modes.summed(logs, share))(logs)
+
+    value, gradient, _ = returned(chunk, rows, after)
+    return value, gradient
+
+
+def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
+             rows: Rows) -> tuple[jax.Array, Any]:
+    own = effects.proper(plan)
+    noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
+
+    def prior(u):
+        return effects.prior(plan, point(u)[0], known)
+
+    def chunk(rows):
+        def information(both):
+            u, noise = both
+            return curved_effects.information(plan, point(u)[0], known, rows,
+                                              effects.point_at(plan, prior(u), noise))
+
+        return jax.vjp(information, (u, noise))
+
+    def whole(both, told):
+        u, noise = both
+        return eliminated_effects.at_mode(prior(u), told, noise, own).log
+
+    def after(told):
+        value, (outer, share) = jax.value_and_grad(whole, (0, 1))((u, noise), told)
+        return (value, outer), share
+
+    (value, outer), inner, _ = returned(chunk, rows, after)
+    gradient, across = jax.tree.map(jnp.add, outer, inner)
+    at = eliminated_effects.eliminated(prior(u), told, noise, own)
+    way = eliminated_effects.solved(at, across)
+    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
+
+
+def _along(plan: Plan, point: Callable, u: Any, known: Known, rows: Rows, noise: Two,
+           way: Two) -> Any:
+    """∂ ⟨way, b⟩ / ∂u at ε held still."""
+
+    def prior(u):
+        return effects.prior(plan, point(u)[0], known)
+
+    def chunk(rows):
+        return jax.vjp(lambda u: curved_effects.slopes(
+            plan, point(u)[0], known, rows, effects.point_at(plan, prior(u), noise)), u)
+
+    def after(slope):
+        def inner(u, slope):
+            here, there = (effects.point_at(plan, prior(u), step)
+                           for step in (jax.tree.map(jnp.zeros_like, way), way))
+            return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)
+
+        return jax.grad(inner, (0, 1))(u, slope)
+
+    outer, inner, _ = returned(chunk, rows, after)
+    return jax.tree.map(jnp.add, outer, inner)

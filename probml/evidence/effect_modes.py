@@ -1,0 +1,126 @@
+"""Effects of groups under rows that are not normal: the mode of their joint density given the
+parameters, and the integral over them about it.
+
+At the mode ε̂ of g(ε) − ½ |ε|² the formula of eliminated_effects.py is Laplace's approximation,
+
+    log p(rows) ≈ g(ε̂) − ½ |ε̂|² − ½ log det K,    K = I + Rᵀ G(ε̂) R,
+
+over all effects, crossed or nested (Breslow & Clayton 1993; lme4's nAGQ = 1). Of one number a
+member of one grouping, members are independent, and the integral of each is taken by nodes
+ε = ε̂ + L⁻ᵀ t about its own mode, K = LLᵀ (Liu & Pierce 1994).
+
+The mode is found by Newton's steps, damped as Levenberg has it, all effects at once. Cost: some ten
+passes over the rows; and the nodes, one more.
+"""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Known
+from probml.factors import curved_effects, effects, eliminated_effects
+from probml.factors.effects import Information, Prior, Two
+from probml.factors.eliminated_effects import Eliminated
+from probml.latents.inner import DAMPING, LESS, MORE, STEPS
+from probml.numerics import small
+from probml.plan.integrals import rule
+from probml.plan.plan import Plan
+
+LOST = 64  # units of rounding by which a height may fall and be none the lower
+
+
+def mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> tuple[Two, Information]:
+    """ε at the mode, and what rows say of effects there; no derivative goes through them.
+
+    Args:
+        total: (chunk → what adds up) → its sum over all chunks.
+    """
+    params = jax.lax.stop_gradient(dict(params))
+    found, own = effects.prior(plan, params, known), effects.proper(plan)
+    start = effects.none(plan)
+    rounding = jnp.finfo(start.first.dtype).eps
+
+    def at(noise: Two) -> tuple[jax.Array, Information]:
+        told = total(lambda rows: curved_effects.information(
+            plan, params, known, rows, effects.point_at(plan, found, noise)))
+        return eliminated_effects.height(told, noise, own), told
+
+    def more(carry):
+        _, high, _, _, gain, count = carry
+        return (count < STEPS) & ~(gain <= 4 * rounding * (1 + jnp.abs(high)))
+
+    def turn(carry):
+        noise, high, told, damping, gain, count = carry
+        there = eliminated_effects.eliminated(found, told, noise, own, damping).centre
+        slope = eliminated_effects.pull(found, told, noise, own)
+        promised = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, there, strict=True))
+        new, said = at(there)
+        # False where there is no number
+        risen = new >= high - LOST * rounding * (1 + jnp.abs(high))
+        raised = jnp.maximum(MORE * damping, DAMPING)
+        lowered = jnp.where(damping > DAMPING, LESS * damping, 0.0)
+        kept = jax.tree.map(lambda b, a: jnp.where(risen, b, a), (there, new, said),
+                            (noise, high, told))
+        return (*kept, jnp.where(risen, lowered, raised),
+                jnp.where(risen & (promised >= 0), promised, jnp.where(raised > 1e12, 0.0, gain)),
+                count + 1)
+
+    infinite = jnp.full((), jnp.inf, start.first.dtype)
+    carry = (start, *at(start), jnp.zeros((), start.first.dtype), infinite, 0)
+    return jax.lax.stop_gradient(jax.lax.while_loop(more, turn, carry)[::2][:2])
+
+
+def given_rows(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
+    """log p(the rows that look at effects | params), and the effects given them, normal about their
+    mode; `total` as of `mode`."""
+    at = _at_mode(plan, params, known, total)
+    nodes = plan.groupings[0].nodes
+    return at if nodes == 1 else at._replace(log=by_nodes(plan, params, known, total, at, nodes))
+
+
+def gap(plan: Plan, params: Mapping, known: Known, total: Callable, nodes: int) -> jax.Array:
+    """By how much the log evidence by so many nodes is above that of the plan's rule."""
+    at = _at_mode(plan, params, known, total)
+    own, count = at.log, plan.groupings[0].nodes
+    if count > 1:
+        own = by_nodes(plan, params, known, total, at, count)
+    return by_nodes(plan, params, known, total, at, nodes) - own
+
+
+def _at_mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
+    noise, told = mode(plan, params, known, total)
+    found, own = effects.prior(plan, params, known), effects.proper(plan)
+    return eliminated_effects.at_mode(found, told, noise, own)
+
+
+def by_nodes(plan: Plan, params: Mapping, known: Known, total: Callable, at: Eliminated,
+             nodes: int) -> jax.Array:
+    """The log evidence by nodes about the mode of each member of the one grouping."""
+    places, share = spread(at, nodes)
+    logs = total(lambda rows: curved_effects.member_logs(
+        plan, params, known, rows, points(plan, effects.prior(plan, params, known), places)))
+    return summed(logs, share)
+
+
+def spread(at: Eliminated, nodes: int) -> tuple[jax.Array, jax.Array]:
+    """Nodes ε of each member, (members, d, m), held still, and the logarithms of what the densities
+    there are multiplied by, (members, m)."""
+    d = at.lower.shape[-1]
+    t, log = (jnp.asarray(part, at.lower.dtype) for part in rule(nodes, d))
+    away = small.solve(at.lower, jnp.broadcast_to(t.T, (*at.lower.shape[:-1], len(t))), True)
+    places = at.centre.first[..., None] + away
+    share = log - 0.5 * jnp.sum(places**2, 1) - jnp.log(
+        jnp.diagonal(at.lower, axis1=-2, axis2=-1)).sum(-1, keepdims=True)
+    return jax.lax.stop_gradient((places, share))
+
+
+def points(plan: Plan, found: Prior, places: jax.Array) -> dict[str, jax.Array]:
+    """The effects at nodes, name → (m, *shape)."""
+    rest = jnp.zeros(0, places.dtype)
+    return jax.vmap(lambda own: effects.point_at(plan, found, Two(own, rest)), 2)(places)
+
+
+def summed(logs: jax.Array, share: jax.Array) -> jax.Array:
+    """Σ over members of the log integral, from log densities at nodes."""
+    return jax.nn.logsumexp(logs + share, -1).sum()

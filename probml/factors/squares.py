@@ -1,0 +1,117 @@
+"""Rows of Normals whose locations are affine in coefficients, as one matrix: the log density of all
+of them is a quadratic in the coefficients, whatever their number.
+
+With the residuals at `about`, r = x − loc(about), and the slopes a = ∂loc/∂c of a row and a cell,
+
+    Σ w log N(x | loc(c), s) = −½ vᵀ G v / s² − Σw (log s + ½ log 2π),
+    G = Σ w (a, r)(a, r)ᵀ,    v = (about − c, 1).
+
+About the least squares of the rows, G has the digits that residuals row by row would have: what is
+subtracted is small beside the squares that are left.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from probml.device.rows import Chunk, Known, Rows
+from probml.factors.rowwise import row_environment
+from probml.plan.plan import Plan
+from probml.plan.squares import coefficients
+from probml.structure.densities import cells
+
+RIDGE = 1e-6  # of a column's own square: where columns say the same, any point will do
+PASSES = 2  # about the prior, and about the least squares that this tells
+
+
+class Squares(NamedTuple):
+    """Of all rows of a site."""
+
+    gram: jax.Array  # (cells, 1 + p, 1 + p)
+    count: jax.Array  # (cells,) the weight of its seen rows
+    about: jax.Array  # (p,)
+
+
+def squares_of(plan: Plan, name: str, params: Mapping, known: Known, rows: Rows) -> Squares:
+    """The rows of a site, passed over twice; `params` is any point.
+
+    Cost: rows × cells × p² twice.
+    """
+
+    def turn(_, found: Squares) -> Squares:
+        about = found.about + _least(found)
+        gram, count = rows.total(functools.partial(_chunk, plan, name, params, known, about))
+        return Squares(gram, count, about)
+
+    first = _vector(plan, name, params)
+    site, size = plan.structure.sites[name], first.size
+    blank = Squares(jnp.zeros((math.prod(site.lattice), 1 + size, 1 + size), first.dtype),
+                    jnp.zeros(math.prod(site.lattice), first.dtype), first)
+    return jax.lax.fori_loop(0, PASSES, turn, blank)
+
+
+def log_density(plan: Plan, name: str, params: Mapping, known: Known,
+                squares: Squares) -> jax.Array:
+    """Σ over rows of weight × log p(seen cells of the site | params)."""
+    program, takes = plan.structure.programs[name]
+    blank = {t: jnp.zeros(spec.shape, spec.dtype)  # of a row, of which the scale knows nothing
+             for t, spec in zip(takes, program.in_avals, strict=True)}
+    env = {**blank, **known.given, **params}
+    scale = plan.structure.cells(name, {t: jnp.reshape(env[t], blank[t].shape) for t in takes})[
+        "scale"]
+    v = jnp.concatenate([squares.about - _vector(plan, name, params), jnp.ones(1, scale.dtype)])
+    square = (squares.gram @ v) @ v
+    return (-0.5 * square / scale**2
+            - squares.count * (jnp.log(scale) + 0.5 * math.log(2 * math.pi))).sum()
+
+
+def _vector(plan: Plan, name: str, params: Mapping) -> jax.Array:
+    return jnp.concatenate([jnp.reshape(params[p], -1) for p in coefficients(plan, name)])
+
+
+def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Array,
+           rows: Chunk) -> tuple[jax.Array, jax.Array]:
+    site, names, parts, start = plan.structure.sites[name], coefficients(plan, name), {}, 0
+    for p in names:
+        size = math.prod(plan.structure.sites[p].shape)
+        parts[p], start = slice(start, start + size), start + size
+    fixed = {**known.given, **params}
+
+    def one(varying):
+        def loc(c):
+            own = {p: c[part].reshape(plan.structure.sites[p].shape)
+                   for p, part in parts.items()}
+            return plan.structure.cells(name, {**fixed, **varying, **own})["loc"]
+
+        return jax.jacfwd(loc)(about), loc(about)
+
+    slope, loc = jax.vmap(one, axis_size=len(rows.weights))(row_environment(plan, known, rows,
+                                                                            name))
+    away = cells(site, rows.values[name]) - loc
+    weight = jnp.broadcast_to(rows.weights[:, None], away.shape)
+    if name in rows.seen:
+        weight = jnp.where(cells(site, rows.seen[name]), weight, 0.0)
+    z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, away[..., None]], -1), 0.0)
+    # apart from the product, into which XLA would fold them, for half the speed
+    across, weighed = lax.optimization_barrier((jnp.transpose(z, (1, 2, 0)),
+                                                jnp.swapaxes(z * weight[..., None], 0, 1)))
+    return across @ weighed, weight.sum(0)
+
+
+def _least(squares: Squares) -> jax.Array:
+    """From `about` to about the least squares, each cell in units of its residuals; nowhere, if
+    nothing is known."""
+    mean = squares.gram[:, -1, -1] / jnp.maximum(squares.count, 1.0)
+    share = jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1.0), 0.0)
+    whole = jnp.tensordot(share, squares.gram, 1)
+    normal, right = whole[:-1, :-1], whole[:-1, -1]
+    unit = jnp.sqrt(jnp.diagonal(normal))
+    unit = jnp.where(unit > 0, unit, 1.0)
+    scaled = normal / (unit[:, None] * unit) + RIDGE * jnp.eye(len(unit), dtype=unit.dtype)
+    step = jnp.linalg.solve(scaled, right / unit) / unit
+    return jnp.where(jnp.all(jnp.isfinite(step)), step, 0.0)

@@ -1,0 +1,140 @@
+"""The stick-breaking form: objectives in weights and in what is left behind each; conjugate prior
+StickBreaking."""
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma, xlogy
+
+from probml.families import domains
+from probml.families.entry import Entry
+from probml.families.form import Form, Prior, ratio
+from probml.families.forms.beta import pair
+from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.log_linear import log_beta
+from probml.language.stick_breaking import StickBreaking, remainders, weights
+
+
+class _Reading(NamedTuple):
+    """Two points of the simplex, (2, k), and what takes the slopes there to B and A."""
+
+    points: np.ndarray
+    solve: np.ndarray
+    shares: np.ndarray
+
+
+@functools.lru_cache(maxsize=64)
+def _reading(k: int) -> _Reading:
+    even = 1.0 / np.arange(k, 1, -1)  # the first point is uniform
+    points, shares = [], []
+    for v in (even, 2 * even / (1 + even)):
+        w = np.append(v, 1.0) * np.cumprod(np.append(1.0, 1 - v))
+        left = np.append(np.cumsum(w[:0:-1])[::-1], 1.0)
+        below = np.tril(np.ones((k, k)), -1) * (np.arange(k) < k - 2)  # of j < i, tails that count
+        points.append(w)
+        shares.append(below * w[:, None] / left)
+    moved = (shares[0] - shares[1])[1 : k - 1, : k - 2]
+    solve = np.zeros((k, k))
+    solve[: k - 2, 1 : k - 1] = np.linalg.inv(moved)
+    return _Reading(np.stack(points), solve, shares[0])
+
+
+class Sticks(Form):
+    """Q(c) = Σ A_i log c_i + Σ B_i log T_i + constant on the simplex, T_i what is left behind c_i.
+
+    c_i ∂Q/∂c_i = A_i + Σ_{j<i} B_j c_i/T_j: the difference of two points leaves a triangle for B.
+    B has an entry for every state, of which the last two are 0: behind the last but one is the last.
+    """
+
+    name = "sticks"
+    domain = domains.SIMPLEX
+    keys = ("A", "B")
+    event = 1
+    steady = True
+
+    def allows(self, steps):
+        return not steps
+
+    def holds(self, other):
+        return other in (self, DIRICHLET)
+
+    def own_axes(self, states, event):
+        return (states or event[-1],)
+
+    def points(self, c, event):
+        points = _reading(c.shape[-1]).points.astype(c.dtype)
+        return jnp.broadcast_to(points.reshape(2, *(1,) * (c.ndim - 1), -1), (2, *c.shape))
+
+    def read(self, points, gradients, event):
+        reading, slopes = _reading(points.shape[-1]), points * gradients
+        b = (slopes[0] - slopes[1]) @ reading.solve.T.astype(slopes.dtype)
+        return {"A": slopes[0] - b @ reading.shares.T.astype(slopes.dtype), "B": b}
+
+    def value(self, natural, c, event):
+        """Q(c) up to a constant."""
+        left = jnp.concatenate([remainders(c), jnp.ones_like(c[..., :1])], -1)
+        return jnp.sum(xlogy(natural["A"], c)) + jnp.sum(xlogy(natural["B"], left))
+
+    def mode(self, natural, fallback, event):
+        count = jnp.maximum(natural["A"], 0.0)
+        own, rest = count[..., :-1], jnp.maximum(_behind(natural, 0.0), 0.0)
+        v = ratio(own, own + rest, jnp.full_like(own, 0.5))
+        return weights(v, 1.0 - v)
+
+    def expectation(self, natural, prior):
+        """E[log c] and E[log T]."""
+        a, b = betas(natural)
+        both = digamma(a + b)
+        rest = jnp.cumsum(digamma(b) - both, -1)
+        nothing = jnp.zeros_like(a[..., :1])
+        log = (jnp.concatenate([digamma(a) - both, nothing], -1)
+               + jnp.concatenate([nothing, rest], -1))
+        return {"log": log, "log_left": rest}
+
+    def nodes(self, natural, prior):
+        """Weights at the nodes of every v, the first of all beside each other and the second: log c
+        and log T are sums over them."""
+        a, b = betas(natural)
+        both = digamma(a + b)
+        return weights(*pair(digamma(a) - both, digamma(b) - both))
+
+    def middle(self, natural, prior):
+        a, b = betas(natural)
+        return weights(a / (a + b), b / (a + b))
+
+
+STICKS = Sticks()
+
+
+def _behind(natural, more):
+    """Σ_{j>i} (A_j + more) + Σ_{j≥i} B_j of every state but the last."""
+    tails = jnp.flip(jnp.cumsum(jnp.flip(natural["B"], -1), -1), -1)
+    return remainders(natural["A"] + more) + tails[..., :-1]
+
+
+def betas(natural):
+    """The two concentrations of every v."""
+    return natural["A"][..., :-1] + 1.0, _behind(natural, 1.0)
+
+
+class SticksPrior(Prior):
+    """StickBreaking(a, b): log density Σ (a_i − 1) log w_i + (b_{k−1} − 1) log w_k
+    + Σ_{i<k−1} (b_i − a_{i+1} − b_{i+1}) log T_i. The mode is the one in the weights."""
+
+    form = STICKS
+    event = 1
+
+    def posterior(self, natural, event):
+        return StickBreaking(*betas(natural))
+
+    def log_density(self, distribution, value, mode):
+        a, b = distribution.concentration1, distribution.concentration0
+        left = remainders(value)
+        tails = b[..., :-1] - a[..., 1:] - b[..., 1:]
+        return (xlogy(a - 1.0, value[..., :-1]).sum(-1) + xlogy(b - 1.0, left)[..., -1]
+                + xlogy(tails, left[..., :-1]).sum(-1) - log_beta(a, b).sum(-1))
+
+
+ENTRIES = (Entry((StickBreaking,), prior=SticksPrior(), interior=True),)

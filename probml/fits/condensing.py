@@ -1,0 +1,58 @@
+"""The rows of a plan as their sufficient statistics: of few rows on the device, of many block by
+block from the host."""
+
+import collections
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device import load
+from probml.device.blocks import Blocks
+from probml.device.rows import Known, Rows, Summary
+from probml.engines.start.prior import prior_point
+from probml.evidence.passes import summarise
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed
+from probml.plan.plan import Plan
+
+AHEAD = 2  # blocks that wait for the device, while the next is packed
+
+
+def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
+              start: Mapping[str, Any] | None = None) -> tuple[Summary, Known]:
+    """The statistics of the rows of an additive plan, and what rows share.
+
+    Args:
+        start: see load.load.
+
+    Cost: one pass. Of many rows memory of a few blocks, and one program whatever their number;
+        blocks are added in double.
+    """
+    blocks = None if data.steps else Blocks(data, plan, weights)
+    if blocks is None or blocks.few:
+        rows, known = load.load(data, plan, weights, params=start)
+        return summarised(plan, known, rows), known
+    waiting: collections.deque[Summary] = collections.deque()
+    total = None
+    for block in blocks:
+        waiting.append(summarised(plan, blocks.known, block))
+        if len(waiting) > AHEAD:
+            total = _added(total, waiting.popleft())
+    for part in waiting:
+        total = _added(total, part)
+    return jax.tree.map(lambda leaf: placed(leaf, blocks.kinds.real), total), blocks.passed()
+
+
+def _added(total: Summary | None, part: Summary) -> Summary:
+    found = jax.tree.map(lambda leaf: np.asarray(leaf, float), jax.device_get(part))
+    return found if total is None else jax.tree.map(np.add, total, found)
+
+
+@functools.partial(jit, static_argnums=0)
+def summarised(plan: Plan, known: Known, rows: Rows) -> Summary:
+    """The rows on the device, or on their way there, as their statistics."""
+    return summarise(plan, prior_point(plan, known), known, rows)

@@ -1,0 +1,123 @@
+"""Several questions about rows at once, part by part, into a table or a file that is whole or not
+there.
+
+A number or label a row is a column named after the question; of `predict_proba` each state has one,
+"predict_proba[label]"; of `impute` and `decode` each site, "impute[site]"; what has more cells is a
+column of fixed-size lists.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probml.dataset.parts import source_of
+from probml.dataset.source import Part, naming, parts_of
+from probml.engines.progress import Progress
+from probml.errors import DataError, ModelError
+from probml.numerics.atomic import replacing
+
+ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
+SITED = ("predict", "predict_proba")  # those that are about one site
+KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
+
+
+def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: Callable,
+             to: str | os.PathLike | None) -> Any:
+    """See Fit.answer.
+
+    Args:
+        hidden: rows → the site that `predict_proba` is about where none is named.
+    """
+    ask = (ask,) if isinstance(ask, str) else tuple(ask)
+    wrong = next((name for name in ask if name not in ASKED), None)
+    if wrong is not None or not ask or len(set(ask)) < len(ask):
+        said = repr(wrong) if wrong is not None else list(ask)
+        raise ModelError(f"answer(ask={said}): expected some of {list(ASKED)}, each once")
+    if to is None:
+        import pandas as pd
+
+        return pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
+                         ignore_index=True)
+    path = Path(to)
+    if path.suffix not in KINDS:
+        raise ModelError(f"answer(to='{path}'): expected a file that ends in one of {list(KINDS)}")
+    if not path.parent.is_dir():
+        raise ModelError(f"answer(to='{path}'): there is no folder '{path.parent}'")
+    with replacing(path) as temporary:
+        _written(temporary, path.suffix, _tables(fit, data, ask, site, hidden))
+    return path
+
+
+def _tables(fit: Any, data: Any, ask: Sequence[str], site: str | None,
+            hidden: Callable) -> Iterator[Any]:
+    """The answers of part after part, as Arrow tables of one schema."""
+    source, schema, rows = source_of(data), None, 0
+    parts = iter((Part("the data", data),)) if source is None else parts_of(source)
+    with Progress("answer", None, False) as bar:
+        for part in parts:
+            if source is None:
+                found = _table(fit, part.rows, ask, site, hidden)
+            else:
+                with naming(part):
+                    found = _table(fit, part.rows, ask, site, hidden)
+            if schema is not None and found.schema != schema:
+                found = found.cast(schema)
+            schema, rows = found.schema, rows + found.num_rows
+            bar.passed(rows)
+            del part  # before another comes
+            yield found
+    if schema is None:
+        raise DataError("the source has no parts: expected at least one")
+
+
+def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Callable) -> Any:
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {}
+    for name in ask:
+        named = {"site": site} if name in SITED and site is not None else {}
+        found = getattr(fit, name)(rows, **named)
+        if isinstance(found, Mapping):
+            columns |= {f"{name}[{own}]": values for own, values in found.items()}
+        elif name == "predict_proba" and np.ndim(found) == 2:
+            labels = fit.labels(site or hidden(rows))
+            columns |= {f"{name}[{label}]": found[:, i] for i, label in enumerate(labels)}
+        else:
+            columns[name] = found
+    return pa.table({name: _column(np.asarray(values)) for name, values in columns.items()})
+
+
+def _column(values: np.ndarray) -> Any:
+    """(n, ...) as an Arrow array, of axes beyond the first as fixed-size lists."""
+    import pyarrow as pa
+
+    flat = pa.array(values.reshape(-1))
+    for size in reversed(values.shape[1:]):
+        flat = pa.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def _written(path: str, kind: str, tables: Iterator[Any]) -> None:
+    first = next(tables)
+    with _writer(kind)(path, first.schema) as file:
+        file.write_table(first)
+        del first
+        for table in tables:
+            file.write_table(table)
+
+
+def _writer(kind: str) -> Callable:
+    if kind == ".parquet":
+        from pyarrow.parquet import ParquetWriter
+
+        return ParquetWriter
+    if kind == ".csv":
+        from pyarrow.csv import CSVWriter
+
+        return CSVWriter
+    from pyarrow.ipc import new_file
+
+    return new_file

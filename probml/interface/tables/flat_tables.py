@@ -1,0 +1,86 @@
+"""Several tables as rows of one, the rows of the others in places beside them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml.dataset import arrays, grid
+from probml.dataset.parts import source_of
+from probml.errors import DataError
+from probml.interface.tables.tabled import Tabled
+from probml.language.language import Bound
+
+Columns = Mapping[str, Mapping[str, Any]]  # table → column → values
+
+
+def tables_of(data: Any) -> dict[str, dict[str, Any]] | None:
+    """A mapping of tables as table → column → values; None for anything else."""
+    if not isinstance(data, Mapping) or not data or source_of(data) is not None:
+        return None
+    if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
+               for name, table in data.items()):
+        return None
+    return {name: dict(table) if isinstance(table, Mapping) else
+            {column: table[column] for column in getattr(table, "column_names", table.columns)}
+            for name, table in data.items()}
+
+
+def length(name: str, table: Mapping[str, Any]) -> int:
+    return len(arrays.as_raw(f"'{next(iter(table))}' of table '{name}'",
+                             next(iter(table.values())), True).values)
+
+
+def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, grid.Places]]:
+    """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and where the
+    rows of others stand."""
+    reading: Tabled = model.generative
+    first = tables.get(reading.root, {})
+    keys = dict.fromkeys(key for key, _ in reading.tables.values())
+    number = {key: _numbers(reading, tables, key) for key in keys}
+    rows = max(map(len, number.values()), default=None)
+    inputs = {own: name for name, own in reading.inputs.items()}
+    out = {inputs.get(name, name): value for name, value in first.items() if name not in keys}
+    places = {}
+    for name, (key, width) in reading.tables.items():
+        if name not in tables:
+            continue
+        what = f"'{key}' of table '{name}'"
+        if key not in tables[name]:
+            raise DataError(f"{model.name}: the index {what} is missing: it says to which row of "
+                            f"'{reading.root}' each row belongs")
+        found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
+        places[name] = found
+        for column, value in tables[name].items():
+            if column != key:
+                own = inputs.get(column, column)
+                out[own] = found.spread(f"'{column}' of table '{name}'", value, rows,
+                                        max(width, found.width), own not in model.inputs)
+    return out, places
+
+
+def _numbers(reading: Tabled, tables: Columns, key: str) -> dict[Any, int]:
+    """Key → row of the root: by its column of that name, or of another index; without one its rows
+    are numbered, and without the root they are the keys that occur."""
+    first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
+    key = key if key in first else next((own for own in first if own in keys), key)
+    if key in first:
+        what = f"'{key}' of table '{reading.root}'"
+        values, codes = grid.keys_of(what, first[key])
+        if len(values) < len(codes):
+            twice = values[int(np.argmax(np.bincount(codes)))]
+            raise DataError(f"{what} has {twice!r} twice: every row needs a key of its own")
+        return {values[code]: row for row, code in enumerate(codes)}
+    if first:
+        return {row: row for row in range(length(reading.root, first))}
+    found = {value for name, (own, _) in reading.tables.items() if name in tables
+             for value in grid.keys_of(f"'{own}' of table '{name}'", tables[name][own])[0]}
+    return {value: row for row, value in enumerate(sorted(found, key=lambda v: (isinstance(v, str),
+                                                                                v)))}
+
+
+def widened(model: Bound, places: Mapping[str, int]) -> Bound:
+    """The model with at least so many places for the rows of other tables."""
+    reading: Tabled = model.generative
+    wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
+    return type(model)(reading.wide(wide), model.settings, model.interventions)

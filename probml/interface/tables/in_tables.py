@@ -1,0 +1,71 @@
+"""Questions whose data are several tables: asked of the rows of one, answered in those of each."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from probml.dataset.grid import Places
+from probml.interface.tables.flat_tables import flattened, tables_of, widened
+from probml.interface.tables.tabled import Tabled
+
+
+def in_tables(of_site: bool = False) -> Callable:
+    """For a question whose first argument is data, also of several tables: what is answered of a
+    site comes in the order of its table's rows, what is answered of rows in that of the first
+    table's.
+
+    Args:
+        of_site: the answer is about `site`, or about the one that is unseen; a dict is about the
+            sites that it names, all else about rows.
+    """
+
+    def asked(verb: Callable) -> Callable:
+        @functools.wraps(verb)
+        def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+            found = spread_out(self, data)
+            if found is None:
+                return verb(self, data, *args, **named)
+            fit, flat, places = found
+            answer = verb(fit, flat, *args, **named)
+            if isinstance(answer, dict):
+                return gathered(fit, answer, places)
+            if not of_site:
+                return answer
+            site = named.get("site", args[0] if args else None)
+            site = site or fit._unseen(fit._read(flat), continuous=verb.__name__ == "predict")
+            return gathered(fit, {site: answer}, places)[site]
+
+        return ask
+
+    return asked
+
+
+def spread_out(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Places]] | None:
+    """A fit with as many places as these tables need, the tables as rows of the first, and where
+    the rows of others stand; None where the data are no tables, or the fit knows none."""
+    tables = tables_of(data) if isinstance(fit.model.generative, Tabled) else None
+    if tables is None:
+        return None
+    flat, places = flattened(fit.model, tables)
+    model = widened(fit.model, {name: found.width for name, found in places.items()})
+    if model != fit.model:
+        reading = model.generative
+        wide = {name: reading.tables[reading.owners[own]][1]
+                for name, own in reading.inputs.items() if own in reading.owners}
+        shapes = {name: ((wide[name], *shape[1:]), kind) if name in wide else (shape, kind)
+                  for name, (shape, kind) in fit.shapes.items()}
+        fit = replace(fit, model=model, shapes=shapes, data=None, kept=None)
+    return fit, flat, places
+
+
+def gathered(fit: Any, answers: Mapping[str, Any], places: Mapping[str, Places]) -> dict[str, Any]:
+    """Answers about sites, name → (n, ...), those of other tables' sites in the order of these."""
+    out = {}
+    for name, answer in answers.items():
+        site = fit.structure.named[name]
+        table = next((plate for plate, _ in site.plates if plate in places), None)
+        out[name] = answer if table is None else jax.tree.map(places[table].gathered, answer)
+    return out

@@ -1,0 +1,182 @@
+"""A function of several tables meets them: which table's rows are the rows, by which input the rows
+of others index them; and what is refused."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probml.errors import DataError, ModelError
+from probml.interface.functions.met import Met, bound, named, value_of
+from probml.interface.functions.survey import Survey, survey
+from probml.interface.tables.flat_tables import (
+    Columns,
+    flattened,
+    length,
+    tables_of,
+    widened,
+)
+from probml.interface.tables.lone_rows import check_alone
+from probml.interface.tables.tabled import Tabled
+from probml.language.language import Bound, inner, row_scope
+from probml.language.named_rows import Relation, Tables, Unnamed
+
+
+def _words_of(code: Any) -> Iterator[str]:
+    """The strings that a function's code holds."""
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif hasattr(constant, "co_consts"):
+            yield from _words_of(constant)
+
+
+def related(model: Bound, data: Any) -> Met | None:
+    """A function that speaks of several tables, read with them; None where it speaks of none, or
+    the data are no tables.
+
+    Raises:
+        DataError: a table, a column or a key that is not there, or twice.
+        ModelError: tables that do not belong together; a row of one that looks at others than its
+            own.
+    """
+    tables = tables_of(data)
+    if tables is None or any(name in tables for name in model.inputs):
+        return None
+    codes = [inner(model.generative.function).__code__, *model.helpers.values()]
+    if not any(word in tables for code in codes for word in _words_of(code)):
+        return None
+    found = _shown(model, tables)
+    if found is None:
+        return None
+    context, shown, arguments = found
+    root, others = _checked(model, context.declared, tables)
+    keys = {name: _key(model, name, said, tables) for name, said in others.items()}
+    home = _homes(model, shown, root, others, keys, tables)
+    names = {named(own, shown): own for own in arguments if own not in keys.values()}
+    reading = Tabled(model.generative, names, root, {name: (key, 1) for name, key in keys.items()},
+                     {own: home[own] for own in names.values() if home[own] in others},
+                     shown.params)
+    read = bound(model, reading, {}, arguments)
+    flat, places = flattened(read, tables)
+    read = widened(read, {name: found.width for name, found in places.items()})
+    check_alone(read, flat, others)
+    beside = ", ".join(f"those of '{name}' beside them, by '{key}'" for name, key in keys.items())
+    return Met(read, flattened(read, tables)[0],
+               f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}", shown.begin)
+
+
+def _shown(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[str, Any]] | None:
+    """The function run as it is written: what it says of its tables, its sites, its arguments; None
+    where it names no table.
+
+    A key that is a column of several tables is an index in one of them: each is tried.
+    """
+    sizes = {name: length(name, table) for name, table in tables.items() if table}
+    failure: Exception | None = None
+    for last in tables:
+        arguments = _arguments(model, {name: table for name, table in tables.items()
+                                       if name != last} | {last: tables[last]})
+        context = Tables(sizes)
+        try:
+            with row_scope(context):
+                shown = survey(model, arguments, {})
+        except Unnamed:
+            return None
+        except (DataError, ModelError) as error:
+            failure = failure or error
+            continue
+        return (context, shown, arguments) if context.declared else None
+    assert failure is not None
+    raise failure
+
+
+def _arguments(model: Bound, tables: Columns) -> dict[str, Any]:
+    """The function's arguments as columns of its tables, of several the last."""
+    found = {}
+    for table in tables.values():
+        found |= {name: value_of(table[name]) for name in model.inputs if name in table}
+    missing = next((name for name in model.inputs if name not in found), None)
+    if missing is not None:
+        raise DataError(f"{model.name}: the input '{missing}' is missing: it is a column of none "
+                        f"of the tables {list(tables)}. Add it to the table whose rows have it, or "
+                        f"bind it, {model.name}(…, {missing}=...)")
+    return found
+
+
+def _checked(model: Bound, declared: Mapping[str, Relation],
+             tables: Columns) -> tuple[str, dict[str, Relation]]:
+    """The table whose rows are the rows, and the others."""
+    where = f"model '{model.name}'"
+    unknown = next((name for name in tables if name not in declared), None)
+    if unknown is not None:
+        raise DataError(f"{where} has no rows('{unknown}'): its tables are {list(declared)}. Drop "
+                        f"the table or rename it")
+    roots = [name for name, said in declared.items() if said.of is None]
+    others = {name: said for name, said in declared.items() if said.of is not None}
+    if len(roots) != 1:
+        raise ModelError(f"{where}: expected one table to whose rows those of all others belong, "
+                         f"got {roots}: say of the others rows('visits', of='patients')")
+    far = next((name for name, said in others.items() if said.of != roots[0]), None)
+    if far is not None:
+        raise ModelError(
+            f"{where}: rows('{far}', of='{others[far].of}'), and '{others[far].of}' is not "
+            f"'{roots[0]}', whose rows are the rows: tables of tables are not read. Let '{far}' "
+            f"belong to '{roots[0]}', or make '{others[far].of}' a numpyro.plate that '{far}' "
+            f"reads by an index"
+        )
+    lacking = next((name for name in others if name not in tables), None)
+    if lacking is not None:
+        raise DataError(f"{where}: the table '{lacking}' is missing; got {list(tables)}")
+    return roots[0], others
+
+
+def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
+    """The input of a table that is the index of the root's rows."""
+    root, where = tables.get(str(said.of), {}), f"rows('{name}', of='{said.of}')"
+    if said.by is not None:
+        if said.by not in model.inputs or said.by not in tables[name]:
+            raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
+                            f"argument of the function that is a column of '{name}'; these are "
+                            f"{[own for own in model.inputs if own in tables[name]]}")
+        return said.by
+    found = [own for own in model.inputs if own in tables[name] and own in root]
+    if len(found) != 1:
+        raise DataError(
+            f"model '{model.name}': {where}: which input is the index of '{said.of}'? Expected one "
+            f"column that both tables have and that is an argument, got {found}: say it, "
+            f"rows('{name}', of='{said.of}', by='...')"
+        )
+    return found[0]
+
+
+def _homes(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation],
+           keys: Mapping[str, str], tables: Columns) -> dict[str, str]:
+    """Site or column → its table; keys, which several may have, left out."""
+    home: dict[str, str] = {}
+    for site in shown.sites.values():
+        inside = [name for name in site.plates if name == root or name in others]
+        if len(inside) > 1:
+            raise ModelError(
+                f"model '{model.name}', site '{site.name}' stands in {inside} at once: rows(…, "
+                f"of=…) is no plate inside the other. Write the blocks one below the other, and "
+                f"read the sites of '{root}' by the index, a[patient]"
+            )
+        if inside and site.factor and inside[0] in others:
+            raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
+                             f"rows('{inside[0]}', of=…) would weigh places that hold no row: "
+                             f"write a distribution, or the factor in rows('{root}')")
+        if inside:
+            home[site.name] = inside[0]
+    columns: dict[str, str] = {}
+    for name, table in tables.items():
+        for column in table:
+            if column in keys.values():
+                continue
+            if column in shown.sites and home.get(column) != name:
+                where = (f"of rows('{home[column]}')" if column in home
+                         else "outside the rows of all tables")
+                raise DataError(f"{model.name}: '{column}' is a site {where}, and a column of the "
+                                f"table '{name}': move it, or rename it")
+            if columns.setdefault(column, name) != name:
+                raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
+                                f"of '{name}': give each a name of its own")
+    return {**columns, **home}

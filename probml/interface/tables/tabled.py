@@ -1,0 +1,57 @@
+"""A function of several tables read as rows of one: those of the others stand beside the row to
+which they belong."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax.numpy as jnp
+from numpyro.distributions.distribution import validation_enabled
+
+from probml.interface.functions.params import Spec
+from probml.interface.functions.readings import Reading
+from probml.language.language import row_scope
+from probml.language.named_rows import Nested, RowPlate
+
+
+class Tabled(Reading):
+    """The rows of one table, `root`, with places for the rows of others beside each.
+
+    Where the function reads a site of the root by an index, `a[patient]`, it is given the row's own
+    number: the index is what has put the other table's rows beside it. So those are cells in a
+    plate inside rows, of which all engines and questions know: discrete ones are summed out,
+    numbers integrated, unseen cells left out, rows chunked and pooled.
+
+    Args:
+        tables: name of another table → (its index, places beside each row).
+        owners: argument → the other table of which it is a column.
+
+    Cost: rows × places of the root's row that has most.
+    """
+
+    def __init__(self, generative: Any, arguments: Mapping[str, str], root: str,
+                 tables: Mapping[str, tuple[str, int]], owners: Mapping[str, str],
+                 params: Mapping[str, Spec] = MappingProxyType({})):
+        super().__init__(generative, arguments, params)
+        self.root, self.tables, self.owners = root, dict(tables), dict(owners)
+
+    @property
+    def parts(self) -> tuple:
+        return (self.generative, self.inputs, self.root, self.tables, self.owners, self.params)
+
+    def wide(self, places: Mapping[str, int]) -> "Tabled":
+        """The same with so many places for the rows of some tables."""
+        tables = {name: (key, places.get(name, width))
+                  for name, (key, width) in self.tables.items()}
+        return Tabled(self.generative, self.inputs, self.root, tables, self.owners, self.params)
+
+    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+            rows: int | None = None) -> Any:
+        arguments = {own: jnp.moveaxis(jnp.asarray(inputs[name]), 1, 0) if own in self.owners
+                     else inputs[name] for name, own in self.inputs.items()}
+        with RowPlate("rows", rows, dim=-1) as number:
+            pass
+        arguments |= {key: number[None] for key, _ in self.tables.values()}
+        places = {name: width for name, (_, width) in self.tables.items()}
+        with validation_enabled(False), row_scope(Nested(self.root, int(rows or 0), places)):
+            return self.call({**settings, **arguments})

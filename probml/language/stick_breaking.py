@@ -1,0 +1,86 @@
+"""Stick-breaking weights: a prior of probabilities that fall off, the Dirichlet process cut short."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax.scipy.special import xlog1py, xlogy
+from numpyro.distributions import constraints
+from numpyro.distributions.util import promote_shapes
+
+
+class StickBreaking(dist.Distribution):
+    """Weights of k states, w_i = v_i Π_{j<i} (1 − v_j) with independent v_i ~ Beta(concentration1_i,
+    concentration0_i), i = 1 … k − 1, and w_k the rest of the stick.
+
+    The generalised Dirichlet distribution (Connor & Mosimann 1969); conjugate to Categorical. With
+    v_i ~ Beta(1, α) it is the Dirichlet process of concentration α cut at k (Ishwaran & James 2001),
+    see `dirichlet_process`.
+
+    Args:
+        concentration1, concentration0: above 0, (..., k − 1) each, or numbers beside an array.
+    """
+
+    arg_constraints = {
+        "concentration1": constraints.independent(constraints.positive, 1),
+        "concentration0": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.simplex
+    reparametrized_params = ["concentration1", "concentration0"]
+
+    def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
+        first, rest = promote_shapes(jnp.atleast_1d(concentration1),
+                                     jnp.atleast_1d(concentration0))
+        shape = jnp.broadcast_shapes(first.shape, rest.shape)
+        self.concentration1 = jnp.broadcast_to(first, shape)
+        self.concentration0 = jnp.broadcast_to(rest, shape)
+        super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
+
+    def sample(self, key, sample_shape=()):
+        beta = dist.Beta(self.concentration1, self.concentration0)
+        v = beta.sample(key, sample_shape)
+        return weights(v, 1.0 - v)
+
+    def log_prob(self, value):
+        """Log density in the weights, by which fractions of what is left they are."""
+        left = remainders(value)
+        before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)
+        v = value[..., :-1] / before
+        a, b = self.concentration1, self.concentration0
+        beta = jax.scipy.special.betaln(a, b)
+        logs = xlogy(a - 1, v) + xlog1py(b - 1, -v) - beta - jnp.log(before)
+        return logs.sum(-1)
+
+    @property
+    def mean(self):
+        a, b = self.concentration1, self.concentration0
+        return weights(a / (a + b), b / (a + b))
+
+    @property
+    def variance(self):
+        a, b = self.concentration1, self.concentration0
+        total = a + b
+        square = weights(a * (a + 1) / (total * (total + 1)), b * (b + 1) / (total * (total + 1)))
+        return square - self.mean**2
+
+
+def weights(v: jax.Array, rest: jax.Array) -> jax.Array:
+    """Fractions v of what is left, and 1 − v, (..., k − 1) → weights (..., k)."""
+    one = jnp.ones_like(v[..., :1])
+    return jnp.concatenate([v, one], -1) * jnp.concatenate([one, jnp.cumprod(rest, -1)], -1)
+
+
+def remainders(w: jax.Array) -> jax.Array:
+    """What is left of the stick behind each weight but the last, (..., k − 1)."""
+    return jnp.flip(jnp.cumsum(jnp.flip(w[..., 1:], -1), -1), -1)
+
+
+def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
+    """The weights of a Dirichlet process of concentration α, cut at k states: every v_i ~ Beta(1, α)
+    (Sethuraman 1994).
+
+    Of n rows about α log(1 + n/α) states are in use a priori; k should be well above that.
+    """
+    shape = jnp.ones(k - 1)
+    return StickBreaking(shape, concentration * shape)

@@ -1,0 +1,66 @@
+"""Devices side by side, one axis of them."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from probml.errors import ModelError
+
+AXIS = "rows"
+ALONG = PartitionSpec(AXIS)  # the leading axis is cut over the devices
+EACH = PartitionSpec()  # every device has the whole
+
+
+def mesh_of(where: Any) -> Mesh:
+    """The devices that a user names, in a row.
+
+    Args:
+        where: a list of JAX devices, or a Mesh, of any axes.
+
+    Raises:
+        ModelError: something else, none, some twice, of two kinds, or of some processes not all
+            that take part have as many.
+    """
+    devices = list(where.devices.reshape(-1)) if isinstance(where, Mesh) else where
+    if isinstance(devices, jax.Device):
+        devices = [devices]
+    if not isinstance(devices, list | tuple) or not devices or not all(
+        isinstance(device, jax.Device) for device in devices
+    ):
+        raise ModelError(f"where={where!r}: expected a list of devices such as jax.devices(), a "
+                         f"jax.sharding.Mesh, or a dask.distributed.Client")
+    if len(set(devices)) < len(devices):
+        twice = next(device for device in devices if devices.count(device) > 1)
+        raise ModelError(f"where={where!r}: the device {twice} is named twice")
+    kinds = sorted({device.platform for device in devices})
+    if len(kinds) > 1:
+        raise ModelError(f"where={where!r}: devices of one kind are needed, got "
+                         f"{' and '.join(kinds)}: take jax.devices('{kinds[-1]}')")
+    counts = np.bincount([device.process_index for device in devices],
+                         minlength=jax.process_count())
+    if len(set(counts[counts > 0])) > 1:
+        raise ModelError(f"where={where!r}: every process needs as many devices, got "
+                         f"{counts.tolist()} of processes 0 to {len(counts) - 1}")
+    if not counts[jax.process_index()] or (counts > 0).sum() not in (1, len(counts)):
+        raise ModelError(f"where={where!r}: some processes have none of these devices, and would "
+                         f"wait for ever: take jax.devices(), or jax.local_devices()")
+    return Mesh(np.array(sorted(devices, key=lambda d: (d.process_index, d.id))), (AXIS,))
+
+
+def shared(mesh: Mesh | None) -> bool:
+    """Whether its devices belong to several processes."""
+    return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
+
+
+def cut(mesh: Mesh, leaf: np.ndarray) -> jax.Array:
+    """An array over the devices by its leading axis: of several processes each gives its part, all
+    of one shape, in their order."""
+    sharding = NamedSharding(mesh, ALONG)
+    if not shared(mesh):
+        return jax.device_put(leaf, sharding)
+    processes = len({d.process_index for d in mesh.devices.flat})
+    return jax.make_array_from_process_local_data(
+        sharding, leaf, (len(leaf) * processes, *leaf.shape[1:])
+    )

@@ -1,0 +1,46 @@
+"""What the processes of one job, joined by `jax.distributed.initialize`, say to each other."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from probml.errors import DataError
+
+
+def agreed(function: Callable[[], Any]) -> list[Any]:
+    """What a function finds in every process, in their order. All processes call it.
+
+    Raises:
+        DataError: it raised in some process; all hear of the first, and none waits for it.
+    """
+    try:
+        said: tuple[bool, Any] = (True, function())
+    except Exception as error:
+        said = (False, f"{error}")
+        mine: Exception | None = error
+    else:
+        mine = None
+    found = gathered(said)
+    if mine is not None:
+        raise mine
+    for number, (well, value) in enumerate(found):
+        if not well:
+            raise DataError(f"process {number}: {value}")
+    return [value for _, value in found]
+
+
+def gathered(value: Any) -> list[Any]:
+    """A value of every process, which pickle takes, in the order of processes."""
+    from jax.experimental import multihost_utils
+
+    own = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.asarray(len(own), np.int32)))
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: len(own)] = own
+    every = np.asarray(multihost_utils.process_allgather(padded))
+    every = every.reshape(jax.process_count(), -1)
+    return [pickle.loads(row[:size].tobytes())
+            for row, size in zip(every, sizes.reshape(-1), strict=True)]

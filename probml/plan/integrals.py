@@ -1,0 +1,145 @@
+"""How effects of groups are integrated out: in closed form, by quadrature or by Laplace's
+approximation.
+
+Rows that are normal about locations affine in all effects together leave a normal integral. Rows of
+another distribution, each of whose arguments is a link's inverse of something affine in the effects
+(a rate exp(η), logits η, a probability Φ(η)), leave one that is smooth, has one peak as a rule, and
+is near to normal where a member has many rows: Laplace's approximation about the joint mode of all
+effects (Breslow & Clayton 1993; lme4's nAGQ = 1, glmmTMB), and where a row reads one number of one
+grouping the integral of each member by adaptive Gauss–Hermite quadrature (Liu & Pierce 1994;
+Pinheiro & Bates 1995).
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.jaxpr.levels import Level, classify
+from probml.latents.gaussian import CLOSE, KINDS, PLAIN, straight
+from probml.numerics.compiling import jit
+from probml.plan.groupings import Grouping
+from probml.structure.densities import example
+from probml.structure.structure import Structure
+
+NODES = 25  # of a quadrature, by default
+# that tell how far an integral is off: nodes of one number, of each of two, points of more
+FINER = {1: 2 * NODES + 1, 2: 21}
+POINTS = 1024
+WIDER = 0.3  # standard deviations by which those points lie further apart, over √size
+SHIFTS = -3.1, -0.7, 1.7  # of all effects, the middle one half way
+
+
+def near(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
+    """The sites in rows that read some of the effects."""
+    return tuple(dict.fromkeys(c for name in names for c in structure.children[name]))
+
+
+def bent(structure: Structure, names: Sequence[str], site: str) -> set[str]:
+    """The effects whose integral is not in closed form because of a site: it is not normal, or not
+    affine in them, all effects taken together."""
+    program, takes = structure.programs[site]
+    mine = {t for t in takes if t in names}
+    if structure.sites[site].kind not in KINDS:
+        return mine
+    uses = classify(program, {i: t for i, t in enumerate(takes) if t in names})
+    found: set[str] = set()
+    for argument, use in zip(structure.sites[site].arguments, uses, strict=True):
+        found |= {name for name, how in use.items() if argument != "loc"
+                  or how.level > Level.AFFINE or any(step not in PLAIN
+                                                     for step, _ in how.coordinate)}
+    return found or (set() if straight(structure, tuple(names), site) else mine)
+
+
+def exact(structure: Structure, names: Sequence[str]) -> bool:
+    """Whether the integral over all the effects is normal."""
+    return not any(bent(structure, names, site) for site in near(structure, names))
+
+
+@functools.lru_cache(maxsize=512)
+def linked(structure: Structure, names: tuple[str, ...], site: str) -> bool:
+    """Whether every argument of a site is a link's inverse of something affine in the effects: at
+    two points of both signs and half way, all effects moved together, the link is on a line."""
+    env = example(structure, site)
+    mine = [key for key in env if key in names]
+
+    @jit
+    def arguments(env: Mapping, shifts: jax.Array):
+        return jax.vmap(lambda shift: structure.arguments(
+            site, {**env, **{key: env[key] + shift for key in mine}}
+        ))(shifts)
+
+    with jax.ensure_compile_time_eval():
+        found = jax.device_get(arguments(env, jnp.asarray(SHIFTS)))
+    return all(_on_a_line(np.asarray(value, float)) for value in found.values())
+
+
+def _on_a_line(value: np.ndarray) -> bool:
+    """Whether three values of an argument, (3, ...), lie on a line under one of the links."""
+    from scipy.special import ndtri  # late: slow to import
+
+    links = [value]
+    if np.all(value > 0):
+        links.append(np.log(value))
+    if np.all((value > 0) & (value < 1)):
+        links += [np.log(value) - np.log1p(-value), ndtri(value), np.log(-np.log1p(-value)),
+                  np.log(-np.log(value))]
+    return any(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0)
+               <= CLOSE * np.abs(link).max(initial=1e-30)
+               for link in links for low, middle, high in [link])
+
+
+def ruled(structure: Structure, parts: tuple[Grouping, ...],
+          nodes: int | None = None) -> tuple[Grouping, ...]:
+    """Groupings with the rule by which they are integrated out.
+
+    Args:
+        nodes: of the quadrature, where there is one: 1 is Laplace's approximation. None: NODES.
+    """
+    if not parts or exact(structure, [name for part in parts for name in part.names]):
+        return parts
+    single = len(parts) == 1 and parts[0].cells == 1 and not parts[0].flat
+    count = (NODES if nodes is None else nodes) if single else 1
+    return tuple(replace(part, nodes=count) for part in parts)
+
+
+def finer(parts: tuple[Grouping, ...]) -> int | None:
+    """Nodes that tell how far the integral is off; None where nothing does: it is in closed form,
+    or members are not independent of one another."""
+    if len(parts) != 1 or parts[0].nodes == 0 or parts[0].flat:
+        return None
+    size = parts[0].cells
+    return FINER.get(size, POINTS) if parts[0].members > 1 or size <= 2 else None
+
+
+def words(parts: tuple[Grouping, ...]) -> str:
+    """How effects are integrated out, for explain."""
+    nodes = parts[0].nodes
+    if nodes == 0:
+        return "exact Gaussian"
+    if nodes == 1:
+        return "approximately: Laplace"
+    return f"adaptive quadrature with {nodes} nodes a member"
+
+
+@functools.lru_cache(maxsize=64)
+def rule(nodes: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points t (m, size) and logarithms of the weights of f(t) in (2π)^(−size/2) ∫ f(t) dt:
+    Gauss–Hermite of one number; of two their products; of more, points that fill a normal evenly.
+    """
+    if size <= 2:
+        x, weight = np.polynomial.hermite.hermgauss(nodes)
+        t, log = np.sqrt(2) * x, np.log(weight) + x**2 - 0.5 * np.log(np.pi)
+        if size == 1:
+            return t[:, None], log
+        grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, 2)
+        return grid, (log[:, None] + log).reshape(-1)
+    from scipy.stats import norm, qmc  # late: slow to import
+
+    count = 2 ** round(np.log2(nodes))
+    t = norm.ppf(np.clip(qmc.Sobol(size, seed=0).random(count // 2), 1e-9, 1 - 1e-9))
+    t, wide = np.concatenate([t, -t]), 1 + WIDER / np.sqrt(size)
+    return wide * t, 0.5 * (t**2).sum(1) + size * np.log(wide) - np.log(len(t))

@@ -1,0 +1,44 @@
+"""Which row-wise sites enter a density by squares alone: Normals whose location is affine in
+parameters and whose scale is the same in all rows, as in a linear regression."""
+
+import functools
+import math
+
+from probml.jaxpr import levels
+from probml.jaxpr.levels import Level
+from probml.plan.plan import TABLE, Plan
+
+MOST = 256  # coefficients
+
+
+@functools.lru_cache(maxsize=512)
+def squared(plan: Plan) -> tuple[str, ...]:
+    """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
+    integrated out or moved by a sampler; none, where one of them is not."""
+    apart = (plan.torn or plan.variables or plan.latents or plan.groupings or plan.carried
+             or plan.steps or plan.structure.losses)
+    if apart or not all(_affine(plan, name) for name in plan.rowwise):
+        return ()
+    return plan.rowwise
+
+
+def coefficients(plan: Plan, name: str) -> tuple[str, ...]:
+    """The free parameters in the location of a site."""
+    return tuple(p for p in plan.free if p in plan.structure.sites[name].uses.get("loc", {}))
+
+
+def _affine(plan: Plan, name: str) -> bool:
+    site, names = plan.structure.sites[name], coefficients(plan, name)
+    if not (site.traits.normal and site.family.event == 0 and names) or site.factor:
+        return False
+    uses = site.uses["loc"]
+    straight = all(uses[p].level <= Level.AFFINE
+                   and all(step in ("times", "complement") for step, _ in uses[p].coordinate)
+                   for p in names)
+    size = sum(math.prod(plan.structure.sites[p].shape) for p in names)
+    if not straight or size > MOST or math.prod(site.lattice) * (1 + size) ** 2 > TABLE:
+        return False
+    program, takes = plan.structure.programs[name]
+    scale = levels.dependencies(program)[site.arguments.index("scale")]
+    outside = {takes[i] for i in scale}
+    return all(t in plan.structure.sites and not plan.structure.sites[t].rows for t in outside)
