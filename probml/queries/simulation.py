@@ -14,7 +14,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset import codes as coding
-from probml.dataset import ragged
+from probml.dataset import kinds, ragged
 from probml.dataset.arrays import as_raw
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
@@ -109,7 +109,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
-    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+    structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                  for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")
