@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
-from probml.models.bayesian_networks.learn_structure import learn_structure as learn_structure
-from probml.models.bayesian_networks.learn_structure import structure_score as structure_score
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
@@ -66,6 +64,10 @@ if TYPE_CHECKING:  # for editors
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
     )
+    from probml.models.bayesian_networks.learn_structure import (
+        learn_structure,  # noqa: F401
+        structure_score,  # noqa: F401
+    )
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.classifiers.discriminant_faces import (
         GaussianDiscriminant,  # noqa: F401
@@ -115,6 +117,8 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
 
 _LATE = {
+    "learn_structure": "bayesian_networks.learn_structure",
+    "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
     "GaussianMixture": "mixtures.gaussian_face",
@@ -161,7 +165,6 @@ __all__ = [
     "item_response",
     "kernel_density",
     "lasso",
-    "learn_structure",
     "level_part",
     "linear_regression",
     "linear_support_vector_machine",
@@ -185,7 +188,6 @@ __all__ = [
     "seasonal_part",
     "smoothing",
     "softmax_regression",
-    "structure_score",
     "support_vector_machine",
     "support_vector_regression",
     "trend_part",
