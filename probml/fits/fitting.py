@@ -35,7 +35,8 @@ from probml.fits import boundary
 from probml.fits.condensing import condensed, summarised
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
-from probml.fits.places import Place, place_of
+from probml.fits.places import Place
+from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
@@ -78,7 +79,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where))
+                                    place_of(where, data))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)

@@ -153,8 +153,8 @@ class Model(Bound):
 
         Raises:
             DataError: bad data, named by site, row and value, before any compile.
-            Refusal: the engine cannot treat this model with these data; the checkpoint is that of
-                another model, engine, or other data.
+            Refusal: the engine cannot treat this model with these data.
+            ModelError, DataError: the checkpoint is that of another model, engine, or other data.
         """
         self.check_context()
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):

@@ -30,7 +30,8 @@ def meet(model: Bound, data: Any) -> Met:
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
-    if data is None or not hasattr(data, "__len__") or not len(data):
+    far = type(data).__module__.partition(".")[0] in ("dask", "dask_expr")  # whose length is work
+    if data is None or far or not hasattr(data, "__len__") or not len(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):
         return Met(model, translated(model, _items(data)))
