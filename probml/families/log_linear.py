@@ -104,6 +104,30 @@ def rising(a, x):
     return series - jnp.where(small, shift, 0.0)
 
 
+def products(ratio, halvings=3):
+    """Fewer numbers of the same Σ log(1 + ·) along the last axis, an eighth of them: (1 + a)(1 + b)
+    = 1 + (a + b + ab), which loses no digits of a and b. Infinite where a product is too large."""
+    width = 2**halvings
+    ratio = jnp.pad(ratio, ((0, 0),) * (ratio.ndim - 1) + ((0, -ratio.shape[-1] % width),))
+    for _ in range(halvings):
+        half = ratio.shape[-1] // 2
+        a, b = ratio[..., :half], ratio[..., half:]
+        ratio = a + b + a * b
+    return ratio
+
+
+def log_less_digamma(a):
+    """log a − ψ(a) for a > 0, which is about 1/2a, without the cancellation of the two (Abramowitz
+    & Stegun 1964, 6.3.5 and 6.3.18)."""
+    z, near = a + SHIFT, jnp.minimum(a, 1e6)  # far out log1p below and its sum cancel
+    square, total = 1 / z**2, 0.0
+    for term in reversed((1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)):
+        total = square * (term + total)
+    far = 1 / (2 * a) + 1 / (12 * a**2) - 1 / (120 * a**4)
+    steps = sum(1 / (near + i) for i in range(SHIFT))
+    return jnp.where(a > 1e3, far, 1 / (2 * z) + total + steps - jnp.log1p(SHIFT / near))
+
+
 def masked(log, seen):
     """Log densities of cells, 0 where unseen."""
     return log if seen is None else jnp.where(seen, log, 0.0)
