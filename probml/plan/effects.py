@@ -66,7 +66,7 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
         return "the model is one density of everything"
-    if prior and site.kind not in KINDS:
+    if prior and site.kind not in integrals.PRIORS:
         return f"its prior is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
         return "its prior looks at a discrete site"

@@ -20,6 +20,7 @@ from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
+from probml.numerics.shortened import shortened
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 
@@ -60,11 +61,11 @@ class Objective:
         return over_settings(lambda setting: function({**self.params, **setting, **changed}),
                              self.settings)
 
-    def _pooled(self, unpack, c, priors=None, origin=None):
+    def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
         priors = self.priors if priors is None else priors
 
         def at(params):
-            value = surrogate(self.plan, self.expected, params, self.known, origin)
+            value = surrogate(self.plan, self.expected, params, self.known, origin, moving)
             return value + log_prior(self.plan, params, self.known, self.mode,
                                      priors) if priors else value
 
@@ -83,7 +84,9 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        total = jax.vmap(jax.grad(lambda c: self._pooled(unpack, c, priors)))(points)
+        total = jax.vmap(jax.grad(shortened(
+            lambda c: self._pooled(unpack, c, priors, None, names)
+        )))(points)
         if rowwise and self.passes:
 
             def chunk(rows, taps):
@@ -105,7 +108,9 @@ class Objective:
             names: the parameters that `unpack` makes.
         """
         priors = self._moving(names)
-        value, gradient = jax.value_and_grad(lambda c: self._pooled(unpack, c, priors, origin))(c)
+        value, gradient = jax.value_and_grad(
+            lambda c: self._pooled(unpack, c, priors, origin, names)
+        )(c)
         if rowwise and self.passes:
 
             def chunk(rows, taps):
@@ -234,7 +239,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = jax.jit(once)  # traced once, for its shapes and for the loop
+        once = jax.jit(shortened(once))  # traced once, for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
