@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics import feeding
 from probml.numerics.compiling import jit
+from probml.numerics.outside import feeding
 
 SPEC = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
 
