@@ -42,7 +42,7 @@ def test_every_pass_begins_anew_and_two_chunks_are_there_at_once():
     with feeding.Feed(read, SPEC, 4) as feed:
         assert float(passes(np.int32(feed.number), np.int32(4), 3)) == 18 * 1.75
     assert len(begun) == 3 and max(most) <= 2
-    assert feed.number not in feeding._FEEDS
+    assert feed.number not in feeding._OPEN
 
 
 def test_what_reading_raises_is_raised_as_it_was():
