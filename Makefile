@@ -1,6 +1,7 @@
 # Two commands, each alone enough on a machine with Python 3.11 or later and make: `make demo` and `make test`.
 PYTHON  ?= python3
 WORKERS ?= 2
+SECONDS ?= 600
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -25,7 +26,7 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-versions times lint bench notebooks docs dist lock clean
+.PHONY: help env demo test test-all test-versions fuzz faults nightly times lint bench notebooks docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +54,17 @@ test-all: lint  ## the slow reference fits as well
 
 test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, the locked and the newest of both
 	@$(BIN)/python tests/versions.py
+
+fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; cases found are kept as tests
+	@$(BIN)/python -m probml.testing.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --keep tests/testing/found
+
+faults: env  ## kill -9, Ctrl-C, full disks, threads, at random moments; SECONDS=600 SEED=7
+	@$(BIN)/python tests/faults/faults.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+nightly: env  ## fuzz, faults, every public call misused: some hours
+	@$(MAKE) --no-print-directory fuzz SECONDS=7200
+	@$(MAKE) --no-print-directory faults SECONDS=3600
+	@$(BIN)/python tests/testing/misuse_all.py
 
 times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out
 	@rm -rf .cache/times .cache/times.txt && mkdir -p .cache

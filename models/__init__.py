@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
-from probml.models.bayesian_networks.learn_structure import learn_structure as learn_structure
-from probml.models.bayesian_networks.learn_structure import structure_score as structure_score
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
@@ -29,6 +27,7 @@ from probml.models.experts.experts import (
     hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
 )
 from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
+from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
 from probml.models.kernels.kernel_density import kernel_density as kernel_density
 from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
 from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
@@ -55,6 +54,7 @@ from probml.models.regression.linear_regression import lasso as lasso
 from probml.models.regression.linear_regression import linear_regression as linear_regression
 from probml.models.regression.linear_regression import polynomial as polynomial
 from probml.models.regression.linear_regression import ridge as ridge
+from probml.models.regression.mixed_model import mixed_model as mixed_model
 from probml.models.regression.robust_regression import robust_regression as robust_regression
 from probml.models.regression.smoothing import bspline_basis as bspline_basis
 from probml.models.regression.smoothing import smoothing as smoothing
@@ -63,6 +63,10 @@ if TYPE_CHECKING:  # for editors
     from probml.models.bayesian_networks.bif import (
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
+    )
+    from probml.models.bayesian_networks.learn_structure import (
+        learn_structure,  # noqa: F401
+        structure_score,  # noqa: F401
     )
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.classifiers.discriminant_faces import (
@@ -79,6 +83,7 @@ if TYPE_CHECKING:  # for editors
         MixtureOfExpertsClassifier,  # noqa: F401
     )
     from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -108,9 +113,12 @@ if TYPE_CHECKING:  # for editors
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
+    from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
 
 _LATE = {
+    "learn_structure": "bayesian_networks.learn_structure",
+    "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
     "GaussianMixture": "mixtures.gaussian_face",
@@ -125,6 +133,7 @@ _LATE = {
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "HiddenMarkov": "chains.hidden_markov_face",
+    "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
@@ -136,6 +145,7 @@ _LATE = {
     "NeuralNetworkClassifier": "neural_networks.neural_network_faces",
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
+    "MixedModel": "regression.mixed_model_face",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
@@ -147,6 +157,7 @@ __all__ = [
     "dishonest_casino",
     "factor_analysis",
     "gaussian_mixture",
+    "gaussian_process",
     "generalized_linear",
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
@@ -154,7 +165,6 @@ __all__ = [
     "item_response",
     "kernel_density",
     "lasso",
-    "learn_structure",
     "level_part",
     "linear_regression",
     "linear_support_vector_machine",
@@ -162,6 +172,7 @@ __all__ = [
     "local_trend",
     "logistic_regression",
     "markov_chain",
+    "mixed_model",
     "mixture_of_experts",
     "mixture_of_factor_analysers",
     "mixture_of_mixtures",
@@ -177,7 +188,6 @@ __all__ = [
     "seasonal_part",
     "smoothing",
     "softmax_regression",
-    "structure_score",
     "support_vector_machine",
     "support_vector_regression",
     "trend_part",

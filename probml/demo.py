@@ -1,5 +1,5 @@
-"""The main job on shipped data: a mixture fitted to the Old Faithful eruptions, the number of
-components, a figure.
+"""The main job on shipped data: mixtures of several sizes fitted to the Old Faithful eruptions, the
+best of them, a figure.
 
 `python -m probml.demo --help` tells the options; `make demo` runs it.
 """
@@ -18,41 +18,43 @@ ELLIPSES = (1, 2)  # standard deviations
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Fit two components, tell the plan and the result, compare k = 1 … K by BIC, draw the fit."""
+    """Fit k = 1 … K components side by side, compare them by BIC, tell the plan and the result of
+    the best, draw it."""
     options = _options(argv)
-    remember_programs()
 
     import numpy as np
     import pandas as pd
-    from tqdm.auto import tqdm
 
     import probml
+    from probml.interface.sizes import grid
     from probml.models import gaussian_mixture
 
     with (resources.files("probml.data") / "faithful.csv").open() as file:
         x = pd.read_csv(file)[list(COLUMNS)].to_numpy()
-    data = {"x": x}
+    data, sizes = {"x": x}, range(1, options.most + 1)
 
     print(f"Old Faithful: {len(x)} eruptions, their length and the wait for the next one, in "
           f"minutes; no labels.\n")
-    mixture = gaussian_mixture(k=2, d=2)
-    fit = mixture.fit(data, probml.EM(restarts=options.restarts, progress=True))
-    print(f"The fit of two components stands {since_start():.1f} s after the process started: "
-          f"{fit.status}.\n")
-    print(mixture.explain(data), end="\n\n")
-    print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
-    print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
+    engine = probml.EM(restarts=options.restarts, progress=True)
+    fits = grid({k: gaussian_mixture(k=k, d=2) for k in sizes}, data, "z", engine)
+    print(f"Mixtures of 1 … {options.most} normals, {options.restarts} starts each, stand "
+          f"{since_start():.1f} s after the process started.\n")
 
-    print(f"How many components? EM from {options.restarts} starts for each k, compared by BIC = p "
-          f"ln n − 2 ln L, the smallest is best:\n")
+    print("How many components? Compared by BIC = p ln n − 2 ln L, the smallest is best:\n")
     records = []
-    for k in tqdm(range(1, options.most + 1), desc="components", leave=False):
-        found = gaussian_mixture(k=k, d=2).fit(data, probml.EM(restarts=options.restarts))
+    for k, found in fits.items():
         log_likelihood, free = float(found.log_prob(data).sum()), free_parameters(k, 2)
         records.append((k, free, log_likelihood, free * np.log(len(x)) - 2 * log_likelihood))
     table = pd.DataFrame(records, columns=["k", "p", "ln L", "BIC"])
     table[""] = np.where(table["BIC"] == table["BIC"].min(), "← best", "")
     print(table.to_string(index=False, float_format="{:.1f}".format), end="\n\n")
+
+    best = int(table["k"][table["BIC"].idxmin()])
+    fit = fits[best]
+    print(f"The best, k = {best}: {fit.status}.\n")
+    print(fit.model.explain(data), end="\n\n")
+    print(fit.summary().to_string(float_format="{:.4f}".format), end="\n\n")
+    print(component_table(fit).to_string(float_format="{:.2f}".format), end="\n\n")
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
     draw_fit(fit, x, options.out)
@@ -69,17 +71,6 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--restarts", type=int, default=5,
                         help="starts of EM for each number of components (default: %(default)s)")
     return parser.parse_args(argv)
-
-
-def remember_programs() -> None:
-    """Keep what JAX compiles for the next process: call before anything is compiled; a folder that
-    is set already stays."""
-    import jax
-
-    if not jax.config.jax_compilation_cache_dir:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(caches / "probml" / "jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def since_start() -> float:

@@ -14,19 +14,19 @@ FLOORS = (  # from the ground up: a room knows those below it
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators", "commandline",
+    "estimators", "testing",
 )  # fmt: skip
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
     "chains", "classifiers",
-    "neural_networks", "pictures",
+    "neural_networks", "pictures", "commandline",
 )  # fmt: skip
 DOORS = {  # imports inside functions, each for what few runs ask while all pay for `import probml`
     ("probml", "probml.comparison.compare"),
     ("probml.interface.model", "probml.assessment.certificate"),
     ("probml.interface.model", "probml.interface.explain"),
-    ("probml.interface.fit", "probml.interface.page"),
     ("probml.demo", "probml"),
+    ("probml.demo", "probml.interface.sizes"),
     ("probml.demo", "probml.models"),
 }
 INTERNALS = {"jax._src", "jax.extend", "jax.interpreters", "jaxlib"}

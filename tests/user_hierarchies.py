@@ -403,16 +403,16 @@ CASES = [
         truth="refused",
         says="level",
     ),
-    hierarchy(rasch(), answers),
-    hierarchy(two_parameter(), answers),
+    normal(rasch(), answers),
+    normal(two_parameter(), answers),
     hierarchy(baseball(), lambda rng: BATTERS),
     hierarchy(fixed_kappa(), lambda rng: BATTERS),
     hierarchy(pumps(), lambda rng: PUMPS),
     hierarchy(nested_plates(), pupils),
     normal(crossed_effects(), reading),
-    hierarchy(stochastic_volatility(), returns),
+    normal(stochastic_volatility(), returns),
     normal(local_level(), lambda rng: {"t": np.arange(20), "flow": NILE}),
-    hierarchy(random_walk_site(), lambda rng: {
+    normal(random_walk_site(), lambda rng: {
         "t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)
     }),
     hierarchy(horseshoe(), sparse),

@@ -12,6 +12,7 @@ Source: Cozman (1996), "The Interchange Format for Bayesian Networks",
     www.cs.washington.edu/dm/vfml/appendixes/bif.htm."""
 
 import gzip
+import io
 import itertools
 import os
 import re
@@ -26,6 +27,7 @@ import probml
 from probml.models.bayesian_networks.bayesian_network import bayesian_network, parents_of
 from probml.models.bayesian_networks.bif_reader import TOLERANCE, Network, parse
 
+MOST = 2**26  # bytes of a file, unpacked; the largest of the repositories has 6 million
 KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete", "default",
             "table"}
 
@@ -137,13 +139,17 @@ def _text(path: Path) -> str:
     character."""
     if path.is_dir():
         raise probml.ModelError(f"{path} is a folder; expected a BIF file")
-    data = path.read_bytes()
+    with open(path, "rb") as file:
+        data = file.read(MOST + 1)  # what has no end, as a device, is not waited for
     if data.startswith(b"\x1f\x8b"):
         try:
-            data = gzip.decompress(data)
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last "
                                     f"line: {error}") from None
+    if len(data) > MOST:
+        raise probml.ModelError(f"{path}: more than {MOST:,} bytes of text, unpacked; expected a "
+                                f"network of at most that: is it another file?")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ Source: Cozman (1996), "The Interchange Format for Bayesian Networks",
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -25,6 +26,7 @@ import probml
 from probml.models.bayesian_networks.variables import named
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
+MOST = 2**24  # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
 MARKS = {"{", "}", "(", ")", "[", "]", ";"}
 ODD = {"": "the end of the file", '"': "a quote that is never closed",
        "/*": "a comment that is never closed"}
@@ -97,6 +99,7 @@ def parse(text: str, where: str = "the text") -> Network:
         if node not in blocks:
             read.fail(f"variable '{node}' has no probability block: add one, or is the file "
                       f"cut off?", lines[node])
+    _refuse_large(read, blocks, states)
     tables = {node: _table(read, node, *blocks[node], states) for node in states}
     return Network(name, states, {node: blocks[node][1] for node in states}, tables)
 
@@ -105,7 +108,7 @@ class _Reader:
     """The tokens of a text, the place reached, and errors that tell the line."""
 
     def __init__(self, text: str, where: str):
-        self.text, self.where, self.tokens, self.at = text, where, TOKEN.findall(text), 0
+        self.text, self.where, self.tokens, self.at = text, where, list(_tokens(text)), 0
 
     @property
     def token(self) -> str:
@@ -185,8 +188,8 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
         read.expect("{", inside)
         labels = read.names("}", f"a state of {inside}")
         read.expect(";", inside)
-        twice = next((label for label in labels if labels.count(label) > 1), None)
-        if twice is not None:
+        if len(set(labels)) < len(labels):
+            twice = Counter(labels).most_common(1)[0][0]
             read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
         if count not in (None, [str(len(labels))]):
             read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: "
@@ -219,11 +222,21 @@ def _block(read: _Reader) -> tuple[str, tuple[str, ...], list[tuple]]:
     return node, parents, entries
 
 
+def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
+    """A few words (`default`, many parents) may stand for more numbers than memory holds."""
+    total = 0
+    for node, (at, parents, _) in blocks.items():
+        total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
+        if total > MOST:
+            read.fail(f"the table of '{node}', which has {len(parents)} parents, and those before "
+                      f"it would have more than {MOST:,} numbers: give it fewer parents", at)
+
+
 def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries: list[tuple],
            states: dict) -> np.ndarray:
     """The table (*states of the parents, states) of a probability block; every row checked."""
-    stray = next((parent for parent in parents if parent not in states
-                  or parents.count(parent) > 1), None)
+    times = Counter(parents)
+    stray = next((parent for parent in parents if parent not in states or times[parent] > 1), None)
     if stray is not None:
         read.fail(f"'{node}': its parent '{stray}' "
                   f"{'stands there twice' if stray in states else 'is no variable of the file'}",
@@ -304,6 +317,16 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
                       f"{named(code)}", at)
         index = index * len(code) + code[label]
     return index
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """The tokens of a text; none behind a quote or a comment that is never closed, which is a
+    mistake: each such mark would be looked for to the end again."""
+    for found in TOKEN.finditer(text):
+        yield found[1]
+        if found[1] in ('"', "/*"):
+            yield ""
+            return
 
 
 def _plain(token: str) -> str:

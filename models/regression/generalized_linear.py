@@ -101,16 +101,25 @@ def generalized_linear(
     Raises:
         ModelError: an unknown family or link.
     """
-    if family not in FAMILIES:
-        raise probml.ModelError(f"generalized_linear(family={family!r}): expected one of "
-                                f"{list(FAMILIES)}")
-    link = FAMILIES[family] if link is None else link
-    if link not in LINKS:
-        raise probml.ModelError(f"generalized_linear(link={link!r}): expected one of {list(LINKS)}")
     eta = linear_predictor(x, (), weight_scale, bias_scale) + offset
-    mean = LINKS[link](eta)
     if family == "normal" and noise is None:
         noise = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
+    sample_family(eta, trials, family, link, noise, concentration)
+
+
+def sample_family(eta, trials, family, link=None, noise=None, concentration=None):
+    """Site `y` in every row, of a family whose mean is the link's inverse of eta; arguments as of
+    generalized_linear.
+
+    Raises:
+        ModelError: an unknown family or link.
+    """
+    if family not in FAMILIES:
+        raise probml.ModelError(f"family={family!r}: expected one of {list(FAMILIES)}")
+    link = FAMILIES[family] if link is None else link
+    if link not in LINKS:
+        raise probml.ModelError(f"link={link!r}: expected one of {list(LINKS)}")
+    mean = LINKS[link](eta)
     if family in ("gamma", "negative binomial") and concentration is None:
         concentration = sample("concentration", dist.Gamma(1.0, 0.01))
     with probml.rows():

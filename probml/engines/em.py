@@ -252,7 +252,7 @@ class EM(Engine):
         each = FINAL if max(map(len, chosen)) > 1 else 1
         found = [point_of(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(_middle(plan, known))
-        point = {name: np.stack([held_at(plan, name, p[name], middle[name], np) for p in found])
+        point = {name: np.stack([held_at(plan, name, p[name], middle[name]) for p in found])
                  for name in plan.free}
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})

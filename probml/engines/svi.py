@@ -16,7 +16,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Held, Progress, Turn, iterate
-from probml.engines.sampling import carrying
+from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
@@ -46,8 +46,10 @@ class SVI(Engine):
 
     Args:
         guide: "normal" (independent coordinates), "multivariate_normal", "lowrank" (independent
-            plus a few directions), or a NumPyro
-            guide: a function without arguments that samples every parameter by its name.
+            plus a few directions), or a NumPyro guide: a function that samples every parameter by
+            its name. Of one density of everything (a function without rows()) it may take the
+            function's arguments, as amortised guides do: then both run as they are written,
+            batches of plates with a subsample_size included.
         optimizer: an optax optimiser; None is Adam, 1e-2 decayed to 0 along a cosine.
         steps: gradient steps.
         batch_rows: rows of a random mini-batch a step; None: all, or the subsample_size of the
@@ -89,6 +91,11 @@ class SVI(Engine):
         return carrying.manner(problem)
 
     @property
+    def step_by(self) -> Any:
+        """The optimiser, or the one that is taken without one."""
+        return self.optimizer or _adam(self.steps)
+
+    @property
     def statistics(self) -> bool:
         """A batch is some rows and not others."""
         return self.batch_rows is None
@@ -100,6 +107,8 @@ class SVI(Engine):
             raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
                           f"of which a batch would be another pass. Leave batch_rows out, or give "
                           f"the rows in memory")
+        if guided.meant(self.guide, problem):
+            guided.refuse(self.guide, problem)
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
@@ -125,6 +134,8 @@ class SVI(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
+        if guided.meant(self.guide, problem):
+            return guided.run(self, problem)
         carrying.check(problem, "SVI", KEPT)
         size = density.size(plan, known)
         if plan.carried:
@@ -140,7 +151,7 @@ class SVI(Engine):
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.optimizer or _adam(self.steps),
+        static = _Static(self.guide, self.step_by,
                          min(self.batch_rows or 0, total), total, self.particles)
         state, losses = _initial(plan, static, frame, known, rows, random_key(seed)), []
 

@@ -31,7 +31,7 @@ from probml.families import domains
 from probml.families.domains import Domain
 from probml.numerics.ascent import second_order
 from probml.plan.plan import Plan
-from probml.plan.straight import arguments, straight
+from probml.plan.straight import straight
 
 EDGE = 15.0  # the coordinate of a value on the edge of its support: 3e-7 inside, so float32 sees it
 
@@ -200,8 +200,7 @@ def value_gradient_hessian(
 
         if not few:
             return second_order(total)(u)
-        each = {name: scale * some.weights for name in plan.rowwise}
-        found = derivatives(plan, plan.free, lambda u: point(u)[0], u, known, some, each)
+        found = derivatives(plan, lambda u: point(u)[0], u, known, some, scale)
         return jax.tree.map(jnp.add, found, second_order(total)(u)) if plan.pooled else found
 
     def rest(u):
@@ -216,13 +215,12 @@ def value_gradient_hessian(
 
 
 def _straight(plan: Plan, known: Known) -> bool:
-    """Whether rows have second derivatives in few arguments, which are affine in the coordinates:
+    """Whether rows have their second derivatives from numbers that are affine in the coordinates:
     those of parameters without bounds are the parameters themselves."""
     sites = plan.structure.sites
     entering = {p for name in plan.rowwise for uses in sites[name].uses.values() for p in uses
                 if p in plan.free}
-    return (not plan.variables and not known.centring and straight(plan, plan.free)
-            and all(arguments(plan, name, plan.free) for name in plan.rowwise)
+    return (not known.centring and straight(plan)
             and all(sites[p].domain.unbounded for p in entering))
 
 

@@ -81,7 +81,7 @@ def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
 
     def whole(both, told):
         u, noise = both
-        return eliminated_effects.eliminated(prior(u), told, noise, own).log
+        return eliminated_effects.at_mode(prior(u), told, noise, own).log
 
     def after(told):
         value, (outer, share) = jax.value_and_grad(whole, (0, 1))((u, noise), told)

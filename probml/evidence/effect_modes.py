@@ -91,7 +91,7 @@ def gap(plan: Plan, params: Mapping, known: Known, total: Callable, nodes: int) 
 def _at_mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> Eliminated:
     noise, told = mode(plan, params, known, total)
     found, own = effects.prior(plan, params, known), effects.proper(plan)
-    return eliminated_effects.eliminated(found, told, noise, own)
+    return eliminated_effects.at_mode(found, told, noise, own)
 
 
 def by_nodes(plan: Plan, params: Mapping, known: Known, total: Callable, at: Eliminated,

@@ -1,6 +1,6 @@
 """Expected log densities at given expectations: what an M-step climbs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def inner(statistics: Any, natural: Any) -> jax.Array:
     """⟨statistics, naturals⟩, with 0 · (−∞) = 0."""
-    terms = jax.tree.map(lambda s, n: jnp.where(s == 0, 0.0, s * jnp.where(s == 0, 0.0, n)).sum(),
-                         statistics, natural)
+    terms = jax.tree.map(lambda s, n: jnp.sum(s * jnp.where(s == 0, 0.0, n)), statistics, natural)
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
@@ -40,18 +39,21 @@ def over_settings(function: Callable, settings: Mapping) -> Any:
 
 
 def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
-              origin: Any = None) -> jax.Array:
+              origin: Any = None, moving: Collection[str] | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
     without rows and without prior.
 
     Args:
         origin: naturals of another point, that are taken off term by term: what is the same at both
             leaves nothing, and the digits are those of the gain, not of the sum.
+        moving: parameters; what pools where none of them enters is left out, a constant.
     """
-    natural = naturals(plan, params, known)
+    natural = naturals(plan, params, known, moving)
     if origin is not None:
-        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural, origin)
-    value = inner(expected.statistics, natural) + quadratic(plan, params, known, expected.squares)
+        natural = jax.tree.map(lambda n, o: jnp.where(jnp.isfinite(o), n - o, n), natural,
+                               {name: origin[name] for name in natural})
+    value = inner({name: expected.statistics[name] for name in natural}, natural)
+    value += quadratic(plan, params, known, expected.squares)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
     if plan.even:

@@ -67,13 +67,12 @@ def eliminated(found: Prior, told: Information, noise: Two, own: Two,
     """log p(rows | params), and ε given the rows.
 
     Args:
-        told, own: as of `pull`. damping: of a step towards the mode, added to the diagonal of K.
+        told, own: as of `pull`. damping: of a step towards the mode, by which the diagonal of K is
+            raised, in shares of itself.
     """
     turned = jnp.swapaxes(found.first, -1, -2)
-    eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
     slope = pull(found, told, noise, own)
-    lower = small.cholesky((own.first[..., None] + damping) * eye
-                           + turned @ told.block @ found.first)
+    lower = small.cholesky(_raised(turned @ told.block @ found.first, own.first, damping))
     half = small.solve(lower, slope.first[..., None])
     log = height(told, noise, own) + 0.5 * jnp.sum(half**2)
     log += LOG_TWO_PI * 0.5 * sum(jnp.sum(1 - p) for p in own)
@@ -83,7 +82,7 @@ def eliminated(found: Prior, told: Information, noise: Two, own: Two,
         return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
     cross = small.solve(lower, turned @ turned_by(found, told.cross))
     flat = cross.reshape(-1, len(told.rest))
-    schur = jnp.diag(own.rest + damping) + both_sides(found, told.rest) - flat.T @ flat
+    schur = _raised(both_sides(found, told.rest), own.rest, damping) - flat.T @ flat
     root = jnp.linalg.cholesky(schur)
     left = solve_triangular(root, slope.rest - half.reshape(-1) @ flat, lower=True)
     log += 0.5 * jnp.sum(left**2) - jnp.log(jnp.diagonal(root)).sum()
@@ -91,6 +90,22 @@ def eliminated(found: Prior, told: Information, noise: Two, own: Two,
     gain = small.solve(lower, cross, True)
     away = small.solve(lower, half, True)[..., 0] - gain @ move
     return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
+
+
+def _raised(matrix: jax.Array, own: jax.Array, damping: jax.Array | float) -> jax.Array:
+    """Matrices with the prior's precisions on their diagonals, and these raised by a share."""
+    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    matrix = matrix + own[..., None] * eye
+    diagonal = jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    return matrix + (damping * jnp.maximum(diagonal, own))[..., None] * eye
+
+
+def at_mode(found: Prior, told: Information, noise: Two, own: Two) -> Eliminated:
+    """The same with the log evidence of Laplace's approximation at `noise`, which should be a mode:
+    where it is none, what the second order promises beyond it is not believed."""
+    at, slope = eliminated(found, told, noise, own), pull(found, told, noise, own)
+    more = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, at.centre, strict=True))
+    return at._replace(log=at.log - 0.5 * more)
 
 
 def solved(given: Eliminated, right: Two) -> Two:

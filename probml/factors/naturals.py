@@ -1,6 +1,6 @@
 """Parameters → natural parameters of every site, over the states of its discrete parents."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -74,16 +74,25 @@ def state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:
     ).sum(0)
 
 
-def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
+def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
+             moving: Collection[str] | None = None) -> dict[str, Any]:
     """Natural parameters of every pooled site; the whole dependence of the evidence on the
-    parameters, but for row-wise sites."""
-    out, env = {}, environment(plan, params, known)
+    parameters, but for row-wise sites.
+
+    Args:
+        moving: of the sites alone that one of these parameters enters, and of those evaluated with
+            them.
+    """
+    out, env, sites = {}, environment(plan, params, known), plan.structure.sites
     for names in plan.alike:
+        if moving is not None and not any(p in moving for name in names
+                                          for p in sites[name].parents):
+            continue
         if len(names) == 1:
             out[names[0]] = _natural(plan, names[0], argument_table(plan, params, known, names[0]),
                                      known)
             continue
-        takes = [[p for p in plan.structure.sites[name].parents if p in env] for name in names]
+        takes = [[p for p in sites[name].parents if p in env] for name in names]
         stacked = [jnp.stack([jnp.asarray(env[p]) for p in column])
                    for column in zip(*takes, strict=True)]
 
@@ -92,7 +101,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[
                                                        Known({}, {}, {}), name), known)
 
         out |= dict(zip(names, unstacked(jax.vmap(one)(stacked), len(names)), strict=True))
-    return {name: out[name] for name in plan.pooled}
+    return {name: out[name] for name in plan.pooled if name in out}
 
 
 def unstacked(tree: Any, count: int) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from probml.device.rows import Chunk, Known, Rows
 from probml.factors.rowwise import row_environment
@@ -96,7 +97,10 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
     if name in rows.seen:
         weight = jnp.where(cells(site, rows.seen[name]), weight, 0.0)
     z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, away[..., None]], -1), 0.0)
-    return jnp.einsum("bci,bcj->cij", z * weight[..., None], z), weight.sum(0)
+    # apart from the product, into which XLA would fold them, for half the speed
+    across, weighed = lax.optimization_barrier((jnp.transpose(z, (1, 2, 0)),
+                                                jnp.swapaxes(z * weight[..., None], 0, 1)))
+    return across @ weighed, weight.sum(0)
 
 
 def _least(squares: Squares) -> jax.Array:

@@ -19,6 +19,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
+from probml.families import bijections
+
 SUMS = 1e-4  # by how much a probability vector may miss 1
 ORDERS = tuple(map(type, (constraints.ordered_vector, constraints.positive_ordered_vector)))
 
@@ -41,6 +43,7 @@ class Domain:
     probabilities = False  # its numbers are chances, which 0 and 1 would settle for ever
     sums_to_one = False  # the last axis is a distribution
     triangular = False  # a matrix that its lower triangle says
+    host: bijections.Host | None = None  # the bijection on the host; None: not known there
 
     def __init__(self, constraint: Any = None):
         self.constraint = self.canonical if constraint is None else constraint
@@ -155,6 +158,7 @@ class Domain:
 class Real(Domain):
     name, rank, fixed, canonical, unbounded = "real", 0, True, constraints.real, True
     checkable = False  # whatever is finite
+    host = bijections.PLAIN
 
     def shaken(self, value, share):
         return value + share * np.maximum(np.abs(value).max(), 1.0)
@@ -165,6 +169,7 @@ class Positive(Domain):
 
     name, rank, fixed, canonical = "positive", 0, True, constraints.positive
     log_scale = logarithmic = True
+    host = bijections.LOGARITHMS
 
     def holds(self, value):
         return bool((value >= 0).all())
@@ -173,6 +178,7 @@ class Positive(Domain):
 class UnitInterval(Domain):
     name, rank, fixed, canonical = "unit interval", 0, True, constraints.unit_interval
     logarithmic = probabilities = True
+    host = bijections.LOGITS
 
     def holds(self, value):
         return bool(((value >= 0) & (value <= 1)).all())
@@ -204,6 +210,7 @@ class Simplex(Domain):
 
     name, rank, fixed, canonical = "simplex", 1, True, constraints.simplex
     logarithmic = probabilities = sums_to_one = True
+    bijection, host = bijections.SIMPLEX, bijections.STICKS
 
     def __init__(self, constraint: Any = None, interior: bool = False):
         super().__init__(constraint)
@@ -228,6 +235,7 @@ class Simplex(Domain):
 class PositiveDefinite(Domain):
     name, rank, fixed = "positive definite", 2, True
     canonical, triangular = constraints.positive_definite, True
+    bijection, host = bijections.POSITIVE_DEFINITE, bijections.DEFINITE
 
     def holds(self, value):
         return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
@@ -237,6 +245,7 @@ class PositiveDefinite(Domain):
 class LowerCholesky(Domain):
     name, rank, fixed = "lower cholesky", 2, True
     canonical, triangular = constraints.lower_cholesky, True
+    bijection, host = bijections.LOWER_CHOLESKY, bijections.TRIANGLES
 
     def holds(self, value):
         return bool(np.array_equal(value, np.tril(value))

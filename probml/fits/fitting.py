@@ -14,7 +14,6 @@ from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
-from probml.engines.checkpoint import Checkpoint
 from probml.engines.double import precise, worst
 from probml.engines.engine import (
     Engine,
@@ -35,9 +34,11 @@ from probml.fits import boundary
 from probml.fits.condensing import condensed, summarised
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
-from probml.fits.places import Place, place_of
+from probml.fits.places import Place
+from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -78,7 +79,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where))
+                                    place_of(where, data))
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, _noted(run.outcome, note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern)
@@ -230,8 +231,8 @@ def _reducible(engine: Engine, plan: Plan) -> bool:
 
 def _squarable(engine: Engine, problem: Problem) -> bool:
     """Whether all rows are worth two passes, which save each gradient's."""
-    plan = problem.plan
-    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
+    many = problem.in_parts or (problem.size or 0) >= MANY
+    return engine.squares and many and bool(squared(problem.plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.engines.checkpoint import Checkpoint, Journal
 from probml.engines.engine import Engine
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless
+from probml.numerics.outside.checkpoint import Checkpoint, Journal
 
 DIGITS = 12  # of a digest in messages
 
@@ -22,8 +22,8 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
     """The journal of a fit.
 
     Raises:
-        Refusal: the file is that of another fit; which of these differs.
-        ModelError: the file is no checkpoint.
+        DataError: the file is that of a fit of other data.
+        ModelError: the file is that of another model, engine, seed or start, or no checkpoint.
 
     Cost: one pass over the rows in memory, for their digest; of a source its profile is digested.
     """

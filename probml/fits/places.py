@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
-from probml.dataset import parts, processes
+from probml.dataset import parts
 from probml.dataset.dataset import Data
+from probml.dataset.sources import processes
 from probml.device import load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
+from probml.engines.progress import reading
 from probml.errors import Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
-from probml.numerics.meshes import mesh_of, shared
+from probml.numerics.outside.meshes import shared
 
 
 class Place(ABC):
@@ -56,6 +57,7 @@ class Here(Place):
                             params=problem.start)
             return
         feed, rows, known = streamed(held, plan, copies)
+        reading(lambda: f", {feed.speed * rows.size:,.0f} rows a second")
         with feed:
             yield rows, known
 
@@ -90,15 +92,3 @@ class Devices(Place):
                                 params=problem.start, devices=self.mesh.size)
         yield sharded.spread(rows, self.mesh), known
 
-
-def place_of(where: Any) -> Place:
-    """The place that a user names.
-
-    Args:
-        where: None, a list of devices, or a Mesh, see meshes.mesh_of.
-    """
-    if where is None:
-        return Here()
-    mesh = mesh_of(where)
-    alone = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
-    return Here() if alone else Devices(mesh)

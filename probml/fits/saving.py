@@ -13,7 +13,7 @@ import numpy as np
 from probml.errors import ModelError
 from probml.fits.plain import packed
 from probml.language.language import Bound
-from probml.numerics.atomic import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted

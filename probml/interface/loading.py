@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import IO, Any
 
+import jax
 import numpy as np
 
 from probml.engines.engine import Status
@@ -25,6 +26,7 @@ WORDS: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
     "iterations": (int,), "log_evidence": (float, int, type(None)), "notes": (list,),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
+NUMBERS = ("params/", "given/", "closed/", "effects/", "states")  # arrays that hold no NaN
 PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
 
 
@@ -76,11 +78,12 @@ def opened(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndar
         raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
                          f"another version of probml")
     kinds = "biufUS" if "face" in meta else "biuf"  # faces hold names of columns and classes
-    odd = [name for name, value in arrays.items() if value.dtype.kind not in kinds
-           and not name.startswith("plain/")]
+    odd = [name for name, value in arrays.items() if not name.startswith("plain/")
+           and (value.dtype.kind not in kinds
+                or name.startswith(NUMBERS) and np.isnan(value).any())]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
-                         f"{arrays[odd[0]].dtype}, expected numbers")
+                         f"{arrays[odd[0]].dtype}, or a NaN in it: expected numbers")
     return meta, arrays
 
 
@@ -112,7 +115,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         seed=meta.get("seed"),
     )  # fmt: skip
     _check_sites(fit, path)
-    return replace(fit, belief=saving.belief(meta, arrays, fit._plan, path))
+    return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
 
 
 def _known(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
@@ -168,3 +171,17 @@ def _check_sites(fit: Fit, path: Any) -> None:
         got = {name: value.shape for name, value in fit.point.items()}
         raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
                          f"{got}, the model has {wanted}")
+
+
+def _drawable(fit: Fit, path: Any) -> Fit:
+    """A fit of whose closed form draws have the shapes of the parameters: nothing is computed."""
+    if not fit.belief.exact:
+        return fit
+    plan, known = fit._plan, fit._known()
+    drawn = jax.eval_shape(lambda belief: belief.draw(plan, known, 1, 0), fit.belief)
+    wrong = [name for name in plan.free
+             if drawn[name].shape[1:] != fit.structure.sites[name].shape]
+    if wrong:
+        raise ModelError(f"'{path}' is not a fit saved by probml: its draws of '{wrong[0]}' have "
+                         f"the shape {drawn[wrong[0]].shape[1:]}")
+    return fit

@@ -16,7 +16,6 @@ from numpyro.primitives import Messenger
 
 from probml.assessment.pages.figure import drawn
 from probml.dataset.frames import columns_of
-from probml.engines.checkpoint import Checkpoint
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -25,8 +24,10 @@ from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
 from probml.interface.looks import model_html, pictured
+from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
+from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
 
@@ -156,15 +157,16 @@ class Model(Bound):
 
         Raises:
             DataError: bad data, named by site, row and value, before any compile.
-            Refusal: the engine cannot treat this model with these data; the checkpoint is that of
-                another model, engine, or other data.
+            Refusal: the engine cannot treat this model with these data.
+            ModelError, DataError: the checkpoint is that of another model, engine, or other data.
         """
         self.check_context()
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
         columns = columns_of(data)
         read, data, _, begin = meet(self, data)
-        start, seed = {**begin, **(start or {})}, whole_seed(seed, "fit")
+        seed = whole_seed(seed, "fit")
+        start = {**begin, **mapping(start, "fit(start)", "another fit's params")}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 
@@ -184,7 +186,8 @@ class Model(Bound):
                 of its entries.
         """
         self.check_context()
-        return known(self, params, labels or {})
+        return known(self, mapping(params, "at(params)", "{'mean': 0.0}"),
+                     mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
                  seed: Any = 0, parameters: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
@@ -218,6 +221,7 @@ class Model(Bound):
                 outside the site's support.
         """
         self.check_context()
+        values = mapping(values, "do(values)", "{'smoke': 1}")
         return Model(self.generative, self.settings, intervened(self, values))
 
     def log_density(self, data: Any, params: Mapping[str, Any]):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
@@ -18,10 +17,11 @@ from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.explain import Explanation, explain
 from probml.interface.looks import graph_html
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from probml.interface.fit import Fit
 
 PICTURES = 6  # parameters whose draws are shown
@@ -57,12 +57,12 @@ def _held(fit: "Fit", data: Any) -> dataset.Data | None:
     return fit.data if data is None else fit._read(data)
 
 
-def _explained(fit: "Fit", data: Any) -> Explanation | None:
+def _explained(fit: "Fit", data: Any) -> Any:
     """The plan in words, where the data are there; a fit from a file has none."""
     if data is None:
         return None
     try:
-        return explain(fit.model, data)
+        return fit.model.explain(data)
     except (ModelError, DataError, Refusal):
         return None
 
@@ -124,7 +124,7 @@ def _shape(values: np.ndarray) -> str:
     return " × ".join(("rows", *map(str, values.shape[1:])))
 
 
-def _done(fit: "Fit", why: Explanation | None) -> list[str]:
+def _done(fit: "Fit", why: Any) -> list[str]:
     seed = "not recorded" if fit.seed is None else str(fit.seed)
     said = [{"what": "engine", "value": fit.engine}, {"what": "ended", "value": fit.status},
             {"what": "iterations", "value": str(fit.iterations)}, {"what": "seed", "value": seed},
@@ -143,7 +143,7 @@ def _found(fit: "Fit") -> list[str]:
     return [table(records_of(summary), "parameters", sortable=True), _intervals(summary)]
 
 
-def _intervals(summary: pd.DataFrame) -> str:
+def _intervals(summary: "pd.DataFrame") -> str:
     """Entries with their 90% intervals, where their spread is known."""
     if "sd" not in summary or not len(summary):
         return ""

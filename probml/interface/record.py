@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+import jax
 import numpy as np
 
-from probml.dataset import dataset, frames, read
+from probml.dataset import dataset, digits, frames, read
 from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
@@ -20,7 +21,7 @@ from probml.fits.merging import Kept
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.precision import in_its_own
+from probml.numerics.precision import TooFewDigits, in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
@@ -208,8 +209,19 @@ class Record:
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
-        return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
-                         steps, unknown)
+        return enough(read.read(self.model, meet(self.model, data).data, self.names, rows,
+                                self.shapes, steps, unknown))
+
+
+def enough(held: dataset.Data) -> dataset.Data:
+    """The same data.
+
+    Raises:
+        TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
+    """
+    if not jax.config.jax_enable_x64 and digits.lost(held) is not None:
+        raise TooFewDigits
+    return held
 
 
 def _fixed(value: Any) -> np.ndarray:

@@ -4,7 +4,8 @@ The cells of an input, all its elements numbered, are followed through a traced 
 array the least and the greatest cell on which an element depends, so that an element depends on one
 cell alone exactly if the two are the same. Moves carry them along, elementwise operations and sums
 join them, indices that are numbers of the program lead to the cells they lead to, and a primitive
-that the table (primitives.py) does not hold, or a loop, joins all. So what is said to depend on one
+that the table (primitives.py) does not hold, or a long loop, joins all; a short one is followed
+step by step. So what is said to depend on one
 cell does, and what is said to depend on several may depend on one.
 """
 
@@ -16,10 +17,11 @@ import numpy as np
 from jax.extend import core
 
 from probml.jaxpr.primitives import Kind, entry_of, known, name_of
-from probml.jaxpr.walk import interpret
+from probml.jaxpr.walk import Scan, interpret
 from probml.jaxpr.whole_numbers import MOVED, folded
 
 NONE, SEVERAL = -1, -2  # in the place of a cell
+LONGEST = 1024  # steps of a loop that is followed step by step
 _BEYOND = 2**31 - 1  # the least of no cells; the greatest is NONE
 
 
@@ -69,6 +71,8 @@ def _constant(value: Any) -> _Value:
 
 def _rule(eqn: Any, values: list[_Value]) -> list[_Value]:
     entry = known(eqn)
+    if name_of(eqn) == "scan" and Scan.of(eqn).length <= LONGEST:
+        return _scan(eqn, values)
     if entry is not None and entry.kind is Kind.COPY and len(values) == len(eqn.outvars):
         return values
     number = folded(eqn, [value.known for value in values]) if len(eqn.outvars) == 1 else None
@@ -80,6 +84,39 @@ def _rule(eqn: Any, values: list[_Value]) -> list[_Value]:
         for marks, low, high in zip(out, *ends, strict=True):
             marks[name] = (low, high)
     return [_Value(marks, number) for marks in out]
+
+
+def _scan(eqn: Any, values: list[_Value]) -> list[_Value]:
+    """A loop, step after step."""
+    scan = Scan.of(eqn)
+    held, carry = values[: scan.constants], values[scan.constants :][: scan.carries]
+    xs, said = values[scan.constants + scan.carries :], []
+    turns = range(scan.length)
+    for turn in reversed(turns) if eqn.params["reverse"] else turns:
+        after = interpret(scan.body, [*held, *carry, *(_at(x, turn) for x in xs)], _constant,
+                          _rule)
+        carry = after[: scan.carries]
+        said.append(after[scan.carries :])
+    said = said[::-1] if eqn.params["reverse"] else said
+    shapes = [var.aval.shape for var in eqn.outvars[scan.carries :]]
+    return carry + [_stacked([step[i] for step in said], shape) for i, shape in enumerate(shapes)]
+
+
+def _at(value: _Value, turn: int) -> _Value:
+    """A slice along the first axis."""
+    return _Value({name: (low[turn], high[turn]) for name, (low, high) in value.marks.items()},
+                  None if value.known is None else np.asarray(value.known[turn]))
+
+
+def _stacked(steps: list[_Value], shape: tuple[int, ...]) -> _Value:
+    marks: dict[str, _Marks] = {}
+    for name in dict.fromkeys(name for step in steps for name in step.marks):
+        low, high = (np.full(shape, end.blank) for end in _ENDS)
+        for turn, step in enumerate(steps):
+            if name in step.marks:
+                low[turn], high[turn] = step.marks[name]
+        marks[name] = (low, high)
+    return _Value(marks)
 
 
 def _through(eqn: Any, entry: Any, marked: Sequence[np.ndarray | None], end: _End,

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, feeding, lapack
+from probml.numerics import disk, holding, lapack
+from probml.numerics.outside import feeding
 from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -61,6 +62,7 @@ def _marked(function: Callable) -> Callable:
     @functools.wraps(function)
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.time())
+        holding.made()
         return function(*args)
 
     return traced
@@ -91,6 +93,7 @@ def jit(function: Callable, long: bool = False, **keywords) -> Callable:
         if not compiled:
             options.append(None if long or _REFUSED else _options())
             compiled.append(jax.jit(seen, compiler_options=options[-1], **keywords))
+        holding.let_go()
         try:
             with lapack.guarded(), unchecked():
                 program = shelf.find(args, options[-1])

@@ -11,9 +11,11 @@ The folder is that of disk.py, which says who may write there: reading such a fi
 it, as reading one of JAX's cache does.
 """
 
+import contextlib
 import inspect
 import pickle
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
-from probml.numerics import disk, identity
+from probml.numerics import disk, holding, identity
 
 FORMAT = 1  # of the files
 _LAPACK = b"lapack_"
@@ -39,7 +41,8 @@ class Shelf:
 
     def __init__(self, function: Callable, keywords: dict[str, Any]):
         self._function, self._keywords = function, keywords
-        self._held: dict[tuple, Callable | None] = {}
+        self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
+        holding.kept_by(self)
         names = list(inspect.signature(function).parameters)
         numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
         numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
@@ -63,16 +66,24 @@ class Shelf:
         avals = tuple(map(shaped_abstractify, leaves))
         key = (tuple(fixed), tree, avals, _settings())
         if key in self._held:
-            return self._held[key]
+            with contextlib.suppress(KeyError):  # another thread has let it go
+                self._held.move_to_end(key)
+                return self._held[key]
         try:
             name = self._name(fixed, tree, avals, options)
         except identity.Nameless:
             self._held[key] = None
             return None
+        holding.made()
         held = _read(folder, name, tree)
-        self._held[key] = (self._compiled(folder, name, args, options) if held is None
-                           else self._tried(key, held, folder, name, args, options))
-        return self._held[key]
+        found = self._held[key] = (self._compiled(folder, name, args, options) if held is None
+                                   else self._tried(key, held, folder, name, args, options))
+        return found
+
+    def forget(self) -> None:
+        """Let go of the half of the programs that was used longest ago."""
+        for _ in range(len(self._held) // 2):
+            self._held.popitem(last=False)
 
     def _compiled(self, folder: disk.Folder, name: str, args: Sequence[Any],
                   options: dict | None) -> Callable:

@@ -1,5 +1,5 @@
-"""Whether parameters enter rows through a few numbers a row that are affine in them, as the
-coefficients of regressions and of gates."""
+"""Whether parameters enter each row through one number that is affine in them, as the coefficients
+of a logistic regression."""
 
 import functools
 import math
@@ -7,34 +7,30 @@ import math
 from probml.jaxpr.levels import Level
 from probml.plan.plan import Plan
 
-MOST = 32  # numbers of a row and state
 
-
-def arguments(plan: Plan, name: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The arguments of a site that some of the parameters enter."""
+def entered(plan: Plan, name: str) -> tuple[str, ...]:
+    """The arguments of a site that free parameters enter."""
     uses = plan.structure.sites[name].uses
     return tuple(a for a in plan.structure.sites[name].arguments
-                 if any(p in uses.get(a, {}) for p in names))
+                 if any(p in uses.get(a, {}) for p in plan.free))
 
 
 @functools.lru_cache(maxsize=512)
-def straight(plan: Plan, names: tuple[str, ...]) -> bool:
-    """Whether the parameters `names` enter rows so, all together, beside pooled statistics."""
-    if (plan.latents or plan.groupings or plan.carried or plan.chains or plan.steps
-        or plan.switches):
+def straight(plan: Plan) -> bool:
+    """Whether the free parameters do so in every row-wise site, and nothing is hidden in rows."""
+    if (plan.variables or plan.torn or plan.latents or plan.groupings or plan.carried
+        or plan.steps):
         return False
     sites = plan.structure.sites
     for name in plan.rowwise:
-        entered = arguments(plan, name, names)
-        if entered and (sites[name].factor or sites[name].family is None):
-            return False
-        uses = [sites[name].uses[a][p] for a in entered for p in names if p in sites[name].uses[a]]
-        if any(use.level > Level.AFFINE
-               or any(step not in ("times", "complement") for step, _ in use.coordinate)
-               for use in uses):
-            return False
         program, _ = plan.structure.programs[name]
-        sizes = dict(zip(sites[name].arguments, program.out_avals, strict=True))
-        if sum(math.prod(sizes[a].shape) for a in entered) > MOST:
+        sizes = {a: math.prod(aval.shape)
+                 for a, aval in zip(sites[name].arguments, program.out_avals, strict=True)}
+        if sites[name].factor or [sizes[a] for a in entered(plan, name)] != [1]:
             return False
+        for uses in sites[name].uses.values():
+            if any(use.level > Level.AFFINE
+                   or any(step not in ("times", "complement") for step, _ in use.coordinate)
+                   for p, use in uses.items() if p in plan.free):
+                return False
     return True

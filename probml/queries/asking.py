@@ -202,12 +202,13 @@ def answer(
         raise Refusal(f"given='{view}' of model '{fit.model.name}': its numbers along time depend "
                       f"on '{beside[0]}', which is unseen and belongs to the whole row: give "
                       f"'{beside[0]}' in the data, or ask given='all'")
-    if network and ask and view == queries.ALL and not question.averaged:
+    if view == queries.ALL and not question.averaged:
         found = small.answer(plan, ask, question.belief, question.known, question.rows,
                              data.table.rows)
         if found is not None:
             log = question.back(found[0][None])
-            warn(fit, log)
+            if ask:
+                warn(fit, log)
             return log, {k: question.back(value[None], k[1]) for k, value in found[1].items()}
     # the same program for every site
     every = [("probability", name) for name in plan.targets if name in network] if ask else []

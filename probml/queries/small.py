@@ -1,4 +1,4 @@
-"""Small questions to networks, answered on the host: the factors by one small program, which no
+"""Small questions about states, answered on the host: the factors by one small program, which no
 question changes; their sums by NumPy."""
 
 import functools
@@ -41,10 +41,11 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     """As queries.answer, of the `count` rows that are not padding; None where that would be
     longer.
 
-    The tables hold log p(row, site) for each site that is asked for, all else summed out.
+    The tables hold log p(row, site) for each site that is asked for, all else summed out; where
+    nothing is asked there is one of log p(row).
     """
-    several = plan.chains or plan.steps or plan.latents or rows.chunks > 1
-    if several or not 0 < len(ask) <= QUESTIONS:
+    several = plan.chains or plan.steps or plan.latents or plan.groupings or rows.chunks > 1
+    if several or len(ask) > QUESTIONS:
         return None
     scopes = []
     for question, site in ask:
@@ -60,9 +61,13 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
                for f in jax.device_get(_graph(plan, belief, known, rows))]
     names = [factor.names for factor in factors]
-    if any(count * host.entries(names, plan.order, scope, states) > ENTRIES for scope in scopes):
+    if not set().union(*names) <= set(plan.order):
         return None
-    out, log, dtype = {}, np.zeros(count), jnp.result_type(float)
+    if any(count * host.entries(names, plan.order, scope, states) > ENTRIES
+           for scope in scopes or [()]):
+        return None
+    out, dtype = {}, jnp.result_type(float)
+    log = None if ask else host.remainder(factors, plan.order, (), states)
     for asked, scope in zip(ask, scopes, strict=True):
         log, q = host.posterior(host.remainder(factors, plan.order, scope, states))
         shape = (plan.structure.sites[scope[0]].cells if asked[0] == "probability" else ())

@@ -11,7 +11,7 @@ pytest.importorskip("click")
 from click.testing import CliRunner  # noqa: E402
 
 import probml  # noqa: E402
-from probml.commandline.main import main  # noqa: E402
+from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
                      "colour": ["red", "red", None, "blue", "blue", "red", "blue", "red"],

@@ -160,7 +160,8 @@ def test_effects_of_two_groupings_are_integrated_by_laplace(chosen):
                                atol=1e-7)
 
 
-@pytest.mark.parametrize("which", ["quadrature", "Laplace", "two groupings"])
+@pytest.mark.parametrize("which", ["quadrature", pytest.param("Laplace", marks=pytest.mark.slow),
+                                   "two groupings"])
 def test_gradients_are_those_of_the_evidence(which, counted, chosen):
     if which == "two groupings":
         (plan, rows, known), params = chosen, THERE
@@ -177,6 +178,28 @@ def test_gradients_are_those_of_the_evidence(which, counted, chosen):
         step = 1e-5 * np.eye(len(at))[i]
         change = (both(at + step)[0] - both(at - step)[0]) / 2e-5
         assert gradient[i] == pytest.approx(float(change), abs=2e-6 * (1 + abs(float(change))))
+
+
+@probml.model
+def wandering(t):
+    """A walk outside rows, which they read by an index, under counts."""
+    scale = sample("scale", dist.HalfNormal(1.0))
+    walk = sample("walk", dist.GaussianRandomWalk(scale, 5))
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(0.5 + walk[t])))
+
+
+def test_a_random_walk_outside_rows_is_an_effect():
+    t, y = np.arange(N) % 5, RNG.poisson(2.0, N)
+    plan, rows, known = loaded(wandering(), {"t": t, "y": y})
+    assert plan.effects == ("walk",) and plan.groupings[0].nodes == 1
+
+    def joint(u):
+        return (dist.GaussianRandomWalk(0.6, 5).log_prob(u)
+                + dist.Poisson(jnp.exp(0.5 + u[t])).log_prob(y).sum())
+
+    assert evidence(plan, rows, known, {"scale": 0.6}) == pytest.approx(laplace(joint, 5)[0],
+                                                                        abs=1e-8)
 
 
 def test_chunks_add_up(chosen):

@@ -406,8 +406,8 @@ SIGMA = np.ones(3)
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
     ({"y": SIGMA}, ("'sigma'", "missing")),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
-    ({"sigma": SIGMA, "y": np.array([1.0, np.nan, 2.0])},
-     ("'obs'", "'y'", "cell 1", "complete", "rows()")),
+    ({"sigma": np.array([1.0, np.nan, 2.0]), "y": SIGMA},
+     ("'sigma'", "cell 1", "'obs' looks", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):

@@ -76,6 +76,22 @@ def test_an_index_that_nobody_knows_may_lead_anywhere():
 
 
 def test_what_the_table_does_not_hold_joins_all():
-    closed = jax.make_jaxpr(lambda z: jax.lax.scan(lambda c, x: (c, 2 * x), 0.0, z)[1])(Z)
+    closed = jax.make_jaxpr(
+        lambda z: jax.lax.while_loop(lambda c: c.sum() < 9.0, lambda c: 2 * c, z)
+    )(Z)
     (out,) = cells(closed, {0: "z"})
     assert (out["z"] == SEVERAL).all()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_is_followed_step_by_step(reverse):
+    def lagged(z):
+        (last, _), out = jax.lax.scan(lambda c, x: ((x, c[0]), (c[0] * 2, x + c[1][::-1])),
+                                      (jnp.zeros(z.shape[1]), jnp.zeros(z.shape[1])), z,
+                                      reverse=reverse)
+        return [last, *out]
+
+    for got, want in zip(cells(jax.make_jaxpr(lagged)(Z), {0: "z"}),
+                         (by_change(lambda z, i=i: lagged(z)[i], Z) for i in range(3)),
+                         strict=True):
+        np.testing.assert_array_equal(got["z"], want)

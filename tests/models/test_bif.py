@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import probml
 from probml.models import bayesian_network, gaussian_mixture
-from probml.models.bayesian_networks.bif import read_bif, render, write_bif
+from probml.models.bayesian_networks.bif import MOST, read_bif, render, write_bif
 from probml.models.bayesian_networks.bif_reader import Network, parse
 
 VARIABLES = """network sprinkler { }
@@ -485,3 +485,24 @@ def test_a_cycle_is_refused_by_path_and_nodes(tmp_path):
     text = VARIABLES + "probability ( rain | wet ) { default 0.5 0.5; }" + WET
     with pytest.raises(probml.ModelError, match="net.bif: .*cycle.*(rain.*wet|wet.*rain)"):
         read_bif(written(tmp_path, text))
+
+
+def test_a_small_file_that_stands_for_much_is_refused(tmp_path):
+    names = [f"v{i}" for i in range(40)]
+    text = "".join(f"variable {n} {{ type discrete [ 2 ] {{ a, b }}; }}\n" for n in names)
+    text += f"probability ( v0 | {', '.join(names[1:])} ) {{ default 0.5, 0.5; }}\n"
+    text += "".join(f"probability ( {n} ) {{ table 0.5, 0.5; }}\n" for n in names[1:])
+    with pytest.raises(probml.ModelError, match="'v0', which has 39 parents.*more than 16,777,216"):
+        parse(text)
+    path = tmp_path / "bomb.bif"
+    path.write_bytes(gzip.compress(b"/" * (MOST + 1)))
+    with pytest.raises(probml.ModelError, match="more than 67,108,864 bytes of text, unpacked"):
+        read_bif(path)
+
+
+@pytest.mark.parametrize("mark", ['"\\', "/*", '"', "variable a { type discrete { x, x, "])
+def test_long_mistakes_are_found_in_a_moment(mark):
+    start = time.process_time()
+    with pytest.raises(probml.ModelError):
+        parse(VARIABLES + mark * 50_000)
+    assert time.process_time() - start < 5

@@ -150,3 +150,65 @@ def test_em_ends_where_the_likelihood_is_highest(shared_data, name):
                  "y": table["diameter"].to_numpy(float)}, engine)
     assert np.all(np.diff(fit.history) > -1e-8)
     assert fit.history[-1] == pytest.approx(want["loglik"], abs=1e-5)
+
+
+def by_labels(fit, name, column, blup):
+    labels, found = fit.labels(column), fit.posterior(name)
+    for member, told in blup.items():
+        np.testing.assert_allclose(np.ravel(found.mean[labels.index(member)]),
+                                   list(told["mode"].values()), rtol=2e-4, atol=2e-4)
+
+
+RESTRICTED = probml.MAP(prior=False, restricted=True)
+
+
+def test_restricted_likelihood_of_one_way(shared_data):
+    """Coefficients integrated out under flat priors: their covariance is the reference's."""
+    found, table = reference(shared_data, "dyestuff")
+    want = found["fits"]["oneway"]["REML"]
+    data = {"group": table["Batch"].to_numpy(), "y": table["Yield"].to_numpy(float)}
+    fit = oneway(groups=6).fit(data, RESTRICTED)
+    assert fit.converged and fit.history[-1] == pytest.approx(want["loglik"], abs=1e-6)
+    assert fit.params["mean"] == pytest.approx(want["fixed"]["(Intercept)"], rel=1e-6)
+    assert fit.posterior("mean").variance == pytest.approx(want["fixed_cov"][0][0], rel=1e-4)
+    assert fit.params["noise"] == pytest.approx(want["residual"]["sd"], rel=1e-5)
+    spread = want["random"]["Batch"]["sd"]["(Intercept)"]
+    assert fit.params["spread"] == pytest.approx(spread, rel=1e-5)
+    by_labels(fit, "shift", "group", want["blup"]["Batch"])
+
+
+@SLOW
+def test_restricted_likelihood_of_crossed_effects_and_of_slopes(shared_data):
+    found, table = reference(shared_data, "penicillin")
+    want = found["fits"]["crossed"]["REML"]
+    data = {"one": table["plate"].to_numpy(), "two": table["sample"].to_numpy(),
+            "y": table["diameter"].to_numpy(float)}
+    fit = crossed(ones=24, twos=6).fit(data, RESTRICTED)
+    assert fit.history[-1] == pytest.approx(want["loglik"], abs=1e-6)
+    by_labels(fit, "b", "two", want["blup"]["sample"])
+    found, table = reference(shared_data, "sleepstudy")
+    want = found["fits"]["correlated_slope"]["REML"]
+    data = {"subject": table["Subject"].astype(str).to_numpy(),
+            "day": table["Days"].to_numpy(float), "y": table["Reaction"].to_numpy()}
+    fit = lines(subjects=18).fit(data, RESTRICTED)
+    assert fit.history[-1] == pytest.approx(want["loglik"], abs=1e-6)
+    np.testing.assert_allclose(fit.posterior("level").covariance_matrix
+                               if hasattr(fit.posterior("level"), "covariance_matrix")
+                               else fit.posterior("level").variance,
+                               want["fixed_cov"] if hasattr(fit.posterior("level"),
+                                                            "covariance_matrix")
+                               else np.diag(want["fixed_cov"]), rtol=1e-3)
+    by_labels(fit, "own", "subject", want["blup"]["Subject"])
+
+
+def test_restricting_by_nothing_is_refused_in_words():
+    @probml.model
+    def centred(group):
+        mean, spread = sample("mean", dist.Normal(0, 10)), sample("spread", dist.HalfNormal(1))
+        with plate("groups", 3):
+            level = sample("level", dist.Normal(mean, spread))
+        with probml.rows():
+            sample("y", dist.Normal(level[group], 1.0))
+
+    with pytest.raises(probml.Refusal, match=r"'mean' stands in the prior.*mean \+ effect\[group\]"):
+        centred().fit({"group": np.arange(9) % 3, "y": np.arange(9.0)}, RESTRICTED)

@@ -3,7 +3,6 @@ gains next to nothing long before they do."""
 
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from probml.device.rows import Known, Rows
@@ -36,7 +35,7 @@ def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int,
     if int(state.status[best]) != Status.CONVERGED or not float(state.left[best]) > close:
         return state, trail
     static = (engine.prior, engine.hard, engine.accelerate, closed)
-    gain = np.asarray(STRICT * engine.tolerance * rows.weight)
+    gain = STRICT * engine.tolerance * rows.weight
     ceiling, parts = engine.max_iterations + 1, [trail]
     on = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
@@ -44,8 +43,7 @@ def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int,
                          calm=np.zeros_like(np.asarray(state.calm)))
     for _ in range(CALLS):
         limit = min(int(now.count[best]) + BLOCK, ceiling)
-        now, more, _ = advance(plan, static, now, start, known, rows, np.int32(limit), gain)
-        now, more = jax.device_get((now, more))  # an index of a device's array is a program
+        now, more, _ = advance(plan, static, now, start, known, rows, limit, gain)
         parts.append(more)
         ended = int(now.status[best]) != Status.RUNNING or limit == ceiling
         if ended or not float(now.left[best]) > close:

@@ -11,6 +11,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.restarting.squarem import BLOCK, State, advance, initial
+from probml.engines.restarting.vectors import cut, loose
 from probml.engines.start.race import Race, ends
 from probml.engines.start.start import Start
 from probml.plan.plan import Plan
@@ -32,8 +33,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     drawn, first = first.drawn, first._replace(drawn=None)
     whole = state = initial(plan, first.params, known, first.expected is not None, drawn)
-    gain, ceiling = (np.asarray(engine.tolerance * rows.weight),
-                     engine.max_iterations + 1)
+    gain, ceiling = engine.tolerance * rows.weight, engine.max_iterations + 1
     restarts = len(state.value)
     history: list[np.ndarray] = []
     where, compiled, slow = np.arange(restarts), False, 0
@@ -46,8 +46,7 @@ def runs(engine: "EM", plan: Plan, first: Start, rows: Rows, known: Known, close
         block = race.first if racing and early else BLOCK if racing or rows.held else 1
         limit = min((0 if early else done + 1) + block, ceiling)
         began = time.perf_counter()
-        state, trail, ended = advance(plan, static, state, first, known, rows, np.int32(limit),
-                                      gain)
+        state, trail, ended = advance(plan, static, state, first, known, rows, limit, gain)
         history.append(np.full((restarts, BLOCK), np.nan))
         history[-1][where] = np.asarray(trail)
         ended = bool(ended) or limit >= ceiling
@@ -98,10 +97,6 @@ def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
     return out
 
 
-def _cut(array: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    return np.split(array, np.cumsum(sizes)[:-1])
-
-
 def ahead(status: np.ndarray, value: np.ndarray) -> bool:
     """Whether a start that was left is higher than all that were followed: those that were ahead of
     it have collapsed."""
@@ -111,9 +106,7 @@ def ahead(status: np.ndarray, value: np.ndarray) -> bool:
 
 def point_of(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
     """The parameters of one start at its best."""
-    parts = (bundle.part(np.asarray(state.params[bundle.names[0]])[i], _cut)
-             for bundle in plan.bundles)
-    return {name: value for part in parts for name, value in part.items()}
+    return loose(plan, state.params[i], cut)
 
 
 def best_at(state: State, close: float) -> int:

@@ -1,17 +1,22 @@
-"""EM's steps on the device: evaluations, M-steps, and SQUAREM's extrapolations (Varadhan & Roland
-2008), safeguarded."""
+"""EM's steps: the device evaluates and makes M-steps, the host decides what becomes of them:
+SQUAREM's extrapolations (Varadhan & Roland 2008), safeguarded.
+
+What is decided are a few numbers for each restart. In a loop on the device they were half of the
+program and of the time it took to compile; here they cost less than a device call does.
+"""
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.start.prior import prior_point
+from probml.engines.restarting import vectors
+from probml.engines.restarting.vectors import joined, loose
 from probml.engines.start.start import Start
 from probml.evidence.passes import Expected, expect
 from probml.factors.digits import collapsed
@@ -19,271 +24,256 @@ from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.shortened import shortened
 from probml.plan.plan import Plan
-from probml.updates.updates import maximise, transforms
+from probml.updates.updates import maximise
 
 READINGS = 3  # points at which the M-step reads a form, at the most
 HELD = 0.01  # share of the prior mean in first probabilities of 0
-BLOCK = 32  # evaluations a device call at the most: progress shows and Ctrl-C works in between
+BLOCK = 32  # evaluations a turn at the most: progress shows and Ctrl-C works in between
 # share of what a leap told of the steps that are left that counts at the next one, whose step may
 # lie across the slow ways
 FADING = 0.8
 # times longer at the most, where rounding hides gains; relative steps of parameters that stand
 # still
 PATIENT, STILL = 8.0, 3e-5
+START = -1  # the first M-step takes the statistics of the labelled rows
 
 
 class State(NamedTuple):
-    """One restart. `pending` is evaluated next; `params`, `value` are the best evaluated; see _step
-    for the rest.
+    """All restarts, on the host; every leaf leads with them. `pending` is evaluated next; `params`,
+    `value` are the best evaluated; see _decided for the rest.
 
-    Parameters are held in bundles, each under its first name.
+    Parameters are vectors, see vectors.py.
     """
 
-    pending: dict
-    params: dict
-    value: jax.Array
+    pending: np.ndarray
+    params: np.ndarray
+    value: np.ndarray
     # START, or 0: plain; 1: one step made from `base`; 2: `pending` is an extrapolation
-    phase: jax.Array
-    base: dict  # unconstrained coordinates of the cycle's first point
-    fallback: dict
-    calm: jax.Array  # how many evaluations in a row gained less than the tolerance
-    slow: jax.Array  # how many steps are left when one is made, as lengths of late leaps foretell
-    left: jax.Array  # relative way of the parameters to where they go: so many steps
-    count: jax.Array
-    status: jax.Array
+    phase: np.ndarray
+    base: np.ndarray  # unconstrained coordinates of the cycle's first point
+    fallback: np.ndarray
+    calm: np.ndarray  # how many evaluations in a row gained less than the tolerance
+    slow: np.ndarray  # how many steps are left when one is made, as lengths of late leaps foretell
+    left: np.ndarray  # relative way of the parameters to where they go: so many steps
+    count: np.ndarray
+    status: np.ndarray
 
 
-START = -1  # the first M-step takes the statistics of the labelled rows
+class Evaluated(NamedTuple):
+    """A point of every restart: the objective there, the size of what was added up for it, whether
+    a scale has collapsed, and the M-step from it."""
+
+    value: Any
+    size: Any
+    collapsed: Any
+    improved: Any
 
 
 def initial(plan: Plan, params: Mapping, known: Known, labelled: bool,
             drawn: np.ndarray | None = None) -> State:
-    """Host values only: nothing is compiled for it. `base` is written before it is read."""
-    params = {bundle.names[0]: bundle.join({n: np.asarray(v) for n, v in params.items()}, 1, np)
-              for bundle in plan.bundles}
-    restarts = next(iter(params.values())).shape[0] if params else 1
+    """`base` is written before it is read."""
+    restarts = np.shape(next(iter(params.values())))[0] if params else 1
+    vector = vectors.stacked(plan, params, restarts)
     zero = np.zeros(restarts, np.int32)
-    value = np.full(restarts, -np.inf, jnp.result_type(float))
-    base = ({name: np.zeros((restarts, *shape), value.dtype) for name, shape in _free_shapes(plan)}
-            if params else {})
+    value = np.full(restarts, -np.inf, vector.dtype)
     phase = zero + (START if labelled else 0)
     phase = phase if drawn is None else np.where(drawn, 0, phase).astype(zero.dtype)
-    return State(params, params, value, phase, base, params, zero, np.ones_like(value),
+    base = vectors.free_of(plan, vector, known)
+    return State(vector, vector, value, phase, base, vector, zero, np.ones_like(value),
                  np.zeros_like(value), zero, zero)
 
 
-@functools.lru_cache(maxsize=256)
-def _free_shapes(plan: Plan) -> tuple:
-    """Name and shape of every parameter's unconstrained coordinates."""
-    sites = plan.structure.sites
-    if all(sites[bundle.names[0]].domain.fixed for bundle in plan.bundles):
-        return tuple((b.names[0], sites[b.names[0]].domain.bijection.inverse_shape(b.joined))
-                     for b in plan.bundles)
+def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
+            limit: int, gain: float) -> tuple[State, np.ndarray, bool]:
+    """Evaluate until `limit`, BLOCK times, or until every restart has stopped: the states, the
+    objective's trail (restarts, BLOCK), and whether all have stopped.
 
-    def free():
-        point = prior_point(plan, Known({n: jnp.zeros(sites[n].shape) for n in plan.given}, {}, {}))
-        return free_of(plan, _bundled(plan, point), Known({}, {}, {}))
-
-    return tuple((name, leaf.shape) for name, leaf in jax.eval_shape(free).items())
-
-
-def _loose(plan: Plan, bundles: Mapping) -> dict:
-    """Bundles → the parameters by name."""
-    parts = (bundle.part(bundles[bundle.names[0]], jax.lax.split) for bundle in plan.bundles)
-    return {name: value for part in parts for name, value in part.items()}
-
-
-def _bundled(plan: Plan, params: Mapping) -> dict:
-    return {bundle.names[0]: bundle.join(params) for bundle in plan.bundles}
-
-
-def free_of(plan: Plan, bundles: Mapping, known: Known) -> dict:
-    """Unconstrained coordinates of bundles; a boundary value held at a large finite one."""
-    maps, out = transforms(plan, _loose(plan, bundles), known, list(bundles)), {}
-    for name, value in bundles.items():  # one support: its map takes any leading axes
-        table = plan.structure.sites[name].domain.sums_to_one
-        inside = jnp.maximum(value, 1e-30) if table else value
-        out[name] = jnp.nan_to_num(maps[name].inv(inside), nan=0.0, posinf=1e2, neginf=-1e2)
-    return out
+    Args:
+        static: prior, hard, accelerate, closed: the settings of EM, and whether closed forms are
+            used.
+    """
+    prior, hard, accelerate, closed = static
+    trail = np.full((len(state.value), BLOCK), np.nan, state.value.dtype)
+    for i in range(BLOCK):
+        running = (state.status == Status.RUNNING) & (state.count < limit)
+        if not running.any():
+            break
+        found = jax.device_get(evaluate(plan, (prior, hard, closed), state.pending,
+                                        state.phase == START, first.expected, first.allowed, known,
+                                        rows))
+        with np.errstate(all="ignore"):  # of those that have collapsed
+            new = _decided(plan, accelerate, state, first, found, known, gain)
+        trail[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
+        state = _chosen(running, new, state)
+    return state, trail, bool((state.status != Status.RUNNING).all())
 
 
 @functools.partial(jit, static_argnames=("plan", "static"))
-def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows, limit,
-            gain):
-    """Evaluate until `limit` or until every restart has stopped; the objective's trail, (restarts,
-    BLOCK)."""
-    restarts = state.value.shape[0]
-    trail = jnp.full((restarts, BLOCK), jnp.nan, state.value.dtype)
-
-    def more(carry):
-        state, _, i = carry
-        return (i < BLOCK) & jnp.any((state.status == 0) & (state.count < limit))
-
-    def body(carry):
-        state, trail, i = carry
-        new = _each(plan, static, state, first, known, rows, gain)
-        running = (state.status == 0) & (state.count < limit)
-        new = jax.tree.map(lambda a, b: jnp.where(running.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
-                           new, state)
-        return new, trail.at[:, i].set(jnp.where(running & (state.phase != START), new.value,
-                                                 jnp.nan)), i + 1
-
-    state, trail, _ = jax.lax.while_loop(more, body, (state, trail, 0))
-    return state, trail, jnp.all(state.status != 0)
-
-
-def _each(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
-          gain) -> State:
-    """A step of every restart: together, but a single one by itself, since products with a batch
-    axis of one are slower.
+def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
+             labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows) -> Evaluated:
+    """An E-step and an M-step at a point of every restart: together, but a single one by itself,
+    since products with a batch axis of one are slower.
 
     Matrices of all restarts together may be too many for LAPACK in one batch
     (numerics/lapack.py): the restarts' own work is then done in turn, that on rows together.
+
+    Args:
+        pending: (restarts, parameters).
+        starting: (restarts,) those whose M-step takes the statistics `labelled`, where there are
+            any.
+        allowed: see Start.
     """
-    hard, restarts = static[1], state.value.shape[0]
+    hard, restarts = static[1], len(pending)
 
-    def expected(state, first, natural=None):
-        return expect(plan, _loose(plan, state.pending), known._replace(allowed=first.allowed),
-                      rows, hard, natural)
+    def expected(point, allowed, natural=None):
+        return expect(plan, loose(plan, point), known._replace(allowed=allowed), rows, hard,
+                      natural)
 
-    def step(state, first, expected):
-        return _step(plan, static, state, first, expected, known, rows, gain)
+    def step(point, starting, labelled, expected):
+        return _step(plan, static, point, starting, labelled, expected, known, rows)
 
     if restarts == 1:
-        state, first = jax.tree.map(lambda leaf: leaf[0], (state, first))
-        return jax.tree.map(lambda leaf: leaf[None], step(state, first, expected(state, first)))
+        one = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
+        found = step(*one[:3], expected(one[0], one[3]))
+        return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
-        return jax.vmap(lambda state, first: step(state, first, expected(state, first)))(state,
-                                                                                         first)
-    natural = jax.lax.map(lambda pending: naturals(plan, _loose(plan, pending), known),
-                          state.pending)
+        return jax.vmap(shortened(lambda point, starting, labelled, allowed: step(
+            point, starting, labelled, expected(point, allowed)
+        )))(pending, starting, labelled, allowed)
+    natural = jax.lax.map(lambda point: naturals(plan, loose(plan, point), known), pending)
     return jax.lax.map(lambda each: step(*each),
-                       (state, first, jax.vmap(expected)(state, first, natural)))
+                       (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
 
 
-def _step(plan: Plan, static: tuple, state: State, first: Start, expected: Expected, known: Known,
-          rows: Rows, gain) -> State:
-    """One evaluation at `pending` (the E-step `expected`), one M-step, and the choice of the next
-    point.
+def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
+          labelled: Expected | None, expected: Expected, known: Known, rows: Rows) -> Evaluated:
+    prior, _, closed = static
+    point = loose(plan, pending)
+    value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
+    lost = collapsed(plan, point, known, rows)
+    size = expected.size
+    if labelled is not None:
+        expected = jax.tree.map(lambda a, b: jax.lax.select(starting, a, b), labelled, expected)
+    improved = pending
+    if plan.free:
+        found = maximise(plan, expected, point, known, rows, prior, closed=closed)
+        improved = joined(plan, found).astype(pending.dtype)
+    return Evaluated(value, size, lost, improved)
+
+
+def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
+    """Of each restart `a` where the flag is, else `b`."""
+    return jax.tree.map(lambda x, y: np.where(flag.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y), a,
+                        b)
+
+
+def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Evaluated,
+             known: Known, gain: float) -> State:
+    """The choice of the next point after an evaluation at `pending`.
 
     A cycle is base → M → M → extrapolate; an extrapolation that falls below the last objective is
     thrown away.
     """
-    prior, _, accelerate, closed = static
-    starting, point = state.phase == START, _loose(plan, state.pending)
-
-    def choose(flag, a, b):
-        return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
-
-    value = expected.log_evidence + (log_prior(plan, point, known, mode=True) if prior else 0.0)
-    if first.expected is not None:
-        expected = choose(starting, first.expected, expected)
-    healthy = starting | (jnp.isfinite(value) & ~collapsed(plan, point, known, rows))
-    size = jnp.abs(value) + expected.size  # far clusters cancel: rounding grows with the terms
-    noise = 64 * jnp.finfo(value.dtype).eps * (1 + size)
-    rejected = (state.phase == 2) & ~(healthy & (value >= state.value))
-    fell = ~starting & (state.phase != 2) & healthy & (value < state.value - noise)
-    improved = maximise(plan, expected, point, known, rows, prior,
-                        closed=closed) if plan.free else {}
-    for name, found in improved.items():
-        if name in first.fixed:
-            improved[name] = jnp.where(starting, first.fixed[name], found)
-        elif first.expected is not None and not first.allowed:
-            improved[name] = jnp.where(starting, held_at(plan, name, found, point[name]), found)
-
-    improved = _bundled(plan, improved)
-
-    pending, base, phase = improved, state.base, jnp.where(starting, 0, state.phase)
+    value, kind = found.value, state.value.dtype
+    starting, leapt = state.phase == START, state.phase == 2
+    healthy = starting | (np.isfinite(value) & ~found.collapsed)
+    size = np.abs(value) + found.size  # far clusters cancel: rounding grows with the terms
+    rounding = np.finfo(kind).eps
+    rejected = leapt & ~(healthy & (value >= state.value))
+    fell = ~starting & ~leapt & healthy & (value < state.value - 64 * rounding * (1 + size))
+    improved = _begun(plan, first, state.pending, found.improved, starting)
+    pending, base, phase = improved, state.base, np.where(starting, 0, state.phase)
     slow, left = state.slow, state.left
     if accelerate:
-        pair = jax.vmap(lambda p: free_of(plan, p, known))(
-            jax.tree.map(lambda a, b: jnp.stack([a, b]), state.pending, improved)
-        )
-        here, after = jax.tree.map(lambda u: u[0], pair), jax.tree.map(lambda u: u[1], pair)
+        here, after = (vectors.free_of(plan, point, known) for point in (state.pending, improved))
         extrapolate = state.phase == 1
-        leap, length = _leap(plan, state, here, after, known)
-        slow = jnp.where(extrapolate, jnp.maximum(-length, FADING * slow), slow)
-        left = jnp.where(extrapolate, slow * _moved(state.pending, improved), left)
-        leap = {name: _supported(plan, name, value, improved[name]) for name, value in leap.items()}
-        pending = choose(extrapolate, leap, choose(rejected, state.fallback, improved))
-        base = choose(extrapolate, state.base, here)
-        phase = jnp.where(rejected | starting, 0, jnp.where(extrapolate, 2, 1))
+        leap, length = _leap(plan, state.base, here, after, state.pending, improved, known)
+        slow = np.where(extrapolate, np.maximum(-length, FADING * slow), slow)
+        left = np.where(extrapolate, slow * _moved(plan, state.pending, improved), left)
+        pending = _chosen(extrapolate, leap, _chosen(rejected, state.fallback, improved))
+        base = _chosen(extrapolate, state.base, here)
+        phase = np.where(rejected | starting, 0, np.where(extrapolate, 2, 1))
 
     small = value - state.value <= gain
-    calm = jnp.where(rejected, state.calm, jnp.where(small & ~starting, state.calm + 1, 0))
+    calm = np.where(rejected, state.calm, np.where(small & ~starting, state.calm + 1, 0))
     turns = 2 if accelerate else 1
-    if value.dtype == jnp.float32:
-        turns = turns * _patience(value, gain, state.pending, improved)
-    ended = jnp.where(calm >= turns, Status.CONVERGED, Status.RUNNING)
-    status = jnp.where(~healthy & ~rejected, Status.COLLAPSED, jnp.where(fell, Status.FELL, ended))
+    single = kind == np.float32
+    if single:
+        turns = turns * _patience(plan, value, gain, state.pending, improved)
+    status = np.where(calm >= turns, int(Status.CONVERGED), int(Status.RUNNING))
+    status = np.where(fell, int(Status.FELL), status)
+    status = np.where(~healthy & ~rejected, int(Status.COLLAPSED), status)
     sound = ~rejected & healthy & ~fell & ~starting
-    keep = sound & (value >= state.value)
+    higher = sound & (value >= state.value)
     # near the end rounding chooses: M-steps are kept, and leaps that gain more than that
-    if value.dtype == jnp.float32:
-        keep = sound & ((state.phase != 2) | (
-            value > state.value + 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)
-        ))
-    return State(
-        pending,
-        choose(keep, state.pending, state.params),
-        jnp.where(sound & (value >= state.value), value, state.value),
-        phase.astype(state.phase.dtype),
-        base,
-        improved,
-        calm.astype(state.calm.dtype),
-        slow.astype(state.slow.dtype),
-        left.astype(state.left.dtype),
-        state.count + jnp.where(starting, 0, 1).astype(state.count.dtype),
-        status.astype(state.status.dtype),
-    )
+    keep = sound & (~leapt | (value > state.value + 4 * rounding * np.abs(value))
+                    ) if single else higher
+    new = State(pending, _chosen(keep, state.pending, state.params),
+                np.where(higher, value, state.value), phase, base, improved, calm, slow, left,
+                state.count + np.where(starting, 0, 1), status)
+    return State(*(np.asarray(leaf, old.dtype) for leaf, old in zip(new, state, strict=True)))
 
 
-def _patience(value: jax.Array, gain, here: Mapping, after: Mapping) -> jax.Array:
+def _begun(plan: Plan, first: Start, pending: np.ndarray, improved: np.ndarray,
+           starting: np.ndarray) -> np.ndarray:
+    """The M-steps of restarts that begin at labelled rows: what was given stays, and no chance is
+    settled by a few rows."""
+    if not starting.any() or not (first.fixed or first.expected is not None and not first.allowed):
+        return improved
+    out = np.array(improved)
+    for i in np.flatnonzero(starting):
+        before, after = (vectors.loose(plan, point[i], vectors.cut) for point in (pending,
+                                                                                  improved))
+        for name, value in after.items():
+            if name in first.fixed:
+                after[name] = np.asarray(first.fixed[name])[i]
+            elif first.expected is not None and not first.allowed:
+                after[name] = held_at(plan, name, value, before[name])
+        out[i] = vectors.stacked(plan, {name: np.asarray(value)[None]
+                                        for name, value in after.items()}, 1)[0]
+    return out
+
+
+def _patience(plan: Plan, value: np.ndarray, gain: float, here: np.ndarray,
+              after: np.ndarray) -> np.ndarray:
     """How many times longer a run must gain nothing until it counts as ended, where rounding hides
     what it gains: until that adds up, or the parameters stand still."""
-    rounding = jnp.finfo(value.dtype).eps * jnp.abs(value)
-    hidden = jnp.where(gain > 0, jnp.ceil(rounding / jnp.where(gain > 0, gain, 1.0)), 1.0)
-    return jnp.where(_moved(here, after) > STILL, jnp.clip(hidden, 1.0, PATIENT), 1.0)
+    rounding = np.finfo(value.dtype).eps * np.abs(value)
+    hidden = np.ceil(rounding / gain) if gain > 0 else np.ones_like(value)
+    return np.where(_moved(plan, here, after) > STILL, np.clip(hidden, 1.0, PATIENT), 1.0)
 
 
-def _moved(here: Mapping, after: Mapping) -> jax.Array:
+def _moved(plan: Plan, here: np.ndarray, after: np.ndarray) -> np.ndarray:
     """How far parameters moved, relative to the largest of their bundle; the farthest of all."""
-    moved = [jnp.max(jnp.abs(after[name] - here[name]), initial=0.0)
-             / jnp.maximum(jnp.max(jnp.abs(after[name]), initial=0.0), 1e-30) for name in after]
-    return functools.reduce(jnp.maximum, moved, jnp.zeros(()))
+    farthest = np.zeros(len(here), here.dtype)
+    sizes = [math.prod(bundle.joined) for bundle in plan.bundles]
+    for old, new in zip(vectors.cut(here, sizes), vectors.cut(after, sizes), strict=True):
+        way = np.abs(new - old).max(1, initial=0.0)
+        farthest = np.maximum(farthest, way / np.maximum(np.abs(new).max(1, initial=0.0), 1e-30))
+    return farthest
 
 
-def _leap(plan: Plan, state: State, here: Mapping, after: Mapping,
-          known: Known) -> tuple[dict, jax.Array]:
-    """SQUAREM's extrapolation from base, here = M(base), after = M(here), and its third step
-    length: where a step is so many times what is left of it a step later, so many are left."""
-    step = jax.tree.map(jnp.subtract, here, state.base)
-    bend = jax.tree.map(lambda a, b, r: a - b - r, after, here, step)
-    length = -jnp.sqrt(_square(step) / jnp.maximum(_square(bend), 1e-30))
-    length = jnp.clip(length, -256.0, -1.0)
-    maps = transforms(plan, _loose(plan, state.pending), known, list(state.pending))
-    leap = jax.tree.map(lambda b, r, v: b - 2 * length * r + length**2 * v, state.base, step, bend)
-    return {name: maps[name](u) for name, u in leap.items()}, length
+def _leap(plan: Plan, base: np.ndarray, here: np.ndarray, after: np.ndarray, pending: np.ndarray,
+          improved: np.ndarray, known: Known) -> tuple[np.ndarray, np.ndarray]:
+    """SQUAREM's extrapolation from base, here = M(base), and after = M(here), the coordinates of
+    `pending` and `improved`; and its third step length: where a step is so many times what is left
+    of it a step later, so many are left."""
+    step = here - base
+    bend = after - here - step
+    length = -np.sqrt((step**2).sum(1) / np.maximum((bend**2).sum(1), 1e-30))
+    length = np.clip(length, -256.0, -1.0)
+    far = length[:, None]
+    leap = vectors.point_of(plan, base - 2 * far * step + far**2 * bend, pending, known)
+    return vectors.supported(plan, leap, improved), length
 
 
-def _supported(plan: Plan, name: str, value: jax.Array, step: jax.Array) -> jax.Array:
-    """An extrapolated probability table whose zeros are those of the step it was made from: EM's
-    own iterates keep them."""
-    if not plan.structure.sites[name].domain.sums_to_one:
-        return value
-    value = jnp.where(step == 0, 0.0, value)
-    return value / value.sum(-1, keepdims=True)
-
-
-def _square(tree) -> jax.Array:
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(()))
-
-
-def held_at(plan: Plan, name: str, found: Any, middle: Any, numpy: Any = jnp) -> Any:
+def held_at(plan: Plan, name: str, found: np.ndarray, middle: np.ndarray) -> np.ndarray:
     """Probabilities of which some are 0, a little towards the prior means: what a few rows never
     showed is not therefore impossible."""
     if not plan.structure.sites[name].domain.probabilities:
         return found
-    edge = numpy.any((found <= 0) | (found >= 1))
-    return numpy.where(edge, (1 - HELD) * found + HELD * middle, found).astype(found.dtype)
+    if not ((found <= 0) | (found >= 1)).any():
+        return found
+    return ((1 - HELD) * found + HELD * middle).astype(found.dtype)

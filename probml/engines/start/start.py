@@ -27,6 +27,7 @@ from probml.engines.start.prior import (
 from probml.evidence.passes import Expected, expect
 from probml.jaxpr.levels import Level
 from probml.numerics.compiling import jit
+from probml.numerics.shortened import shortened
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan
@@ -91,13 +92,13 @@ def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappin
     prior where it can be drawn. States that cannot stand for one another have their meaning from
     there."""
     point, others = prior_point(plan, known), {}
-    expected = jax.vmap(
+    expected = jax.vmap(shortened(
         lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows)
-    )(rows, allowed)
+    ))(rows, allowed)
     if noise is not None:
         count = len(noise.normal)
         try:
-            draws = jax.vmap(lambda noise: prior_draw(plan, known, noise))(noise)
+            draws = jax.vmap(shortened(lambda noise: prior_draw(plan, known, noise)))(noise)
             near = _near_prior(plan, prior, 1, known, key)
             others = {name: draws[name].astype(near[name].dtype).at[0].set(near[name][0])
                       for name in plan.free}
@@ -133,6 +134,9 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
             for p, use in uses.items() if use.level > Level.AFFINE}
     climbing = [name for name in formless if name in bent]
     climbing += [name for name in multiplied(plan) if name not in climbing]
+    if not climbing:
+        return {name: jnp.broadcast_to(value, (restarts, *jnp.shape(value)))
+                for name, value in point.items()}
     return jax.vmap(lambda key: _stirred(plan, point, known, climbing, key))(
         jax.random.split(key, restarts)
     )

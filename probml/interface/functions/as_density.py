@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from probml.errors import DataError, ModelError
+from probml.interface.functions import unseen
 from probml.interface.functions.met import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
+from probml.language.settings import freeze
 
 ALONE = 12  # binary digits of the joint values of sites of one cell each that are kept as they are
 JOINT = 16  # the same of what is summed as joint values at all
@@ -34,36 +36,45 @@ def whole(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapp
         raise
 
 
-def _complete(model: Bound, shown: Survey, arguments: Mapping[str, Any], why: str) -> None:
-    """Refuse unseen cells of what is observed: only rows are integrated over them."""
-    for site in shown.seen:
-        if not isinstance(site.value, np.ndarray) or site.value.dtype.kind != "f":
-            continue
-        bad = np.argwhere(np.isnan(site.value))
-        if len(bad):
-            by = next((f" (the argument '{name}')" for name, value in arguments.items()
-                       if value is site.value and name != site.name), "")
-            cell = tuple(map(int, bad[0]))
+def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+                why: str) -> tuple[list[str], list[str]]:
+    """The arguments, and the given sites, of which cells are unseen that can be left out.
+
+    Raises:
+        DataError: something else looks at them, or a vector is seen in part: only rows are
+            integrated over these.
+    """
+    found = [name for name, value in {**arguments, **given}.items() if unseen.holed(value)]
+    for name in found:
+        reason = unseen.looked_at(model, arguments, given, name)
+        if reason is not None:
+            value = np.asarray({**given, **arguments}[name])
+            cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
-                f"{model.name}: '{site.name}'{by} is unseen in cell "
-                f"{cell[0] if len(cell) == 1 else cell}, and what is observed in one density must "
-                f"be complete ({why}). Drop the cell, make it a site of its own, or write `with "
-                f"probml.rows():` in the place of its plate: unseen cells of rows are integrated "
-                f"out"
+                f"{model.name}: '{name}' is unseen in cell {cell[0] if len(cell) == 1 else cell}, "
+                f"which cannot be left out: {reason} ({why}). Drop the cell, make it a site of its "
+                f"own, or write `with probml.rows():` in the place of its plate: unseen cells of "
+                f"rows are integrated out"
             )
+    return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
 
 def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
             summed: tuple[str, ...], why: str) -> Met:
     """The function as one density; arguments that it needs as numbers are bound."""
-    _complete(model, shown, arguments, why)
+    own, hidden = _incomplete(model, arguments, given, why)
+    holed = bool(own or hidden)
+    masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
+    given = {name: unseen.filled(value) if name in masks else value
+             for name, value in given.items()}
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
-            and value.dtype.kind in "biuf"]
+            and value.dtype.kind in "biuf" and name not in own]
     fixed = [name for name in arguments if name not in free]
     failure: Exception | None = None
     for baked in ([], *([name] for name in free), free):
         try:
-            return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why)
+            return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why,
+                          masks if holed else None)
         except DataError:
             raise
         except Exception as error:
@@ -74,11 +85,11 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
 
 
 def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
-           summed: tuple[str, ...], why: str) -> Met:
+           summed: tuple[str, ...], why: str, masks: Mapping[str, np.ndarray] | None) -> Met:
     names = {named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
-    reading = Whole(model.generative, names, seen, summed, shown.params)
+    reading = Whole(model.generative, names, seen, summed, shown.params, masks)
     read = bound(model, reading, fixed, arguments)
     data = {name: np.asarray(arguments[own])[None] for name, own in names.items()}
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
@@ -87,7 +98,9 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
         return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
-                      why)
+                      why, masks)
+    if masks is not None:
+        why += "; unseen cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
     inside = f"; {', '.join(map(repr, arrays))} {verb} baked into it" if arrays else ""

@@ -5,25 +5,32 @@ A reading stands in the place of the decorated function (`Bound.generative`), so
 models reads it like any other: no engine and no question knows of it.
 """
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
+from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.column import Column
 from probml.interface.functions.held import held
+from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
+from probml.interface.functions.states import logs_of
 from probml.interface.functions.survey import prepared
+from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import ROWS
+from probml.language.settings import thaw
 
 OBSERVED = "probml.observed"  # the mark that holds what a message observed before it was a weight
 
@@ -72,6 +79,16 @@ class Reading:
         return type(self), self.parts
 
 
+class Element(NamedTuple):
+    """What a site observes: the value, the log density of each element, how many trailing axes of
+    the value are one element's, and the plates of the others, (name, axis from the right)."""
+
+    value: Any
+    log: jax.Array
+    event: int
+    plates: tuple[tuple[str, int], ...]
+
+
 class Whole(Reading):
     """One density of everything: all that is seen is one row, the product of its densities a log
     weight of that row; what is unseen lies outside rows, as it does in the function.
@@ -79,19 +96,23 @@ class Whole(Reading):
     Args:
         given: inputs that are values of sites, name of the input → site.
         summed: discrete sites that are summed out cell by cell (plates.py).
+        masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
+            is unseen of anything, arguments included (unseen.py).
     """
 
     whole = True
 
     def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
                  summed: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({})):
+                 params: Mapping[str, Spec] = MappingProxyType({}),
+                 masks: Mapping[str, Any] | None = None):
         super().__init__(generative, {**arguments, **given}, params)
+        self.masks = None if masks is None else dict(masks)
         self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
 
     @property
     def parts(self) -> tuple:
-        return self.generative, self.own, self.given, self.summed, self.params
+        return self.generative, self.own, self.given, self.summed, self.params, self.masks
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -103,20 +124,103 @@ class Whole(Reading):
         with _Weighs(seen):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
+    def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                  values: Mapping[str, Any], leaning: Leaning) -> jax.Array:
+        """log p(what is seen, values), what is discrete and unseen summed out, each of its states
+        weighed as `leaning` says; what does not look at it is left out.
+
+        Args:
+            inputs: name of the input → value, without the one row. values: site → value.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.call, {**settings, **arguments})
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.substitute(data=dict(values)), _Weighs(seen, leaning)):
+            if self.summed:
+                summed_in_plates(call, self.summed, seen, leaning)
+            else:
+                call()
+        return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
+                    if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
+
+
+    def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                 values: Mapping[str, Any]) -> dict[str, Element]:
+        """Every site that is observed, element by element, at values of the others; none where
+        discrete sites are summed out in plates, and none of a scan where they are there.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        if self.summed:
+            return {}
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.substitute(data=dict(values)), handlers.condition(data=seen),
+              _Sums(seen, True)):
+            self.call({**settings, **arguments})
+        return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
+                              tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
+                for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
+                and not isinstance(site["fn"], dist.Unit)}
+
+    def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
+        """Run the function, unseen cells of what is observed left out.
+
+        Args:
+            params: as sites; else they stay params.
+        """
+        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
+        with contextlib.nullcontext() if self.masks is None else Seen(masks):
+            return super().call(arguments) if params else self.generative.run(arguments, {})
+
+    def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+        """Run the function as NumPyro's own inference meets it, params as params, its plates with a
+        subsample_size in parts; but where discrete sites are summed out: there plates are whole.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.call, {**settings, **arguments}, False)
+        with handlers.condition(data=seen), _Sums(seen, bool(self.summed)):
+            return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+class _Sums(Messenger):
+    """Sums the discrete sites of scans out; with `full` makes every plate whole."""
+
+    def __init__(self, given: Mapping[str, Any], full: bool):
+        super().__init__()
+        self.given, self.full = given, full
+
+    def process_message(self, msg: dict) -> None:
+        if self.full:
+            prepared(msg)
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
+            summed_out(msg)
+
 
 class _Weighs(Messenger):
     """Turns what is observed into log weights of the one row; the function goes on with what was
     observed."""
 
-    def __init__(self, given: Mapping[str, Any]):
+    def __init__(self, given: Mapping[str, Any], leaning: Leaning | None = None):
         super().__init__()
-        self.given = given
+        self.given, self.leaning = given, leaning
 
     def process_message(self, msg: dict) -> None:
         prepared(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            summed_out(msg)
+            summed_out(msg, self.leaning)
         frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame
                   for frame in msg.get("cond_indep_stack") or ()]
         if msg["type"] in ("sample", "deterministic"):

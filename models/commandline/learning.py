@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 import probml
-from probml.commandline.files import own_model
 from probml.errors import DataError, ModelError
 from probml.models import (
     BayesianLinearRegression,
@@ -18,6 +17,7 @@ from probml.models import (
     bayesian_network,
     learn_structure,
 )
+from probml.models.commandline.files import own_model
 
 ENGINES = ("Exact", "EM", "MAP", "NUTS", "Laplace", "SVI")
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from probml.errors import ModelError, Refusal
-from probml.numerics.atomic import replacing
+from probml.errors import DataError, ModelError
+from probml.numerics.outside.atomic import replacing
 
 FORMAT = 1
 
@@ -129,9 +129,10 @@ class Journal:
                              f"{FORMAT}: delete it")
         for kind, own in self.of.items():
             if of.get(kind) != own:
-                raise Refusal(f"the checkpoint '{self.path}' is that of another {kind}: it was "
-                              f"made with {of.get(kind)}, and this fit has {own}. Give another "
-                              f"path, or delete it")
+                error = DataError if kind == "data" else ModelError
+                raise error(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
+                            f"with {of.get(kind)}, and this fit has {own}. Give another path, or "
+                            f"delete it")
         return {key: Past(done, status, value, _unpacked(held, arrays))
                 for key, (done, status, value, held) in loops.items()}
 

@@ -11,6 +11,7 @@ raises it when the program has ended.
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -18,12 +19,31 @@ from typing import Any
 import jax
 import numpy as np
 
-_FEEDS: dict[int, "Feed"] = {}
+_OPEN: dict[int, "Supply"] = {}
 _NUMBERS = itertools.count()
 
 
-class Feed:
-    """Chunks in turn, again from the first in every pass; open within a `with`.
+class Supply:
+    """What running programs ask for by number; open within a `with`.
+
+    Attributes:
+        failure: what it raised, kept until the program has ended.
+    """
+
+    def __init__(self) -> None:
+        self.failure: BaseException | None = None
+        self.number = next(_NUMBERS)
+
+    def __enter__(self) -> Any:
+        _OPEN[self.number] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _OPEN.pop(self.number)
+
+
+class Feed(Supply):
+    """Chunks in turn, again from the first in every pass.
 
     Args:
         read: a new iterator of chunks, pytrees of arrays of the shapes and types of `specs`.
@@ -31,37 +51,37 @@ class Feed:
     """
 
     def __init__(self, read: Callable[[], Iterator[Any]], specs: Any, count: int):
+        super().__init__()
         self.read, self.specs, self.count = read, specs, count
-        self.failure: BaseException | None = None
-        self.number = next(_NUMBERS)
         self._lock, self._at, self._chunk = threading.Lock(), -1, None
         self._iterator: Iterator[Any] | None = None
         self._ahead: Future | None = None
+        self._given, self._began = 0, 0.0
+
+    @property
+    def speed(self) -> float:
+        """Chunks a second, since the first was asked for."""
+        return self._given / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
         self._pool = ThreadPoolExecutor(1)
-        _FEEDS[self.number] = self
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        _FEEDS.pop(self.number)
+        super().__exit__()
         self._pool.shutdown(cancel_futures=True)
         self._iterator = self._ahead = self._chunk = None
 
     def chunk(self, i: int) -> Any:
         """The i-th chunk; the next of the one before is there already, or being read."""
         with self._lock:
-            if self.failure is None and i != self._at:
-                try:
-                    self._go(i)
-                except BaseException as error:
-                    self.failure = error
-            if self.failure is not None:
-                return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), self.specs)
+            if i != self._at:
+                self._go(i)
             return self._chunk
 
     def _go(self, i: int) -> None:
         self._chunk = None  # before another comes
+        self._began = self._began or time.monotonic()
         if self._ahead is None or i != self._at + 1:
             if self._ahead is not None:
                 self._ahead.exception()  # reading is one thread's work
@@ -70,24 +90,43 @@ class Feed:
                 next(self._iterator)
             self._ahead = self._pool.submit(self._iterator.__next__)
         self._at, self._chunk = i, self._ahead.result()
+        self._given += 1
         assert self._iterator is not None
         self._ahead = self._pool.submit(self._iterator.__next__) if i + 1 < self.count else None
 
 
 def chunk(number: Any, i: Any, specs: Any) -> Any:
     """The i-th chunk of the feed `number` in a program."""
-    return jax.pure_callback(_chunk, specs, number, i)
+    return called_back(_chunk, specs, number, i)
 
 
-def _chunk(number: Any, i: Any) -> Any:
-    return _FEEDS[int(number)].chunk(int(i))
+def _chunk(feed: Feed, i: Any) -> Any:
+    return feed.chunk(int(i))
+
+
+def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> Any:
+    """function(the supply of that number, *operands) in a program; blank once it has raised.
+
+    Args:
+        specs: pytree of jax.ShapeDtypeStruct, of what it gives.
+    """
+    def ask(number: Any, *operands: Any) -> Any:
+        supply = _OPEN[int(number)]
+        try:
+            if supply.failure is None:
+                return function(supply, *operands)
+        except BaseException as error:
+            supply.failure = error
+        return jax.tree.map(lambda spec: np.zeros(spec.shape, spec.dtype), specs)
+
+    return jax.pure_callback(ask, specs, number, *operands)
 
 
 def sound(found: Any) -> Any:
-    """What a program found; raises what reading for it raised."""
-    if _FEEDS:
+    """What a program found; raises what a supply raised for it."""
+    if _OPEN:
         found = jax.block_until_ready(found)
-        failure = next((feed.failure for feed in _FEEDS.values() if feed.failure), None)
+        failure = next((supply.failure for supply in _OPEN.values() if supply.failure), None)
         if failure is not None:
             raise failure
     return found

@@ -18,9 +18,9 @@ except ModuleNotFoundError as error:
 import pandas as pd
 
 import probml
-from probml.commandline import answers, files, learning
 from probml.errors import DataError, ModelError, Refusal
 from probml.models import read_bif, write_bif
+from probml.models.commandline import answers, files, learning
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),
          (ImportError, 4), (Exception, 4))

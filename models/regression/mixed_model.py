@@ -1,0 +1,78 @@
+"""Mixed models: regressions whose coefficients differ from group to group, by amounts about 0 whose
+spread is learnt.
+
+    η = x β + b + offset + Σ over groupings k of z_k · u_k[member],   u_k[j] ~ N(0, Σ_k)
+    y | η ~ family(mean g⁻¹(η))
+
+z_k are the columns whose coefficients differ, 1 for an intercept. The effects u are integrated out,
+of normal y with the identity link exactly (lme4's and nlme's likelihood), else by adaptive
+quadrature, or by Laplace's approximation (glmer, glmmTMB); `explain` says which. Families and links
+are those of generalized_linear.py.
+
+Sources: Laird & Ware (1982), "Random-effects models for longitudinal data"; Bates, Mächler, Bolker
+& Walker (2015), "Fitting linear mixed-effects models using lme4".
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import plate, sample
+from numpyro.distributions import constraints
+
+import probml
+from probml.models.regression.generalized_linear import linear_predictor, sample_family
+
+
+@probml.model
+def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal", link=None,
+                correlated=True, spread_scale=10.0, noise_scale=10.0):
+    """Inputs `x` (n, d), `z` (n, columns of all groupings behind one another), `member` (n,
+    groupings), the number of the member of each grouping that a row belongs to, `offset` (n,),
+    `trials` (n,); site `y` in every row. Sites `beta` (d,), `bias` (), and of each grouping its
+    effects, by its name, (members, columns), or (members,) of one column; `{name}_spread`, their
+    standard deviations, and of several that are correlated `{name}_turn`, the Cholesky factor of
+    their correlations; `noise` of the normal, `concentration` of gamma and negative binomial.
+
+    What is the same in all rows is bound: mixed_model(effects={"subject": (18, 2)}, offset=0.0,
+    trials=1); x=None has no columns but the intercept.
+
+    Args:
+        effects: grouping → (members, columns).
+        family, link: as of generalized_linear.
+        correlated: the effects of a member of several columns have a covariance; False: spreads
+            alone.
+        spread_scale, noise_scale: of the half-normal priors of spreads and noise.
+
+    Raises:
+        ModelError: an unknown family or link; no grouping.
+    """
+    if not effects:
+        raise probml.ModelError("mixed_model(effects={}): expected at least one grouping, such as "
+                                "{'subject': (18, 2)}: 18 members with 2 columns each")
+    level = sample("bias", dist.ImproperUniform(constraints.real, (), ())) if x is None else (
+        linear_predictor(x, (), None, None))
+    eta, start = level + offset, 0
+    for k, (name, (members, columns)) in enumerate(effects.items()):
+        own = _effects(name, members, columns, correlated, spread_scale)[member[..., k]]
+        part = z[..., start : start + columns]
+        eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
+        start += columns
+    noise = sample("noise", dist.HalfNormal(noise_scale)) if family == "normal" else None
+    sample_family(eta, trials, family, link, noise)
+
+
+def _effects(name: str, members: int, columns: int, correlated: bool, scale: float):
+    """The effects of a grouping, (members,) or (members, columns)."""
+    if columns == 1:
+        spread = sample(f"{name}_spread", dist.HalfNormal(scale))
+        with plate(f"{name}_members", members):
+            return sample(name, dist.Normal(0.0, spread))
+    spread = sample(f"{name}_spread", dist.HalfNormal(scale).expand([columns]).to_event(1))
+    if not correlated:
+        with plate(f"{name}_members", members):
+            return sample(name, dist.Normal(jnp.zeros(columns), spread).to_event(1))
+    turn = sample(f"{name}_turn", dist.LKJCholesky(columns))
+    with plate(f"{name}_members", members):
+        return sample(name, dist.MultivariateNormal(jnp.zeros(columns),
+                                                    scale_tril=spread[:, None] * turn))

@@ -1,0 +1,372 @@
+"""The scikit-learn face of mixed models."""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml import MAP, DataError
+from probml.estimators.face import Face
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    Rule,
+    check,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import (
+    RegressorMixin,
+    check_array,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+)
+from probml.models.frames.complete import Unsure
+from probml.models.regression.generalized_linear import FAMILIES, LINKS
+from probml.models.regression.mixed_model import mixed_model
+
+ONE = "1"  # the column of an intercept
+
+
+def _is_effects(value: Any) -> bool:
+    return isinstance(value, Mapping) and len(value) > 0 and all(
+        isinstance(columns, list | tuple) and len(set(columns)) == len(columns) > 0
+        for columns in value.values())
+
+
+EFFECTS: Rule = ("grouping → the columns whose coefficients differ among its members, such as "
+                 '{"subject": ["1", "days"]}', _is_effects)
+
+
+@dataclass(eq=False, repr=False)
+class MixedModel(Unsure, RegressorMixin, Face):
+    """Mixed models: coefficients that differ from group to group; R's lmer and glmer, statsmodels'
+    MixedLM.
+
+        g(E[y | x, u]) = b + x β + Σ over groupings z_k · u_k[member],   u_k[j] ~ N(0, Σ_k)
+
+    The function is probml.models.mixed_model. Every column of X that is no grouping is a column of
+    x. Spreads, noise and coefficients are those of (restricted) maximum likelihood, effects their
+    modes given these.
+
+    Args:
+        effects: grouping, a column of X, → the columns whose coefficients differ among its members,
+            "1" the intercept: {"subject": ["1", "days"]}. Several groupings may be crossed or
+            nested.
+        family, link: as of GeneralizedLinearModel.
+        reml: restricted maximum likelihood, coefficients integrated out under flat priors, as lmer
+            does it; of the normal with the identity link alone, others are by maximum likelihood.
+        correlated: the columns of a grouping have correlations; False: spreads alone (lmer's ||).
+        nodes: of the quadrature that integrates one effect of one grouping out, where y is not
+            normal: 1 is Laplace's approximation (glmer's nAGQ); None: 25.
+        random_state: seed of a sampler; None is 0.
+        engine: an engine's value; by default MAP(prior=False).
+
+    Attributes:
+        coef_ (d,), intercept_, covariance_ (p, p) of (b, β) at the spreads that were found, and
+        standard_errors_; effects_: grouping → a table of conditional modes, members in rows;
+        effect_errors_: of their standard errors; spreads_: grouping → standard deviation of each
+        column; correlations_: of those with several columns; noise_ of the normal; loglik_: the
+        (restricted) log likelihood, natural, with all constants; groups_: grouping → labels;
+        n_iter_, converged_, fit_: the probml Fit, in units of its own (as_data).
+
+    Cost: as probml.MAP; then one sparse factor of the effects for the covariance.
+    """
+
+    effects: Any = parameter(None, EFFECTS)
+    family: str = parameter("normal", one_of(*FAMILIES))
+    _: KW_ONLY
+    link: str | None = parameter(None, optional(one_of(*LINKS)))
+    reml: bool = parameter(True, FLAG)
+    correlated: bool = parameter(True, FLAG)
+    nodes: int | None = parameter(None, optional(whole(1)))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y, sample_weight=None, offset=None, trials=None):
+        """Learn from rows X, a DataFrame or an array (n, columns), and y (n,).
+
+        Args:
+            offset: (n,), added to the linear predictor. trials: (n,), of the binomial.
+
+        Raises:
+            ModelError, DataError, ValueError: a parameter, a column or a cell that cannot be used,
+                by name.
+        """
+        check(self)
+        table = _table(X)
+        self.n_features_in_, self._names = len(table), list(table)
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                        input_name="y")
+        check_consistent_length(y, *table.values())
+        if (self.family == "binomial") != (trials is not None):
+            raise DataError(f"family {self.family!r}: expected trials= (n,) for 'binomial' and for "
+                            f"no other, got trials={trials}")
+        self._learn_columns(table)
+        normal = self._plain()
+        self._centre_y, self._unit_y = (y.mean(), y.std() or 1.0) if normal else (0.0, 1.0)
+        restricted = self.reml and normal
+        data = {**self._as_data(table, reset=True), "y": (y - self._centre_y) / self._unit_y
+                if normal else y if self.family in ("normal", "gamma") else y.astype(int)}
+        data |= {name: np.asarray(value, float) for name, value in (
+            ("offset", offset), ("trials", trials)) if value is not None}
+        fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
+                 if name not in data}
+        model = mixed_model(
+            effects={str(name): (len(self.groups_[name]), len(columns))
+                     for name, columns in self.effects.items()},
+            family=self.family, link=self.link, correlated=self.correlated, spread_scale=1.0,
+            noise_scale=1.0, **fixed)
+        weights, kept = self._weigh(y[:, None], sample_weight)
+        if kept is not None:
+            data = {name: value[kept] for name, value in data.items()}
+        engine = self.engine or MAP(prior=False, nodes=self.nodes, restricted=restricted)
+        self.fit_ = model.fit(data, engine, weights=weights, seed=self._seed())
+        self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
+        self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
+        return self
+
+    def _plain(self) -> bool:
+        """Whether y is normal with the identity link."""
+        return self.family == "normal" and self.link in (None, "identity")
+
+    def _learn_columns(self, table: Mapping) -> None:
+        """Which columns are groupings and which x; the labels of those, the units of these."""
+        for name, columns in self.effects.items():
+            for column in (name, *(c for c in columns if c != ONE)):
+                if column not in table:
+                    raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
+                                    f"only {self._names}")
+        self._fixed = [name for name in table if name not in self.effects]
+        self.groups_ = {name: np.unique(_labels(table, name)) for name in self.effects}
+        for name, labels in self.groups_.items():
+            if len(labels) < 2:
+                raise DataError(f"grouping {name!r} has one member, {labels.tolist()[0]!r}, which "
+                                f"tells no spread of effects: leave it out of effects=")
+        x = _numbers(table, self._fixed)
+        spread = x.std(0)
+        for name, wide in zip(self._fixed, spread, strict=True):
+            if not wide > 0:
+                raise DataError(f"column {name!r} is the same in every row: it cannot be told from "
+                                f"the intercept, drop it")
+        self._centre, self._unit = x.mean(0), spread
+        self._z_units = {name: np.array([1.0 if c == ONE else self._unit[self._fixed.index(c)]
+                                         for c in columns])
+                         for name, columns in self.effects.items()}
+
+    def _as_data(self, table: Mapping, reset: bool = False) -> dict[str, np.ndarray]:
+        x = _numbers(table, self._fixed)
+        columns = dict(zip(self._fixed, x.T, strict=True))
+        z, member = [], []
+        for name, own in self.effects.items():
+            z += [np.ones(len(x)) / u if c == ONE else columns[c] / u
+                  for c, u in zip(own, self._z_units[name], strict=True)]
+            code = self._codes(table, name)
+            if (code < 0).any():
+                row = int(np.argmax(code < 0))
+                raise DataError(f"grouping {name!r} has a member that was not there when it was "
+                                f"fitted, {_labels(table, name).tolist()[row]!r} in row {row}: "
+                                f"only predict() answers for it")
+            member.append(code)
+        data = {"z": np.column_stack(z), "member": np.column_stack(member)}
+        return {"x": (x - self._centre) / self._unit, **data} if self._fixed else data
+
+    def _codes(self, table: Mapping, name: Any) -> np.ndarray:
+        """The number of the member of each row; −1 of one that is new."""
+        labels, found = self.groups_[name], _labels(table, name)
+        at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)
+        return np.where(labels[at] == found, at, -1)
+
+    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
+        """Rows as the data of `fit_`: columns centred and scaled, members numbered, a normal y in
+        standard deviations about its mean.
+
+        Raises:
+            DataError: a member that is new.
+        """
+        check_is_fitted(self, "fit_")
+        data = self._as_data(self._known(X))
+        return data if y is None else {
+            **data, "y": (np.asarray(y, float) - self._centre_y) / self._unit_y}
+
+    def _known(self, X) -> dict:
+        table = _table(X)
+        missing = [name for name in self._names if name not in table]
+        if missing:
+            raise DataError(f"X has no column {missing[0]!r}; it was fitted with {self._names}")
+        return table
+
+    def _learn(self, data: Mapping, weights: np.ndarray, restricted: bool) -> None:
+        """The numbers that were learnt, in the user's units."""
+        import pandas as pd
+
+        p, unit_y = self.fit_.params, self._unit_y
+        beta = np.asarray(p["beta"]) if self._fixed else np.zeros(0)
+        self.coef_ = beta * unit_y / self._unit
+        self.intercept_ = float(p["bias"] * unit_y + self._centre_y - self.coef_ @ self._centre)
+        self.effects_, self.effect_errors_, self.spreads_, self.correlations_ = {}, {}, {}, {}
+        for name, columns in self.effects.items():
+            key, back = str(name), unit_y / self._z_units[name]
+            own = self.fit_.posterior(key)
+            shape = (len(self.groups_[name]), len(columns))
+            for out, value in ((self.effects_, own.mean), (self.effect_errors_,
+                                                           np.sqrt(own.variance))):
+                out[name] = pd.DataFrame(np.asarray(value).reshape(shape) * back,
+                                         index=pd.Index(self.groups_[name], name=name),
+                                         columns=list(columns))
+            self.spreads_[name] = pd.Series(np.ravel(p[f"{key}_spread"]) * back,
+                                            index=list(columns))
+            if f"{key}_turn" in p:
+                turn = np.asarray(p[f"{key}_turn"])
+                self.correlations_[name] = pd.DataFrame(turn @ turn.T, list(columns),
+                                                        list(columns))
+        if "noise" in p:
+            self.noise_ = float(p["noise"] * unit_y)
+        if "concentration" in p:
+            self.concentration_ = float(p["concentration"])
+        self.loglik_ = float(self.fit_.history[-1]) - weights.sum() * np.log(unit_y)
+        if restricted:  # coefficients have a density of 1 in their own units
+            self.loglik_ += np.log(unit_y) + np.log(unit_y / self._unit).sum()
+        self._learn_covariance(data, weights)
+
+    def _learn_covariance(self, data: Mapping, weights: np.ndarray) -> None:
+        """Of (b, β), given the spreads: the inverse of Xᵀ V⁻¹ X, V the covariance of y, of counts
+        that of their working values at the effects' modes (Bates et al. 2015, equation 54)."""
+        from scipy import sparse
+        from scipy.sparse.linalg import splu
+
+        n, p = len(data["y"]), self.fit_.params
+        x = np.column_stack([np.ones(n), data["x"]]) if self._fixed else np.ones((n, 1))
+        eta = x @ np.concatenate([[p["bias"]], p["beta"]] if self._fixed else [[p["bias"]]])
+        parts, start = [], 0
+        for k, (name, columns) in enumerate(self.effects.items()):
+            key, q, member = str(name), len(columns), data["member"][:, k]
+            z = data["z"][:, start : start + q]
+            start += q
+            spread = np.ravel(p[f"{key}_spread"])
+            root = spread[:, None] * np.asarray(p.get(f"{key}_turn", np.eye(q)))
+            own = np.asarray(p[key]).reshape(-1, q)
+            eta = eta + (z * own[member]).sum(1)
+            at = np.arange(n + 1) * q
+            columns = member[:, None] * q + np.arange(q)
+            parts.append(sparse.csr_matrix(((z @ root).ravel(), columns.ravel(), at),
+                                           shape=(n, len(own) * q)))
+        z = sparse.hstack(parts, format="csc")
+        weight = weights * self._precision(eta + data.get("offset", 0.0), data.get("trials", 1.0))
+        scaled = sparse.diags(weight) @ z
+        cross = scaled.T @ x
+        inner = splu((z.T @ scaled + sparse.identity(z.shape[1])).tocsc())
+        found = np.linalg.inv(x.T @ (weight[:, None] * x) - cross.T @ inner.solve(cross))
+        back = np.diag(np.concatenate([[self._unit_y], self._unit_y / self._unit]))
+        back[0, 1:] = -self._centre * self._unit_y / self._unit
+        self.covariance_ = back @ found @ back.T
+        self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
+
+    def _precision(self, eta: np.ndarray, trials: Any) -> np.ndarray:
+        """Of the working value of each row, (dμ/dη)² / Var[y | η]."""
+        mean, slope = self._means(eta)
+        shape = getattr(self, "concentration_", 1.0)
+        if self.family == "normal":
+            spread = np.full_like(mean, (self.noise_ / self._unit_y) ** 2)
+        elif self.family in ("bernoulli", "binomial"):
+            spread = np.maximum(mean * (1 - mean), 1e-300) / trials
+        else:
+            spread = {"poisson": mean, "gamma": mean**2 / shape}.get(self.family,
+                                                                     mean + mean**2 / shape)
+        return slope**2 / spread
+
+    def _means(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """μ and dμ/dη."""
+        with jax.enable_x64(True):
+            inverse = LINKS[self.link or FAMILIES[self.family]]
+            mean, slope = jax.jvp(inverse, (jnp.asarray(eta),), (jnp.ones(len(eta)),))
+        return np.asarray(mean, float), np.asarray(slope, float)
+
+    def predict(self, X, offset=None):
+        """E[y | x, effects at their modes], (n,), of the binomial the rate; of a member that is new
+        the effects are 0, the mean of all members."""
+        check_is_fitted(self, "fit_")
+        table = self._known(X)
+        x = _numbers(table, self._fixed)
+        eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else np.asarray(offset))
+        columns = dict(zip(self._fixed, x.T, strict=True))
+        for name, own in self.effects.items():
+            code, modes = self._codes(table, name), self.effects_[name].to_numpy()
+            z = np.column_stack([np.ones(len(x)) if c == ONE else columns[c] for c in own])
+            eta = eta + np.where(code >= 0, (z * modes[code]).sum(1), 0.0)
+        return eta if self._plain() else self._means(eta)[0]
+
+    def table(self):
+        """A pandas table: a row for the intercept and each column of x; estimate, standard error,
+        z, two-sided p of the normal."""
+        import pandas as pd
+        from scipy.stats import norm
+
+        check_is_fitted(self, "fit_")
+        estimate = np.concatenate([[self.intercept_], self.coef_])
+        z = estimate / self.standard_errors_
+        return pd.DataFrame({"estimate": estimate, "standard error": self.standard_errors_, "z": z,
+                             "p": 2 * norm.sf(np.abs(z))},
+                            index=["intercept", *map(str, self._fixed)])
+
+    def effects_table(self):
+        """A pandas table: a row for each effect, by grouping, member and column; its conditional
+        mode and standard error."""
+        import pandas as pd
+
+        check_is_fitted(self, "fit_")
+        return pd.concat({
+            name: pd.DataFrame({"mode": modes.stack(),
+                                "standard error": self.effect_errors_[name].stack()})
+            for name, modes in self.effects_.items()}, names=["grouping", "member", "column"])
+
+
+def _table(X) -> dict[Any, np.ndarray]:
+    """Columns by name; of an array by number."""
+    if hasattr(X, "columns"):
+        return {name: X[name].to_numpy() for name in X.columns}
+    X = np.asarray(X)
+    if X.ndim != 2 or not X.size:
+        raise DataError(f"X: expected a DataFrame or an array (n, columns), got the shape "
+                        f"{X.shape}")
+    return dict(enumerate(X.T))
+
+
+def _numbers(table: Mapping, names: list) -> np.ndarray:
+    """Some columns as numbers, (n, columns).
+
+    Raises:
+        DataError: text or a missing cell, by column and row.
+    """
+    out = np.empty((len(next(iter(table.values()))), len(names)))
+    for j, name in enumerate(names):
+        try:
+            out[:, j] = np.asarray(table[name], float)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"column {name!r} of X must be numbers ({error}): encode it, drop it, "
+                            f"or make it a grouping of effects=") from None
+        if not np.isfinite(out[:, j]).all():
+            row = int(np.argmin(np.isfinite(out[:, j])))
+            raise DataError(f"X contains NaN or infinity: column {name!r} is {out[row, j]} in row "
+                            f"{row}")
+    return out
+
+
+def _labels(table: Mapping, name: Any) -> np.ndarray:
+    """A grouping's labels, none of which may be missing."""
+    values = np.asarray(table[name])
+    gone = np.array([v is None or v != v for v in values], bool)
+    if gone.any():
+        raise DataError(f"grouping {name!r} is missing in row {int(np.argmax(gone))}: drop such "
+                        f"rows")
+    if values.dtype.kind == "O" and len({type(v) for v in values}) == 1 and isinstance(values[0],
+                                                                                        str):
+        return values.astype(str)
+    return values

@@ -1,0 +1,200 @@
+"""SVI of a function as it is written, with a guide of the user's own that takes its arguments: what
+NumPyro's own does, so that guides may be amortised (Kingma & Welling 2014), plates with a
+subsample_size give unbiased batches, and params and modules of both are trained.
+
+    ELBO = E_q [log p(what is seen, z) − log q(z | what is seen)]
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+from numpyro.distributions.distribution import validation_enabled
+
+from probml.engines.engine import Outcome, Problem, Status
+from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.sampling.states import with_states
+from probml.errors import ModelError, Refusal
+from probml.language.language import Bound
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed_all, random_key
+from probml.posteriors import drawn
+from probml.posteriors.drawn import Draws
+
+if TYPE_CHECKING:
+    from probml.engines.svi import SVI
+
+BLOCK = 500  # steps a device call
+KEPT, FEWEST, HELD = 2000, 50, 2**24  # draws; of many numbers fewer, that so many are held
+
+
+def arguments_of(guide: Any) -> tuple[str, ...]:
+    """The names of a guide's arguments."""
+    try:
+        return tuple(inspect.signature(guide).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def meant(guide: Any, problem: Problem) -> bool:
+    """Whether a guide is one of a whole function: it takes arguments, or the function has params,
+    for which no guide has a site."""
+    generative = problem.plan.structure.model.generative
+    return callable(guide) and (bool(arguments_of(guide))
+                                or generative.whole and bool(generative.params))
+
+
+def refuse(guide: Callable, problem: Problem) -> None:
+    """
+    Raises:
+        Refusal: rows are summed one by one, or a discrete site is; a site has no place in the
+            guide.
+    """
+    structure, given = problem.plan.structure, arguments_of(guide)
+    model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
+    if not model.whole:
+        raise Refusal(f"{where}: the guide takes {list(given)}, and this model's rows are met "
+                      f"chunk by chunk. Take a guide without arguments, or write the rows' plate "
+                      f"by hand, obs= and its unseen numbers in it")
+    if problem.plan.globals:
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and unseen, and the guide "
+                      f"has arguments: take guide=\"normal\", or a guide without arguments")
+    known = _arguments(model, dict.fromkeys(model.inputs))
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise ModelError(f"{where}: the guide takes '{unknown}', and the function's arguments are "
+                         f"{list(known)}")
+
+
+def run(engine: "SVI", problem: Problem) -> Outcome:
+    """Steps of the guide, then draws of it, every plate in full."""
+    plan, model = problem.plan, problem.plan.structure.model
+    inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
+    static = _Static(model, engine.guide, engine.step_by, engine.particles)
+    _check(static, plan.free, inputs, str(problem))
+    state, losses = _initial(static, inputs, random_key(problem.seed)), []
+
+    def turn(done: int) -> Turn:
+        nonlocal state
+        count = min(BLOCK, engine.steps - done)
+        state, trail = _descend(static, state, inputs, count)
+        losses.append(np.asarray(trail)[:count])
+        return Turn(count, -float(losses[-1].mean()))
+
+    with Progress("SVI", engine.steps, engine.progress) as bar:
+        iterate(bar, engine.steps, turn)
+    history = -np.concatenate(losses)
+    sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+    count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
+    values = jax.device_get(_guided(static, state, inputs, random_key(problem.seed + 1), count))
+    values = {name: values[name][None] for name in plan.free}
+    found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
+    status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
+    return Outcome(drawn.mean(values), history, status, engine.steps, posterior=found)
+
+
+@dataclass(frozen=True)
+class _Static:
+    """What a compiled step depends on."""
+
+    model: Bound
+    guide: Any
+    optimizer: Any
+    particles: int
+
+
+def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the function's arguments are, by their own names."""
+    reading = model.generative
+    return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
+
+
+def _guide(static: _Static, inputs: Mapping[str, Any]) -> Any:
+    every = _arguments(static.model, inputs)
+    return static.guide(**{name: every[name] for name in arguments_of(static.guide)})
+
+
+def _vi(static: _Static) -> Any:
+    from numpyro.infer import SVI, Trace_ELBO
+
+    def model(inputs):
+        static.model.generative.forward(static.model.bound, inputs)
+
+    optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
+    return SVI(model, functools.partial(_guide, static), optimizer,
+               Trace_ELBO(num_particles=static.particles))
+
+
+def _check(static: _Static, free: tuple[str, ...], inputs: Mapping[str, Any], what: str) -> None:
+    """Refuse a guide that leaves a site out; nothing is compiled."""
+    names: set[str] = set()
+
+    def sites(inputs):
+        with validation_enabled(False), handlers.block(), handlers.seed(rng_seed=0):
+            trace = handlers.trace(functools.partial(_guide, static)).get_trace(inputs)
+        names.update(name for name, site in trace.items() if site["type"] == "sample")
+        return 0
+
+    jax.eval_shape(sites, inputs)
+    wanted = [name for name in free if name not in static.model.generative.params]
+    missing = next((name for name in wanted if name not in names), None)
+    if missing is not None:
+        raise ModelError(f"SVI(guide=function) of {what}: the guide has no site '{missing}'; "
+                         f"expected {wanted}, got {sorted(names)}")
+
+
+@functools.partial(jit, static_argnums=0)
+def _initial(static: _Static, inputs, key):
+    with validation_enabled(False):
+        return _vi(static).init(key, inputs)
+
+
+@functools.partial(jit, static_argnums=0)
+def _descend(static: _Static, state, inputs, count):
+    svi = _vi(static)
+    with validation_enabled(False):
+        svi.init(jax.random.key(0), inputs)  # tells how params are bounded
+
+        def once(i, carry):
+            state, losses = carry
+            state, loss = svi.update(state, inputs)
+            return state, losses.at[i].set(loss)
+
+        return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+
+
+class _Full(numpyro.primitives.Messenger):
+    """Every plate in full."""
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "plate":
+            size = msg["args"][0]
+            msg |= {"args": (size, None), "value": jnp.arange(size)}
+
+
+@functools.partial(jit, static_argnums=(0, 4))
+def _guided(static: _Static, state, inputs, key, count: int):
+    """Draws of the guide, and what the function's params have become, as its sites."""
+    svi = _vi(static)
+    with validation_enabled(False):
+        svi.init(jax.random.key(0), inputs)
+        params = svi.get_params(state)
+
+        def one(key):
+            with handlers.block(), handlers.trace() as trace, _Full(), handlers.seed(
+                rng_seed=key), handlers.substitute(data=params):
+                _guide(static, inputs)
+            return {name: site["value"] for name, site in trace.items()
+                    if site["type"] == "sample"}
+
+        found = jax.vmap(one)(jax.random.split(key, count))
+    specs = static.model.generative.params
+    return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))
+                    for name, spec in specs.items()}

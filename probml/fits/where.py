@@ -1,0 +1,31 @@
+"""Which place a user names by `where=`."""
+
+from typing import Any
+
+import jax
+
+from probml.errors import DataError
+from probml.fits.cluster import Cluster, is_client, is_frame
+from probml.fits.places import Devices, Here, Place
+from probml.numerics.outside.meshes import mesh_of
+
+
+def place_of(where: Any, data: Any) -> Place:
+    """Where the rows of a fit lie.
+
+    Args:
+        where: None, a list of devices, a Mesh (see meshes.mesh_of), or a dask.distributed.Client.
+
+    Raises:
+        ModelError: something else. DataError: a Dask DataFrame without a client.
+    """
+    if is_client(where):
+        return Cluster(where)
+    if is_frame(data):
+        raise DataError("a Dask DataFrame lies with the workers of its cluster, who must be named: "
+                        "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
+    if where is None:
+        return Here()
+    mesh = mesh_of(where)
+    alone = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
+    return Here() if alone else Devices(mesh)

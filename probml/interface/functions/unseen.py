@@ -1,0 +1,167 @@
+"""Unseen cells (NaN) of what one density of everything observes: where a cell is a leaf, nothing
+else looking at it, its factor integrates to one, and is left out.
+
+    ∫ p(y_seen, y_unseen | z) dy_unseen = p(y_seen | z)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from probml.interface.functions.survey import prepared
+from probml.jaxpr.cells import SEVERAL, cells
+from probml.language.language import Bound
+
+
+def holed(value: Any) -> bool:
+    """Whether an array has unseen cells."""
+    return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            and bool(np.isnan(value).any()))
+
+
+def filled(value: np.ndarray) -> np.ndarray:
+    """Unseen cells hold a seen one's value; their factors are left out."""
+    gone = np.isnan(value)
+    return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
+
+
+def _single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
+    """The distribution whose values are each seen or not, and how many event axes are independent
+    copies of it."""
+    copies = 0
+    while True:
+        if isinstance(fn, dist.ExpandedDistribution) and isinstance(fn.base_dist, dist.Independent):
+            inner = fn.base_dist
+            count = inner.reinterpreted_batch_ndims
+            copies += count
+            fn = inner.base_dist.expand(fn.batch_shape + inner.event_shape[:count])
+        elif isinstance(fn, dist.Independent):
+            copies += fn.reinterpreted_batch_ndims
+            fn = fn.base_dist
+        else:
+            return fn, copies
+
+
+def seen_part(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
+    """A distribution without the factors of the cells that are not `seen`."""
+    base, copies = _single(fn)
+    if base.event_dim:
+        seen = seen.all(tuple(range(seen.ndim - base.event_dim, seen.ndim)))
+    base = base.mask(seen)
+    return base.to_event(copies) if copies else base
+
+
+class Seen(Messenger):
+    """Leaves unseen cells out of what is observed, also inside scans.
+
+    Args:
+        masks: sites that a handler around the function conditions on, name → which cells are seen.
+    """
+
+    def __init__(self, masks: Mapping[str, Any]):
+        super().__init__()
+        self.masks = masks
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "control_flow" and len(msg["args"]) == 5:
+            body, *rest = msg["args"]
+
+            def inside(carry: Any, x: Any) -> Any:
+                with Seen(self.masks):
+                    return body(carry, x)
+
+            msg["args"] = (inside, *rest)
+        if msg["type"] != "sample" or isinstance(msg["fn"], dist.Unit):
+            return
+        prepared(msg)
+        fn = msg["fn"]
+        if msg["name"] in self.masks:
+            msg["fn"] = seen_part(fn, jnp.asarray(self.masks[msg["name"]]))
+        elif msg["is_observed"] and jnp.issubdtype(jnp.result_type(msg["value"]), jnp.floating):
+            gone = jnp.isnan(msg["value"])
+            msg["fn"] = seen_part(fn, ~gone)
+            if fn.support.is_discrete:  # codes are whole numbers
+                msg["value"] = jnp.where(gone, fn.support.feasible_like(msg["value"]),
+                                         msg["value"]).astype(int)
+
+
+def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+              name: str) -> str | None:
+    """Why unseen cells of an argument, or of a given site, cannot be left out, in words: something
+    looks at them beside their being observed; None: nothing does. A function that cannot be
+    followed is taken to look.
+
+    Cost: one abstract run, its program followed cell by cell; nothing is compiled.
+    """
+    array = (arguments if name in arguments else given)[name]
+    gone = np.isnan(array).ravel()
+    owners: list[tuple[str, int | None]] = []  # and how many axes a value has that is observed
+
+    def every(values: jax.Array) -> list[jax.Array]:
+        own = {**arguments, name: values} if name in arguments else dict(arguments)
+        seen = {**given, name: values} if name in given else dict(given)
+        with handlers.block(), handlers.trace() as trace, _Blank(seen):
+            model.generative.run({**model.bound, **own}, {})
+        owners.clear()
+        flat = []
+        for site in trace.values():
+            if site["type"] != "sample":
+                continue
+            # what is true or false, such as a mask by isnan, is so of unseen cells too
+            leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(site["fn"]))
+                      if leaf.dtype != bool]
+            owners.extend([(site["name"], None)] * len(leaves))
+            flat += leaves
+            if site["is_observed"] and not isinstance(site["fn"], dist.Unit):
+                owners.append((site["name"], _single(site["fn"])[0].event_dim))
+                flat.append(jnp.asarray(site["value"]))
+        return flat
+
+    try:
+        closed = jax.make_jaxpr(every)(jax.ShapeDtypeStruct(array.shape,
+                                                            jnp.result_type(array.dtype)))
+    except Exception as error:
+        said = str(error).strip().splitlines()[0]
+        return f"the function asks for its numbers ({type(error).__name__}: {said[:80]})"
+    for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
+        where = found.get(name)
+        if where is None:
+            continue
+        holes = (where >= 0) & gone[where]
+        if (where == SEVERAL).any() or axes is None and holes.any():
+            return f"site '{owner}' looks at its unseen cells"
+        if axes:
+            part = holes.reshape(*holes.shape[: holes.ndim - axes], -1)
+            if (part.any(-1) & ~part.all(-1)).any():
+                return f"a vector like a value of '{owner}' is seen whole or not at all"
+    return None
+
+
+class _Blank(Messenger):
+    """Every site at some value of its shape, those that are given at theirs."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        super().__init__()
+        self.given = given
+
+    def process_message(self, msg: dict) -> None:
+        prepared(msg)
+        if msg["type"] == "prng_key":
+            msg["value"] = jax.random.key(0)
+        if msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
+            if msg["kwargs"]["rng_key"] is None:
+                msg["kwargs"]["rng_key"] = jax.random.key(0)
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        if msg["name"] in self.given:
+            msg |= {"value": self.given[msg["name"]], "is_observed": True}
+        elif msg["value"] is None:
+            kind = int if msg["fn"].support.is_discrete else float
+            msg["value"] = jnp.zeros(msg["fn"].shape(), jnp.result_type(kind))

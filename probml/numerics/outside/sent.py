@@ -1,0 +1,109 @@
+"""Programs that are sent to other processes: a function of a chunk, compiled there, whose sum over
+chunks comes back into the running program here.
+
+The function is traced where it stands; what it reads of traces around it (parameters) becomes its
+constants, and travels with every call. What is sent is StableHLO in `jax.export`'s own form.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from jax.custom_batching import custom_vmap
+
+from probml.jaxpr.walk import evaluate
+from probml.numerics.outside.feeding import Supply, called_back
+
+
+class Pool(Supply):
+    """Who adds up programs over chunks that lie elsewhere; open within a `with`."""
+
+    def sum(self, program: "Program", constants: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Σ over all chunks of program(constants, chunk)."""
+        raise NotImplementedError
+
+
+class Program:
+    """A function (constants, leaves of a chunk) → arrays, lowered to be sent.
+
+    Attributes:
+        out: shapes and types of the arrays. content: what is sent. digest: of it.
+        double: the precision of JAX in which it was made.
+    """
+
+    def __init__(self, function: Callable, constants: Sequence[Any], leaves: Sequence[Any]):
+        specs = [jax.ShapeDtypeStruct(np.shape(c), c.dtype) for c in constants]
+        lowered = export.export(jax.jit(function), platforms=_platforms())(specs, list(leaves))
+        self.out = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in lowered.out_avals]
+        self.content = pickle.dumps(dataclasses.replace(lowered, _get_vjp=None))
+        self.digest = hashlib.blake2b(self.content).hexdigest()
+        self.double = bool(jax.config.jax_enable_x64)
+
+
+def _platforms() -> tuple[str, ...]:
+    """That of this process: workers are alike."""
+    here = jax.default_backend()
+    return ("cuda" if here == "gpu" else here,)
+
+
+@functools.lru_cache(maxsize=64)
+def received(digest: str, content: bytes) -> Callable:
+    """A program that was sent, compiled: (constants, leaves) → arrays."""
+    return jax.jit(pickle.loads(content).call)
+
+
+def summed(function: Callable, number: Any, chunk: Any) -> Any:
+    """Σ over the chunks of the pool `number` of function(chunk), inside a program.
+
+    Args:
+        chunk: the shapes and types of one.
+    """
+    forms: list[Any] = []
+    leaves, form = jax.tree.flatten(chunk)
+
+    def flat(*leaves: Any) -> list[Any]:
+        out, tree = jax.tree.flatten(function(jax.tree.unflatten(form, leaves)))
+        forms.append(tree)
+        return out
+
+    closed = jax.make_jaxpr(flat)(*leaves)
+
+    def free(constants: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        return list(evaluate(closed.replace(consts=list(constants)), *leaves))
+
+    found = _run(free, leaves, number, [jax.numpy.asarray(c) for c in closed.consts])
+    return jax.tree.unflatten(forms[-1], found)
+
+
+def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list) -> list:
+    """The call; mapped over constants it is one call still, of the mapped function."""
+    program = Program(function, constants, leaves)
+
+    @custom_vmap
+    def run(number, *constants):
+        return called_back(functools.partial(_summed, program), program.out, number, *constants)
+
+    @run.def_vmap
+    def rule(size, mapped, number, *constants):
+        axes = [0 if own else None for own in mapped[1:]]
+
+        def each(constants, leaves):
+            return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
+
+        if not any(mapped[1:]):
+            return _run(function, leaves, number, list(constants)), [False] * len(program.out)
+        return _run(each, leaves, number, list(constants)), [True] * len(program.out)
+
+    return run(number, *constants)
+
+
+def _summed(program: Program, pool: Pool, *constants: Any) -> list[np.ndarray]:
+    found = pool.sum(program, [np.asarray(c) for c in constants])
+    return [np.asarray(value, spec.dtype).reshape(spec.shape)
+            for value, spec in zip(found, program.out, strict=True)]

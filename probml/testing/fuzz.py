@@ -1,0 +1,103 @@
+"""`python -m probml.testing.fuzz`: random cases against all claims for some time; what does not
+hold is made small and kept as a file.
+
+    --seconds 600   how long
+    --seed 7        the first seed, printed; by default of the clock
+    --keep FOLDER   where found cases go, with the claim that each broke, as JSON
+
+Each round is a run of hypothesis with the next seed, so that a round is repeated by its seed alone.
+Exit status 1 where something was found.
+"""
+
+import argparse
+import faulthandler
+import hashlib
+import json
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import jax
+from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis.errors import NoSuchExample
+
+from probml.testing.case import Case
+from probml.testing.claims import CLAIMS, check
+from probml.testing.strategies import cases
+
+ROUND = 20  # cases of one seed
+HANG = 300  # seconds after which a case is taken to hang, and the stacks are printed
+MAPPINGS = 20_000  # of the 65,530 that Linux allows
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="probml.testing.fuzz", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--keep", type=Path, default=None)
+    parser.add_argument("--most", type=int, default=4, help="sites of a model")
+    said = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    print(f"seed {said.seed}", flush=True)
+    found, tried, ends = 0, Counter[str](), time.monotonic() + said.seconds
+    number = said.seed
+    while time.monotonic() < ends:
+        found += _round(number, ends, said.keep, said.most, tried)
+        number += 1
+        _let_go()
+    print(f"{tried['cases']} cases, {tried['claims']} claims held, {found} found; "
+          f"seeds {said.seed} … {number - 1}")
+    return int(found > 0)
+
+
+def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counter) -> int:
+    """One seed: how many cases failed (0 or 1)."""
+
+    def fails(case: Case) -> bool:
+        if time.monotonic() > ends:
+            return False
+        faulthandler.dump_traceback_later(HANG)
+        try:
+            for claim in CLAIMS:
+                fails.claim = claim.__name__
+                tried["claims"] += check(case, (claim,))
+            tried["cases"] += 1
+            return False
+        except Exception as error:
+            fails.said = f"{type(error).__name__}: {error}"
+            fails.where = traceback.format_exc()
+            print(f"  seed {number}: {fails.said[:200]}", flush=True)
+            return True
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    search = settings(max_examples=ROUND, database=None, deadline=None,
+                      phases=[Phase.generate, Phase.shrink],
+                      suppress_health_check=list(HealthCheck))
+    try:
+        case = find(cases(most), fails, settings=search, random=random.Random(number))
+    except NoSuchExample:
+        return 0
+    print(f"FOUND by seed {number}: {fails.said}\n{case}\n{fails.where}", flush=True)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(str(case).encode()).hexdigest()[:10]
+        said = {"claims": [fails.claim], "said": fails.said[:300], "case": json.loads(str(case))}
+        (keep / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
+    return 1
+
+
+def _let_go() -> None:
+    """JAX keeps every program until the process has no memory mappings left."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
+        jax.clear_caches()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

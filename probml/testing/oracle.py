@@ -1,0 +1,260 @@
+"""The right answers by brute force: the model runs under NumPyro's handlers at every joint state of
+what is finite and unseen; unseen numbers are integrated out as the normal that they are, or over a
+grid.
+
+Nothing of probml but the model is used, and of that only the generative function: no plan, no
+elimination, no family. Exponential and obvious.
+"""
+
+import itertools
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from probml.language.markov_chain import MarkovChain
+from probml.language.named_rows import ROWS
+
+MOST = 400  # joint states
+GRID = np.linspace(-16.0, 16.0, 3001)
+STRAIGHT = 1e-7  # by how much a log density may miss the parabola that it is
+
+
+class Unknown(Exception):
+    """There is no brute-force answer: too many joint states, or several numbers and no normal."""
+
+
+class Truth(NamedTuple):
+    """What is true of rows at known parameters.
+
+    Attributes:
+        log: log p(row's seen cells, joint state), (n, joint states), numbers integrated out.
+        states: site → its cells in each joint state, (joint states, *cells).
+        means: site of numbers → their means given the row and the joint state,
+            (n, joint states, *cells); seen cells as they are.
+        prior: log p(parameters).
+    """
+
+    log: np.ndarray
+    states: dict[str, np.ndarray]
+    means: dict[str, np.ndarray]
+    prior: float
+
+    @property
+    def evidence(self) -> np.ndarray:
+        """log p(row), (n,)."""
+        top = self.log.max(1)
+        safe = np.where(np.isfinite(top), top, 0.0)[:, None]
+        with np.errstate(divide="ignore"):
+            return np.log(np.exp(self.log - safe).sum(1)) + safe[:, 0]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """p(joint state | row)."""
+        return np.exp(self.log - self.evidence[:, None])
+
+    def marginal(self, name: str, states: int) -> np.ndarray:
+        """p(site = state | row), (n, *cells, states)."""
+        hot = self.states[name][..., None] == np.arange(states)
+        return np.tensordot(self.weights, hot.astype(float), (1, 0))
+
+    def mean(self, name: str) -> np.ndarray:
+        """The mean of a site of numbers given the row, (n, *cells)."""
+        means = self.means[name]
+        weights = self.weights.reshape(self.log.shape + (1,) * (means.ndim - 2))
+        return (weights * means).sum(1)
+
+
+def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
+          inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
+          read: Collection[str]) -> Truth:
+    """The right answers for rows.
+
+    Args:
+        model: a bound model, every row site of which has the axis of rows last among its batch
+            axes.
+        params: every site outside rows → its value.
+        data: site inside rows → (n, *cells), NaN unseen; sites may be absent.
+        inputs: as the model takes them.
+        fill: site inside rows → possible values, (n, *cells), which stand in unseen cells while
+            they do not matter.
+
+    Raises:
+        Unknown: there is no brute-force answer.
+    """
+    n = len(next(iter(fill.values())))
+    first = _run(model, params, {}, inputs, n)
+    sites = {name: message for name, message in first.items() if ROWS in message}
+    prior = sum(float(jnp.sum(message["fn"].log_prob(message["value"])))
+                for name, message in first.items() if name not in sites)
+    shown = {name: np.asarray(data.get(name, np.full(fill[name].shape, np.nan)), float)
+             for name in sites}
+    holes = {name: np.isnan(value) for name, value in shown.items()}
+    counted = [name for name in sites if holes[name].any() and _states(sites[name]["fn"])]
+    moved = [name for name in sites if holes[name].any() and name not in counted
+             and (name in read or _whole(sites[name]["fn"]))]
+    cells = [(name, cell, _states(sites[name]["fn"])) for name in counted
+             for cell in np.ndindex(shown[name].shape[1:])]
+    if np.prod([k for *_, k in cells], initial=1) > MOST:
+        raise Unknown(f"more than {MOST} joint states")
+    joint = np.array(list(itertools.product(*(range(k) for *_, k in cells))), int)
+    states = {name: np.zeros((len(joint), *shown[name].shape[1:]), int) for name in counted}
+    for i, (name, cell, _) in enumerate(cells):
+        states[name][(slice(None), *cell)] = joint[:, i]
+    a = len(joint)
+
+    def each(array):  # rows × joint states
+        return np.repeat(np.asarray(array), a, 0)
+
+    values = {name: np.where(each(holes[name]), each(fill[name]), each(shown[name])).astype(
+        fill[name].dtype) for name in sites}
+    possible = np.zeros(n * a)
+    for name in counted:
+        guess = np.tile(states[name], (n,) + (1,) * (states[name].ndim - 1))
+        seen = ~each(holes[name])
+        wrong = seen & (guess != each(np.nan_to_num(shown[name])))
+        possible[wrong.reshape(n * a, -1).any(1)] = -np.inf
+        values[name] = guess
+    given = {name: each(value) for name, value in inputs.items()}
+    masks = {name: each(~holes[name]) for name in sites}
+
+    def log_density(numbers):
+        full = _numbers(values, masks, moved, numbers)
+        found = _run(model, params, full, given, n * a)
+        total = jnp.zeros(n * a)
+        for name, message in found.items():
+            if name in sites:
+                unseen_too = name in counted or name in moved
+                total += _log(message, full[name], None if unseen_too else masks[name])
+        # a number that is seen, or does not exist, is a standard normal of its own
+        return total + jnp.where(_seen(masks, moved, n * a),
+                                 -0.5 * numbers**2 - 0.5 * np.log(2 * np.pi), 0.0).sum(-1)
+
+    size = sum(int(np.prod(shown[name].shape[1:])) for name in moved)
+    log, at = (_integral(log_density, n * a, size, ~_seen(masks, moved, n * a)) if size
+               else (np.asarray(log_density(jnp.zeros((n * a, 0)))), np.zeros((n * a, 0))))
+    full = _numbers(values, masks, moved, jnp.asarray(at))
+    found = _run(model, params, full, given, n * a)
+    means = {}
+    for name in sites:
+        if name in counted:
+            continue
+        own = (np.asarray(full[name]) if name in moved
+               else np.where(masks[name], values[name], _mean(found[name], masks[name].shape)))
+        means[name] = own.reshape(n, a, *own.shape[1:])
+    return Truth((log + possible).reshape(n, a), states, means, prior)
+
+
+def _run(model, params, values, inputs, rows):
+    """A trace at values, rows first, of parameters and sites inside rows."""
+    first = handlers.seed(model, jax.random.key(0))
+    at = {**params}
+    for name, value in values.items():
+        at[name] = value
+    moved = handlers.substitute(first, substitute_fn=lambda m: _placed(m, at))
+    return {name: message for name, message in handlers.trace(moved).get_trace(
+        rows=rows, **inputs).items() if message["type"] == "sample"}
+
+
+def _placed(message, at):
+    if message["type"] != "sample" or message["name"] not in at:
+        return None
+    value = jnp.asarray(at[message["name"]])
+    plates = len(message["fn"].batch_shape)
+    return jnp.moveaxis(value, 0, plates - 1) if ROWS in message else value
+
+
+def _states(fn: Any) -> int:
+    """The number of values of a cell, 0 where there is no end."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    if isinstance(fn, MarkovChain):
+        return fn.states
+    return len(fn.enumerate_support(expand=False)) if fn.has_enumerate_support else 0
+
+
+def _whole(fn: Any) -> bool:
+    """Whether the cells of a value do not stand side by side."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return bool(fn.event_shape)
+
+
+def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
+    """log p of a site, (rows,), without the cells that are unseen and have no say."""
+    fn = message["fn"]
+    placed = jnp.moveaxis(jnp.asarray(value), 0, len(fn.batch_shape) - 1)
+    while isinstance(fn, dist.Independent):
+        fn = fn.base_dist
+    if isinstance(getattr(fn, "base_dist", fn), MarkovChain):
+        log = _path(getattr(fn, "base_dist", fn), placed)
+    else:
+        log = fn.log_prob(placed)
+    rows = len(message["fn"].batch_shape) - 1
+    log = jnp.moveaxis(jnp.broadcast_to(log, placed.shape[: log.ndim]), rows, 0)
+    if mask is not None:
+        log = jnp.where(mask.reshape(log.shape) if mask.ndim == log.ndim else mask.all(-1), log,
+                        0.0)
+    return log.reshape(len(log), -1).sum(-1)
+
+
+def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
+    log = jnp.log(fn.initial)[..., z[:, 0]] if fn.initial.ndim == 1 else jnp.log(
+        jnp.take_along_axis(fn.initial, z[:, :1], -1)[:, 0])
+    table = jnp.log(fn.transition)
+    for t in range(1, z.shape[1]):
+        log = log + (table[z[:, t - 1], z[:, t]] if table.ndim == 2
+                     else table[jnp.arange(len(z)), z[:, t - 1], z[:, t]])
+    return log
+
+
+def _mean(message: Mapping, shape: tuple[int, ...]) -> np.ndarray:
+    fn = message["fn"]
+    mean = jnp.broadcast_to(fn.mean, fn.batch_shape + fn.event_shape)
+    return np.broadcast_to(np.asarray(jnp.moveaxis(mean, len(fn.batch_shape) - 1, 0)), shape)
+
+
+def _numbers(values, masks, moved, numbers):
+    """The values of all sites with the numbers that are integrated in their places."""
+    out, start = dict(values), 0
+    for name in moved:
+        size = int(np.prod(masks[name].shape[1:]))
+        own = numbers[:, start : start + size].reshape(masks[name].shape)
+        out[name] = jnp.where(masks[name], values[name], own)
+        start += size
+    return out
+
+
+def _seen(masks, moved, rows):
+    return np.concatenate([masks[name].reshape(rows, -1) for name in moved]
+                          or [np.zeros((rows, 0), bool)], 1)
+
+
+def _integral(log_density, rows, size, free):
+    """(log of the integral over `size` numbers, their means): (rows,), (rows, size)."""
+    zero = jnp.zeros((rows, size))
+    gradient = jax.grad(lambda u: log_density(u).sum())
+    slope = gradient(zero)
+    curved = -jnp.stack([jax.jvp(gradient, (zero,), (zero.at[:, j].set(1.0),))[1]
+                         for j in range(size)], -1)
+    with np.errstate(all="ignore"):
+        at = np.linalg.solve(np.asarray(curved), np.asarray(slope)[..., None])[..., 0]
+    found = log_density(jnp.asarray(at))
+    probe = np.random.default_rng(0).normal(size=(rows, size))
+    foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, np.asarray(curved), probe)
+    error = np.abs(np.asarray(log_density(jnp.asarray(at + probe))) - foretold)
+    if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
+        log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
+        return np.asarray(log), at
+    if np.any(free.sum(1) > 1) or size > 1:
+        raise Unknown("several unseen numbers whose density is no normal")
+    logs = np.asarray(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u)))(jnp.asarray(GRID)))
+    top = logs.max(0)
+    share = np.exp(logs - top)
+    step = GRID[1] - GRID[0]
+    return np.log(share.sum(0) * step) + top, ((share * GRID[:, None]).sum(0)
+                                               / share.sum(0))[:, None]

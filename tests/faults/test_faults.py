@@ -1,0 +1,11 @@
+"""Each fault of faults.py once: `make faults` goes on for longer."""
+
+import numpy as np
+import pytest
+
+import faults
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
+def test_stands(fault, tmp_path):
+    fault(tmp_path, np.random.default_rng(1))

@@ -1,0 +1,188 @@
+"""NaN in what one density of everything observes: a leaf's factor is left out, which is its
+integral; what others look at is refused by name."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers, plate, sample
+from numpyro.contrib.control_flow import scan
+from scipy import stats
+from scipy.special import logsumexp
+
+import probml
+from probml.errors import DataError
+from probml.interface.functions.meeting import meet
+
+RNG = np.random.default_rng(5)
+SIGMA = np.ones(6)
+Y = np.array([1.0, np.nan, -0.5, 2.0, np.nan, 0.3])
+PARTS = RNG.normal(size=(6, 2))
+PARTS[2, 1] = PARTS[4, 0] = np.nan
+
+
+def schools(sigma, y=None):
+    mu, tau = sample("mu", dist.Normal(0, 5)), sample("tau", dist.HalfCauchy(5))
+    with plate("J", len(sigma)):
+        theta = sample("theta", dist.Normal(mu, tau))
+        sample("obs", dist.Normal(theta, sigma), obs=y)
+
+
+POINT = {"mu": 0.5, "tau": 1.3, "theta": np.linspace(-1, 1, 6)}
+
+
+@pytest.mark.filterwarnings("ignore:MAP")  # the joint mode of a hierarchy
+def test_a_school_that_is_unseen_drops_out_of_the_density():
+    seen = ~np.isnan(Y)
+    want = (stats.norm(0, 5).logpdf(0.5) + stats.halfcauchy(0, 5).logpdf(1.3)
+            + stats.norm(0.5, 1.3).logpdf(POINT["theta"]).sum()
+            + stats.norm(POINT["theta"], 1.0).logpdf(Y)[seen].sum())
+    model = probml.model(schools)()
+    np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "y": Y}, POINT), want)
+    np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "obs": Y}, POINT), want)
+    assert "unseen cells are left out" in meet(model, {"sigma": SIGMA, "y": Y}).why
+    fit = model.fit({"sigma": SIGMA, "y": Y}, probml.MAP(), start={"tau": 2.0})
+    assert all(np.isfinite(value).all() for value in fit.params.values())
+
+
+def vectors(x):
+    mu = sample("mu", dist.Normal(0, 1).expand([2]).to_event(1))
+    with plate("n", len(x)):
+        t = sample("t", dist.Normal(0, 1))
+        sample("x", dist.Normal(mu + t[:, None], 1.0).to_event(1), obs=x)
+
+
+def test_coordinates_of_independent_vectors_drop_out_one_by_one():
+    t, mu = RNG.normal(size=6), np.array([0.2, -0.4])
+    want = np.nansum(stats.norm(mu + t[:, None], 1.0).logpdf(PARTS))
+    want += stats.norm().logpdf(np.r_[t, mu]).sum()
+    got = probml.model(vectors)().log_density({"x": PARTS}, {"mu": mu, "t": t})
+    np.testing.assert_allclose(got, want)
+
+
+def words(words, documents):
+    theta = sample("theta", dist.Dirichlet(jnp.ones((2, 2))).to_event(1))
+    phi = sample("phi", dist.Dirichlet(jnp.ones((2, 3))).to_event(1))
+    a = sample("a", dist.Normal(0, 1).expand([2]).to_event(1))
+    with plate("document", 2):
+        b = sample("b", dist.Normal(0, 1))
+    with plate("word", len(words)):
+        z = sample("z", dist.Categorical(theta[documents]))
+        sample("w", dist.Categorical(phi[z]), obs=words)
+        sample("v", dist.Normal(a[z] + b[documents], 1.0), obs=VALUES)
+
+
+VALUES = RNG.normal(size=8)
+WORDS, DOCUMENTS = np.array([0, 1, np.nan, 2, 1, np.nan, 0, 2]), np.array([0, 0, 0, 1, 1, 1, 1, 0])
+
+
+def test_an_unseen_word_is_summed_over_with_its_topic():
+    p = {"theta": RNG.dirichlet(np.ones(2), 2), "phi": RNG.dirichlet(np.ones(3), 2),
+         "a": np.array([0.5, -0.5]), "b": np.array([0.1, 0.2])}
+    want = stats.norm().logpdf(np.r_[p["a"], p["b"]]).sum() + 2 * np.log(2.0)
+    for w, d, v in zip(WORDS, DOCUMENTS, VALUES, strict=True):
+        word = np.ones(2) if np.isnan(w) else p["phi"][:, int(w)]
+        want += np.log((p["theta"][d] * word * stats.norm(p["a"] + p["b"][d], 1).pdf(v)).sum())
+    got = probml.model(words)().log_density({"words": WORDS, "documents": DOCUMENTS}, p)
+    np.testing.assert_allclose(got, want)
+
+
+def hidden_chain(y):
+    row = sample("row", dist.Dirichlet(jnp.ones((2, 2))).to_event(1))
+
+    def step(z, y_t):
+        z = sample("z", dist.Categorical(row[z]))
+        sample("y", dist.Normal(2.0 * z, 1.0), obs=y_t)
+        return z, None
+
+    scan(step, 0, y)
+
+
+def local_level(y):
+    q = sample("q", dist.LogNormal(0, 1))
+
+    def step(level, v):
+        level = sample("level", dist.Normal(level, q))
+        sample("y", dist.Normal(level, 1.0), obs=v)
+        return level, None
+
+    scan(step, 0.0, y)
+
+
+def autoregression(y):
+    a = sample("a", dist.Normal(0, 1))
+
+    def step(before, v):
+        v = sample("y", dist.Normal(a * before, 1.0), obs=v)
+        return v, None
+
+    scan(step, 0.0, y)
+
+
+def test_a_step_of_a_chain_that_is_unseen_is_summed_over():
+    row = np.array([[0.8, 0.2], [0.3, 0.7]])
+    total = []
+    for path in itertools.product((0, 1), repeat=6):
+        log = 0.0
+        for before, z, v in zip((0, *path), path, Y, strict=False):
+            log += np.log(row[before, z]) + (0 if np.isnan(v) else stats.norm(2 * z, 1).logpdf(v))
+        total.append(log)
+    got = probml.model(hidden_chain)().log_density({"y": Y}, {"row": row})
+    np.testing.assert_allclose(got, logsumexp(total), atol=1e-10)
+
+
+def test_a_step_of_a_level_that_is_unseen_drops_out():
+    level = RNG.normal(size=6)
+    want = stats.norm(np.r_[0, level[:-1]], 0.7).logpdf(level).sum() + stats.lognorm(1).logpdf(0.7)
+    want += np.nansum(stats.norm(level, 1).logpdf(Y))
+    got = probml.model(local_level)().log_density({"y": Y}, {"q": 0.7, "level": level})
+    np.testing.assert_allclose(got, want)
+
+
+def standardised(y):
+    m = sample("m", dist.Normal(0, 1))
+    z = sample("z", dist.Normal(m + y.mean(), 1.0))
+    sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+def whole_vectors(x):
+    m = sample("m", dist.Normal(0, 1).expand([2]).to_event(1))
+    with plate("n", len(x)):
+        t = sample("t", dist.Normal(0, 1))
+        sample("x", dist.MultivariateNormal(m + t[:, None], jnp.eye(2)), obs=x)
+
+
+def masked_by_hand(y):
+    m = sample("m", dist.Normal(0, 1))
+    with plate("n", len(y)):
+        t = sample("t", dist.Normal(m, 1))
+        with handlers.mask(mask=~jnp.isnan(y)):
+            sample("y", dist.Normal(t, 1), obs=jnp.nan_to_num(y))
+
+
+def test_what_looks_at_an_unseen_cell_is_refused_by_name():
+    with pytest.raises(DataError, match="site 'y' looks at its unseen cells"):
+        probml.model(autoregression)().fit({"y": Y}, probml.MAP())
+    with pytest.raises(DataError, match="site 'z' looks at its unseen cells"):
+        probml.model(standardised)().fit({"y": Y}, probml.MAP())
+    with pytest.raises(DataError, match="seen whole or not at all"):
+        probml.model(whole_vectors)().fit({"x": PARTS}, probml.MAP())
+
+
+def test_vectors_that_are_unseen_drop_out_whole():
+    x, t, m = PARTS.copy(), RNG.normal(size=6), np.array([0.2, 0.1])
+    x[2] = x[4] = np.nan
+    want = np.nansum(stats.norm(m + t[:, None], 1.0).logpdf(x)) + stats.norm().logpdf(
+        np.r_[m, t]).sum()
+    got = probml.model(whole_vectors)().log_density({"x": x}, {"m": m, "t": t})
+    np.testing.assert_allclose(got, want)
+
+
+def test_a_mask_by_hand_stays_what_it_is():
+    t = RNG.normal(size=6)
+    want = stats.norm().logpdf(0.3) + stats.norm(0.3, 1).logpdf(t).sum()
+    want += np.nansum(stats.norm(t, 1).logpdf(Y))
+    got = probml.model(masked_by_hand)().log_density({"y": Y}, {"m": 0.3, "t": t})
+    np.testing.assert_allclose(got, want)

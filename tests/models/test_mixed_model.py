@@ -1,0 +1,129 @@
+"""Mixed models' face: held to the normal of all rows written down densely, and to lme4's fits."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import probml
+from probml.models import MixedModel
+
+N = 60
+
+
+def table(seed=0):
+    rng = np.random.default_rng(seed)
+    who, day, x = np.arange(N) % 6, rng.normal(3.0, 2.0, N), rng.normal(100.0, 5.0, N)
+    lines = rng.normal(size=(6, 2)) * [8.0, 2.0]
+    y = 250 + 3 * day + 0.5 * x + lines[who, 0] + lines[who, 1] * day + 4 * rng.normal(size=N)
+    names = np.array(["ann", "bob", "cyd", "dan", "eve", "fay"])
+    return pd.DataFrame({"who": names[who], "day": day, "x": x}), y
+
+
+@pytest.fixture(scope="module", params=[(True, True), (False, False)], ids=["REML", "ML apart"])
+def face(request):
+    reml, correlated = request.param
+    X, y = table()
+    return MixedModel(effects={"who": ["1", "day"]}, reml=reml, correlated=correlated).fit(X, y)
+
+
+def dense(face, X):
+    """Design, covariance of y and of effects with y, at what was found."""
+    who = pd.get_dummies(X["who"]).to_numpy(float)
+    z = np.stack([who, who * X["day"].to_numpy()[:, None]], -1).reshape(len(X), -1)
+    root = np.diag(face.spreads_["who"])
+    if "who" in face.correlations_:
+        root = root @ np.linalg.cholesky(face.correlations_["who"])
+    cross = np.kron(np.eye(6), root @ root.T) @ z.T
+    design = np.column_stack([np.ones(len(X)), X[["day", "x"]]])
+    return design, z @ cross + face.noise_**2 * np.eye(len(X)), cross
+
+
+def test_likelihood_errors_and_modes_are_those_of_the_dense_normal(face):
+    X, y = table()
+    design, covariance, cross = dense(face, X)
+    inverse = np.linalg.inv(covariance)
+    information = design.T @ inverse @ design
+    beta = np.linalg.solve(information, design.T @ inverse @ y)
+    left, free = y - design @ beta, N - 3 * face.reml
+    want = -0.5 * (free * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1]
+                   + left @ inverse @ left
+                   + face.reml * np.linalg.slogdet(information)[1])
+    assert face.converged_ and face.loglik_ == pytest.approx(want, abs=1e-6)
+    np.testing.assert_allclose([face.intercept_, *face.coef_], beta, rtol=1e-5)
+    np.testing.assert_allclose(face.covariance_, np.linalg.inv(information), rtol=1e-6)
+    np.testing.assert_allclose(face.effects_["who"].to_numpy().ravel(), cross @ inverse @ left,
+                               rtol=1e-4, atol=1e-4)
+    if not face.reml:  # given the coefficients too
+        prior = np.kron(np.eye(6), np.diag(face.spreads_["who"] ** 2))
+        given = np.sqrt(np.diag(prior - cross @ inverse @ cross.T))
+        np.testing.assert_allclose(face.effect_errors_["who"].to_numpy().ravel(), given, rtol=1e-5)
+
+
+def test_answers_keep_labels_and_new_members_have_the_mean_of_all(face):
+    X, _ = table()
+    some = X.iloc[:2].assign(who=["cyd", "gus"])
+    modes = face.effects_["who"]
+    assert list(modes.index) == ["ann", "bob", "cyd", "dan", "eve", "fay"]
+    plane = face.intercept_ + some[["day", "x"]].to_numpy() @ face.coef_
+    own = modes.loc["cyd", "1"] + modes.loc["cyd", "day"] * some["day"].iloc[0]
+    np.testing.assert_allclose(face.predict(some), plane + [own, 0.0])
+    np.testing.assert_allclose(
+        face.fit_.predict(face.as_data(X)) * face._unit_y + face._centre_y, face.predict(X),
+        rtol=1e-6)
+    told = face.effects_table()
+    assert told.loc[("who", "eve", "day"), "mode"] == modes.loc["eve", "day"]
+    assert list(face.table().index) == ["intercept", "day", "x"]
+    with pytest.raises(probml.DataError, match="'gus' in row 1"):
+        face.as_data(some)
+
+
+def test_what_cannot_be_fitted_is_refused_by_name():
+    X, y = table()
+    for effects, match in ((None, "grouping → the columns"), ({"who": []}, "grouping → the col"),
+                           ({"whom": ["1"]}, "no column 'whom'"), ({"who": ["z"]}, "column 'z'")):
+        with pytest.raises(ValueError, match=match):
+            MixedModel(effects=effects).fit(X, y)
+    with pytest.raises(probml.DataError, match="'who' has one member, 'ann'"):
+        MixedModel({"who": ["1"]}).fit(X.assign(who="ann"), y)
+    with pytest.raises(probml.DataError, match="'who' is missing in row 3"):
+        MixedModel({"who": ["1"]}).fit(X.assign(who=X["who"].where(np.arange(N) != 3)), y)
+    with pytest.raises(probml.DataError, match="'word' of X must be numbers"):
+        MixedModel({"who": ["1"]}).fit(X.assign(word="a"), y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "criterion"), [
+    ("correlated_slope", "REML"), ("random_intercept", "ML"), ("uncorrelated_slope", "REML")])
+def test_sleepstudy_is_that_of_lmer(shared_data, name, criterion):
+    found = json.loads((shared_data / "fits" / "lmm_sleepstudy.json").read_text())
+    data = pd.read_csv(shared_data / found["dataset"])
+    want = found["fits"][name][criterion]
+    face = MixedModel({"Subject": ["1", "Days"] if "slope" in name else ["1"]},
+                      reml=criterion == "REML", correlated="uncorrelated" not in name)
+    face.fit(data[["Days", "Subject"]], data["Reaction"])
+    assert face.loglik_ == pytest.approx(want["loglik"], abs=1e-6)
+    np.testing.assert_allclose([face.intercept_, *face.coef_], list(want["fixed"].values()),
+                               rtol=1e-6)
+    np.testing.assert_allclose(face.standard_errors_, list(want["fixed_se"].values()), rtol=1e-4)
+    np.testing.assert_allclose(face.spreads_["Subject"],
+                               list(want["random"]["Subject"]["sd"].values()), rtol=1e-4)
+    assert face.noise_ == pytest.approx(want["residual"]["sd"], rel=1e-5)
+    for member, told in want["blup"]["Subject"].items():
+        np.testing.assert_allclose(face.effects_["Subject"].loc[member],
+                                   list(told["mode"].values()), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_counts_of_trials_are_those_of_glmer(shared_data):
+    found = json.loads((shared_data / "fits" / "glmm_cbpp.json").read_text())
+    data = pd.read_csv(shared_data / found["dataset"])
+    want = found["fits"]["AGQ25"]
+    X = pd.get_dummies(data["period"])[["p2", "p3", "p4"]].astype(float).assign(herd=data["herd"])
+    face = MixedModel({"herd": ["1"]}, "binomial").fit(X, data["incidence"], trials=data["size"])
+    assert face.loglik_ == pytest.approx(want["loglik_120_node_check_at_these_estimates"], abs=1e-5)
+    np.testing.assert_allclose([face.intercept_, *face.coef_], list(want["fixed"].values()),
+                               atol=5e-4)
+    np.testing.assert_allclose(face.standard_errors_, list(want["fixed_se"].values()), rtol=0.05)
+    np.testing.assert_allclose(face.predict(X)[:8], want["fitted_mean_first8"], rtol=1e-3)

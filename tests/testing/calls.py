@@ -1,0 +1,209 @@
+"""The public calls whose arguments are misused, with good arguments for each."""
+
+import warnings
+from functools import cache, partial
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import plate, sample
+
+import probml
+from probml import models
+
+nan = np.nan
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(6, 2)) + np.repeat([[0.0], [4.0]], 3, 0)
+CLASSES = np.repeat([0, 1], 3)
+Y = X @ [1.0, -2.0] + 0.1 * RANDOM.normal(size=6)
+P = np.array([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])
+
+
+@probml.model
+def clusters(k: int = 2, d: int = 2):
+    weights = sample("weights", dist.Dirichlet(jnp.full(k, 2.0)))
+    with plate("component", k):
+        mean = sample("mean", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[z], 1.0).to_event(1))
+
+
+@probml.model
+def groups(x, g, k: int = 3):
+    with plate("group", k):
+        effect = sample("effect", dist.Normal(0.0, 1.0))
+    slope = sample("slope", dist.Normal(0.0, 2.0))
+    with probml.rows():
+        sample("y", dist.Normal(effect[g] + slope * x, 1.0))
+        sample("n", dist.Poisson(2.0))
+
+
+@probml.model
+def states():
+    rate = sample("rate", dist.Gamma(2.0, 1.0).expand([2]).to_event(1))
+    with probml.rows():
+        z = sample("z", probml.MarkovChain(jnp.array([0.5, 0.5]),
+                                           jnp.array([[0.9, 0.1], [0.2, 0.8]])))
+        sample("y", dist.Poisson(rate[z]).to_event(1))
+
+
+DATA = {"x": X}
+TABLE = {"x": X[:, 0], "g": np.array([0, 1, 2, 0, 1, 2]), "y": Y, "n": np.arange(6)}
+STEPS = {"y": np.array([[1.0, 2, nan, 7], [8, 9, 1, 0]])}
+POINT = {"weights": np.array([0.5, 0.5]), "mean": np.array([[0.0, 0.0], [4.0, 4.0]])}
+QUICK = probml.EM(max_iterations=3, restarts=1)
+
+
+@cache
+def fitted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clusters().fit(DATA, QUICK)
+
+
+@cache
+def regressed():
+    return groups().fit(TABLE)
+
+
+@cache
+def followed():
+    return states().at({"rate": [1.0, 8.0]})
+
+
+def _fit(model, **said):
+    with warnings.catch_warnings():
+        return model.fit(said.pop("data"), said.pop("engine"), **said)
+
+
+def _in_data(ask, table, **cells):
+    return ask({**table, **cells})
+
+
+def calls():
+    """Name → (call, good arguments)."""
+    one, two, three = fitted(), regressed(), followed()
+    plain = {"data": DATA, "engine": QUICK, "weights": None, "seed": 0, "start": None}
+    out = {
+        "model.fit": (partial(_fit, clusters()), plain),
+        "data of fit": (partial(_in_data, lambda d: groups().fit(d), TABLE),
+                        {n: TABLE[n] for n in TABLE}),
+        "data of a chain": (partial(_in_data, three.log_prob, {}), STEPS),
+        "start of fit": (lambda weights, mean: clusters().fit(
+            DATA, QUICK, start={"weights": weights, "mean": mean}), POINT),
+        "at": (lambda params, labels: clusters().at(params, labels),
+               {"params": POINT, "labels": {"z": ("a", "b")}}),
+        "a value of at": (lambda weights, mean: clusters().at({"weights": weights, "mean": mean}),
+                          POINT),
+        "settings": (lambda k, d: clusters(k, d).simulate(2), {"k": 2, "d": 2}),
+        "model.simulate": (clusters().simulate, {"rows": 3, "steps": None, "seed": 0}),
+        "inputs of simulate": (groups().simulate, {"rows": 6, "x": TABLE["x"], "g": TABLE["g"]}),
+        "model.do": (lambda values: clusters().do(values).simulate(2), {"values": {"z": 1}}),
+        "a value of do": (lambda z: one.do({"z": z}).simulate(2), {"z": 1}),
+        "log_density": (clusters().log_density, {"data": DATA, "params": POINT}),
+        "model.explain": (clusters().explain, {"data": DATA, "engines": ()}),
+        "model.check": (groups().check, {"data": TABLE, "engine": None, "simulations": 20,
+                                         "seed": 0, "rows": None, "steps": None}),
+        "log_prob": (two.log_prob, {"data": TABLE, "plug_in": False, "unknown": "refuse"}),
+        "predict_proba": (one.predict_proba, {"data": DATA, "site": "z", "plug_in": False,
+                                              "given": "all"}),
+        "predict": (two.predict, {"data": TABLE, "site": "y", "interval": None}),
+        "decode": (one.decode, {"data": DATA, "sites": ["z"]}),
+        "joint": (one.joint, {"data": DATA, "sites": ["z"]}),
+        "pairs": (three.pairs, {"data": STEPS, "site": "z"}),
+        "forecast": (three.forecast, {"data": STEPS, "steps": 1, "interval": None}),
+        "impute": (one.impute, {"data": DATA}),
+        "conditional": (one.conditional, {"data": {"x": np.where(X > 4, nan, X)}, "site": "x"}),
+        "fit.simulate": (one.simulate, {"rows": 3, "seed": 0, "given": None, "steps": None}),
+        "fit.decide": (one.decide, {"data": DATA, "site": "z", "loss": None, "reject": None}),
+        "fit.calibration": (one.calibration, {"data": {"x": X, "z": CLASSES}, "site": "z",
+                                              "bins": 10, "strategy": "uniform"}),
+        "posterior": (two.posterior, {"site": "slope"}),
+        "draws": (two.draws, {"n": 3, "seed": 0}),
+        "table": (one.table, {"site": "z"}),
+        "labels": (one.labels, {"site": "z"}),
+        "merge": (two.merge, {"other": two}),
+        "update": (two.update, {"data": TABLE, "weights": None}),
+        "log_joint": (one.log_joint, {"data": DATA}),
+        "load": (probml.load, {"path": "/nowhere/fit", "model": clusters()}),
+        "decide": (probml.decide, {"probabilities": P, "loss": None, "reject": None}),
+        "calibration": (probml.calibration, {"truth": [0, 1, 1], "probabilities": P}),
+        "stationary": (probml.stationary, {"transition": [[0.9, 0.1], [0.2, 0.8]]}),
+        "MarkovChain": (probml.MarkovChain, {"initial": [0.5, 0.5], "transition": np.eye(2),
+                                             "steps": 3}),
+        "GaussianChain": (probml.GaussianChain, {
+            "initial_mean": np.zeros(1), "initial_covariance": np.eye(1), "transition": np.eye(1),
+            "covariance": np.eye(1), "steps": 3, "offset": None}),
+        "probml.model": (probml.model, {"function": clusters.function}),
+        "compare": (probml.compare, {"fits": {"a": one, "b": one}, "data": DATA}),
+    }  # fmt: skip
+    for engine in (probml.EM(), probml.MAP(), probml.NUTS(), probml.SVI(), probml.Laplace(),
+                   probml.EmpiricalBayes(choose=("scale",))):
+        kind = type(engine)
+        out[kind.__name__] = kind, {n: getattr(engine, n) for n in kind.__dataclass_fields__}
+    return out | zoo()
+
+
+def zoo():
+    """The functions of the zoo, simulated."""
+    def simulated(name, inputs, **settings):
+        return getattr(models, name)(**settings).simulate(**({"rows": 3} | inputs))
+
+    x, h = {"x": X}, {"h": X}
+    listed = {
+        "gaussian_mixture": ({}, {"k": 2, "d": 2, "covariance": "full", "concentration": 1.0}),
+        "hidden_markov": ({"steps": 3}, {"k": 2, "d": 2}),
+        "markov_chain": ({"steps": 3}, {"k": 2, "concentration": 1.0, "sticky": 0.0}),
+        "local_level": ({"steps": 3}, {"scale": 1.0, "centre": 0.0}),
+        "seasonal": ({"steps": 3}, {"period": 4, "scale": 1.0, "trend": True}),
+        "factor_analysis": ({}, {"k": 1, "d": 3, "scale": 0.1}),
+        "item_response": ({}, {"items": 3, "kind": "2pl", "spread": 1.0}),
+        "linear_regression": (x, {}), "ridge": (x, {"penalty": 1.0}),
+        "logistic_regression": (x, {"weight_scale": 1.0}),
+        "softmax_regression": (x, {"states": 3, "weight_scale": 1.0}),
+        "robust_regression": (x, {"df": 4.0}), "smoothing": (h, {"lines": 1, "wide": 1e6}),
+        "mixture_of_experts": (x, {"k": 2}),
+        "naive_bayes": ({}, {"classes": 2, "features": {"a": "normal"}, "target": "c"}),
+    }
+    return {name: (partial(_zoo, name, inputs), settings)
+            for name, (inputs, settings) in listed.items() if settings}
+
+
+def _zoo(name, inputs, **settings):
+    rows = {} if any(n in inputs for n in ("x", "h")) else {"rows": 3}
+    return getattr(models, name)(**settings).simulate(**rows, **inputs)
+
+
+def faces():
+    """Name → (a maker of the face, X, y)."""
+    binary = (X > 2).astype(int)
+    return {
+        "GaussianMixture": (partial(models.GaussianMixture, 2, n_init=1), X, None),
+        "LatentClass": (partial(models.LatentClass, 2, n_init=1), binary, None),
+        "PoissonMixture": (partial(models.PoissonMixture, 2, n_init=1), binary, None),
+        "NaiveBayes": (models.NaiveBayes, X, CLASSES),
+        "GaussianDiscriminant": (models.GaussianDiscriminant, X, CLASSES),
+        "LogisticRegression": (models.LogisticRegression, X, CLASSES),
+        "LeastSquaresClassifier": (models.LeastSquaresClassifier, X, CLASSES),
+        "FisherDiscriminant": (models.FisherDiscriminant, X, CLASSES),
+        "LinearSVM": (models.LinearSVM, X, CLASSES),
+        "GeneralizedLinearModel": (models.GeneralizedLinearModel, X, CLASSES),
+        "RobustRegression": (models.RobustRegression, X, Y),
+        "BayesianLinearRegression": (models.BayesianLinearRegression, X, Y),
+        "HiddenMarkov": (partial(models.HiddenMarkov, 2, n_init=1), X, None),
+        "ProbabilisticPCA": (partial(models.ProbabilisticPCA, 1), X, None),
+        "KernelDensity": (models.KernelDensity, X, None),
+    }  # fmt: skip
+
+
+def face_calls():
+    """Name → (call, good arguments) of faces: what they are given, and each parameter."""
+    out = {}
+    for name, (make, table, y) in faces().items():
+        given = {"X": table} if y is None else {"X": table, "y": y}
+        out[f"{name}.fit"] = (lambda make=make, **g: make().fit(**g)), given | {
+            "sample_weight": None} if name != "HiddenMarkov" else given
+        held = make().get_params()
+        out[name] = (lambda make=make, given=given, **p: make().set_params(**p).fit(**given)), held
+    return out
