@@ -23,6 +23,7 @@ from probml.interface.functions.meeting import meet
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.tables.in_tables import in_tables
+from probml.language.given import mapping
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
@@ -102,9 +103,10 @@ class Fit(Questions):
                 have.
         """
         codes = {}
-        for name, value in values.items():
+        for name, value in mapping(values, "do(values)", "{'smoke': 1}").items():
             labels = self.names.get(name)
-            if labels is not None and value not in labels:
+            if labels is not None and not any(value is x or np.ndim(value) == 0 and value == x
+                                              for x in labels):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
