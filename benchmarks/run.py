@@ -42,7 +42,8 @@ PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS),
 ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
                "SCIPY_ARRAY_API": "1"}
-HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
+HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "floor, s", "quality", "of the peer",
+        "note")
 
 
 def rows(case: str, file: str, precision: str, quick: bool):
@@ -53,14 +54,14 @@ def rows(case: str, file: str, precision: str, quick: bool):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:
-        yield dict.fromkeys(("cold", "warm", "peer", "quality", "peer_quality")) | {
+        yield dict.fromkeys(("cold", "warm", "peer", "floor", "quality", "peer_quality")) | {
             "case": case, "note": f"FAILED ({process.returncode})"
         }
 
 
 def line(record: dict) -> str:
     ratio = record["peer"] / record["warm"] if record["peer"] and record["warm"] else None
-    times = [record["cold"], record["warm"], record["peer"], ratio]
+    times = [record["cold"], record["warm"], record["peer"], ratio, record.get("floor")]
     cells = ["" if value is None else f"{value:.3g}" for value in times]
     cells += ["" if record[key] is None else f"{record[key]:.7g}"
               for key in ("quality", "peer_quality")]

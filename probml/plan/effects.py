@@ -42,6 +42,16 @@ def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in free if name in both) if set(names) <= set(both) else ()
 
 
+def centres(plan: Plan) -> tuple[str, ...]:
+    """The parameters without bounds that say about where effects lie: their means, written in the
+    effects' own prior."""
+    sites = plan.structure.sites
+    return tuple(dict.fromkeys(
+        p for name in plan.effects for argument in sites[name].locations
+        for p in sites[name].uses.get(argument, ()) if p in plan.free and sites[p].domain.unbounded
+    ))
+
+
 def found(plan: Plan, names: tuple[str, ...], closed: bool = True,
           prior: bool = True) -> tuple[str, ...]:
     """Of some parameters those that can be integrated out, all together.

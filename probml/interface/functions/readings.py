@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
+from probml.interface.functions.states import logs_of
 from probml.interface.functions.survey import prepared
 from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import ROWS
@@ -76,6 +77,16 @@ class Reading:
 
     def __reduce__(self):
         return type(self), self.parts
+
+
+class Element(NamedTuple):
+    """What a site observes: the value, the log density of each element, how many trailing axes of
+    the value are one element's, and the plates of the others, (name, axis from the right)."""
+
+    value: Any
+    log: jax.Array
+    event: int
+    plates: tuple[tuple[str, int], ...]
 
 
 class Whole(Reading):
@@ -134,6 +145,28 @@ class Whole(Reading):
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
+
+    def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                 values: Mapping[str, Any]) -> dict[str, Element]:
+        """Every site that is observed, element by element, at values of the others; none where
+        discrete sites are summed out in plates, and none of a scan where they are there.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        if self.summed:
+            return {}
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.substitute(data=dict(values)), handlers.condition(data=seen),
+              _Sums(seen, True)):
+            self.call({**settings, **arguments})
+        return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
+                              tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
+                for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
+                and not isinstance(site["fn"], dist.Unit)}
 
     def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
         """Run the function, unseen cells of what is observed left out.
