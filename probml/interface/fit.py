@@ -61,7 +61,8 @@ class Fit(Questions):
     def to_arviz(self, data: Any = None):
         """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
         posterior_predictive, observed_data, with the names of plates and the labels of states as
-        dimensions and coordinates.
+        dimensions and coordinates. Of a function that is one density of everything log_likelihood
+        is that of each element of what it observes, and nothing is replicated.
 
         Args:
             data: the rows; by default those that were fitted.

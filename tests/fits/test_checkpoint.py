@@ -10,8 +10,8 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.engines import checkpoint
 from probml.errors import DataError, ModelError
+from probml.numerics.outside import checkpoint
 
 
 @probml.model

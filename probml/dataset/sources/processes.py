@@ -15,7 +15,7 @@ from probml.dataset.read import read
 from probml.dataset.source import Part, Source
 from probml.errors import DataError
 from probml.language.language import Bound
-from probml.numerics.processes import agreed
+from probml.numerics.outside.processes import agreed
 from probml.structure.structure import Structure
 
 FAR = 40  # bits: more rows than any process has

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.numerics.atomic import replacing
+from probml.numerics.outside.atomic import replacing
 
 FORMAT = 1
 
