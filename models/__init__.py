@@ -27,6 +27,7 @@ from probml.models.experts.experts import (
     hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
 )
 from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
+from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
 from probml.models.kernels.kernel_density import kernel_density as kernel_density
 from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
 from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
@@ -82,6 +83,7 @@ if TYPE_CHECKING:  # for editors
         MixtureOfExpertsClassifier,  # noqa: F401
     )
     from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -131,6 +133,7 @@ _LATE = {
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "HiddenMarkov": "chains.hidden_markov_face",
+    "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
@@ -154,6 +157,7 @@ __all__ = [
     "dishonest_casino",
     "factor_analysis",
     "gaussian_mixture",
+    "gaussian_process",
     "generalized_linear",
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",

@@ -105,7 +105,9 @@ class GaussianMixture(InUnits, Mixture):
 
     @property
     def _components(self):
-        return int(np.max(self.n_components))
+        """Clusters in which the prior's scale is measured: of components of which most are to be
+        empty none are known, and the scale is that of all rows."""
+        return int(np.max(self.n_components)) if self.weights == "even" else 1
 
     def _model(self, k):
         return gaussian_mixture(

@@ -128,9 +128,9 @@ def gaussian_mixture(k: int, d: int, covariance: str = "full", concentration=1.0
         scale: s > 0, standard deviation inside a component, in the data's units; one number or
             (d,). It is worth one or two rows, so that a guess far too low does no harm and one far
             too high blurs. "each": a site `prior_scale` (d,).
-        weights: "even"; "sparse", a Dirichlet of concentration a/k, or "sticks", a Dirichlet process
-            of concentration a cut at k: with VB they empty the components that the rows do not ask
-            for, and k is then only the most there can be.
+        weights: "even"; "sparse", a Dirichlet of concentration a/k, or "sticks", a Dirichlet
+            process of concentration a cut at k: with VB they empty the components that the rows do
+            not ask for, and k is then only the most there can be.
     """
     tied, prior, normal = shapes(covariance, "gaussian_mixture")
     centre, scale = from_data("prior_centre", centre, d, constraints.real), from_data("prior_scale",

@@ -89,7 +89,7 @@ def compare(
 
     Returns:
         DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out
-        score, else the evidence, else the bound, else elpd_loo, each if all models have it, else bic);
+        score, else the evidence, else the bound, else elpd_loo, each if all have it, else bic);
         `attrs["missing"]` says why a number is not there, model → column → reason: one that could
         not be judged at all has no row, and a warning with the reason; `attrs["notes"]`.
 

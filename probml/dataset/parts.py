@@ -4,6 +4,7 @@ pass after pass of which each reads, codes and cuts them anew."""
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from types import BuiltinFunctionType
 from typing import Any
 
 import jax
@@ -33,7 +34,8 @@ def source_of(data: Any) -> Source | None:
         raise DataError(f"data is a {type(data).__name__}, which can be read once, and fits pass "
                         f"over rows many times: pass a function that makes a new one, "
                         f"model.fit(lambda: batches(...))")
-    return Batches(data) if callable(data) and not isinstance(data, type) else None
+    plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
+    return Batches(data) if plain else None
 
 
 def opened(model: Bound, data: Any) -> Data:

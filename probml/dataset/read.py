@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, kinds, ragged, tables
 from probml.dataset import codes as coding
 from probml.dataset.arrow import as_table
 from probml.dataset.dataset import Data
@@ -79,7 +79,7 @@ def read(
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = coding.settled(model, raws, shapes or {}, specs)
+    structure = kinds.settled(model, raws, shapes or {}, specs)
     shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
     computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:

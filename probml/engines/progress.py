@@ -160,6 +160,13 @@ def looked_on() -> bool:
     )
 
 
+def reading(said: Callable[[], str]) -> None:
+    """What bars of this thread's present work, and of work within it, say of how fast rows come."""
+    bar = getattr(Progress._open, "innermost", None)
+    if bar is not None:
+        bar.reading = said
+
+
 class Turn(NamedTuple):
     """What one device call did."""
 

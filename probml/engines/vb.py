@@ -5,18 +5,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, Race, ends
-from probml.engines.start.start import check_distinct, starts
+from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.engines.variational.runs import Run, begun, finished, runs
 from probml.errors import Refusal
 from probml.numerics.threads import one_thread
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
+
+LADDER = 8  # numbers of states with which restarts begin, at the most
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ class VB(Engine):
                           f"Try SVI() or EM()")
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
-            raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from row "
-                          f"to row or from step to step. Try EM() or SVI()")
+            raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
+                          f"row to row or from step to step. Try SVI() or EM()")
         for block in (block for stage in blocks(plan, True) for block in stage):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
@@ -101,13 +103,28 @@ class VB(Engine):
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         count = self._starts(problem)
+        fewer = _fewer(plan, count) if tells_apart(plan, problem.start) else {}
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
-                       problem.start, True, whole=True)
-        params = {name: jnp.asarray(value) for name, value in first.params.items()}
+                       problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = runs("VB", plan, begun(plan, params, known, rows), known, rows, race,
+        run, trail = runs("VB", plan, begun(plan, first, known, rows), known, rows, race,
                           self.max_iterations, self.tolerance * rows.weight, self.progress)
         return _best(plan, run, trail, known, ALIKE * rows.weight)
+
+
+def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
+    """Variable → (restarts, states), with which states a restart begins: every other one with few
+    of many. States empty themselves one by one, and slowly: where the rows ask for few, the best
+    end lies nearer to a start with few."""
+    out = {}
+    for name in hidden(plan) if restarts > 1 and not plan.rowwise else ():
+        states = plan.variables[name].states
+        if states > 2:
+            sizes = np.full(restarts, states)
+            sizes[1::2] = np.resize(np.unique(np.geomspace(2, states, LADDER).astype(int))[:-1],
+                                    restarts // 2)
+            out[name] = np.arange(states) < sizes[:, None]
+    return out
 
 
 def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outcome:

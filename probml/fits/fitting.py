@@ -231,8 +231,8 @@ def _reducible(engine: Engine, plan: Plan) -> bool:
 
 def _squarable(engine: Engine, problem: Problem) -> bool:
     """Whether all rows are worth two passes, which save each gradient's."""
-    plan = problem.plan
-    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
+    many = problem.in_parts or (problem.size or 0) >= MANY
+    return engine.squares and many and bool(squared(problem.plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

@@ -15,6 +15,7 @@ from probml.device import load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
+from probml.engines.progress import reading
 from probml.errors import Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
@@ -55,6 +56,7 @@ class Here(Place):
                             params=problem.start)
             return
         feed, rows, known = streamed(held, plan, copies)
+        reading(lambda: f", {feed.speed * rows.size:,.0f} rows a second")
         with feed:
             yield rows, known
 

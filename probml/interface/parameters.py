@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
+from probml.interface.functions import leaning
 from probml.interface.record import Record
 from probml.language.language import whole_seed
 from probml.numerics.precision import in_its_own
@@ -26,12 +27,18 @@ class Parameters(Record):
 
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
-        distribution.
+        distribution; of one that a function without rows() has in plates or steps, which are summed
+        out cell by cell, that of every cell by itself.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
             ModelError: the site is unknown or lies inside rows().
         """
+        known = self.structure.sites.get(site)  # what is summed out is named after a site of it
+        if self.model.whole and (known is None or known.factor):
+            summed = leaning.posterior(self, site)
+            if summed is not None:
+                return summed
         found = self._site(site)
         if found.kind == deterministics.KIND:
             ask = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"

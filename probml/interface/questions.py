@@ -73,8 +73,13 @@ class Questions(Answers):
                 (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps before
                 it).
             unknown: as in log_prob.
+
+        Of a function that is one density of everything: of a site that it sums out in plates or
+        steps, (*cells, states).
         """
         held = self._read(data, unknown=unknown)
+        if self.model.whole:
+            return self._summed(held, site)
         wanted = [site or self._unseen(held)] if site is None or isinstance(site, str) else list(
             site
         )

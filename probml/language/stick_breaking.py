@@ -1,4 +1,5 @@
-"""Stick-breaking weights: a prior of probabilities that fall off, the Dirichlet process cut short."""
+"""Stick-breaking weights: a prior of probabilities that fall off, the Dirichlet process cut
+short."""
 
 from typing import Any
 
@@ -11,12 +12,12 @@ from numpyro.distributions.util import promote_shapes
 
 
 class StickBreaking(dist.Distribution):
-    """Weights of k states, w_i = v_i Π_{j<i} (1 − v_j) with independent v_i ~ Beta(concentration1_i,
-    concentration0_i), i = 1 … k − 1, and w_k the rest of the stick.
+    """Weights of k states, w_i = v_i Π_{j<i} (1 − v_j), i = 1 … k − 1, with independent
+    v_i ~ Beta(concentration1_i, concentration0_i), and w_k the rest of the stick.
 
     The generalised Dirichlet distribution (Connor & Mosimann 1969); conjugate to Categorical. With
-    v_i ~ Beta(1, α) it is the Dirichlet process of concentration α cut at k (Ishwaran & James 2001),
-    see `dirichlet_process`.
+    v_i ~ Beta(1, α) it is the Dirichlet process of concentration α cut at k (Ishwaran & James
+    2001), see `dirichlet_process`.
 
     Args:
         concentration1, concentration0: above 0, (..., k − 1) each, or numbers beside an array.
@@ -77,8 +78,8 @@ def remainders(w: jax.Array) -> jax.Array:
 
 
 def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
-    """The weights of a Dirichlet process of concentration α, cut at k states: every v_i ~ Beta(1, α)
-    (Sethuraman 1994).
+    """The weights of a Dirichlet process of concentration α, cut at k states: every
+    v_i ~ Beta(1, α) (Sethuraman 1994).
 
     Of n rows about α log(1 + n/α) states are in use a priori; k should be well above that.
     """

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
+from probml.families.form import Prior
 from probml.families.links import backward, forward
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block
@@ -152,9 +153,9 @@ class Marginals:
             ratios.append(now / then)
         return jnp.concatenate([r.reshape(-1) for r in ratios]) if block.stacked else ratios[0]
 
-    def bundled(self) -> list[tuple[Bundle, dist.Distribution]]:
-        """The posteriors of all blocks but the gaussian ones, those of one kind and event as
-        one."""
+    def bundled(self) -> list[tuple[Bundle, dist.Distribution, Prior]]:
+        """The posteriors of all blocks but the gaussian ones, those of one kind and event as one,
+        and the prior whose kind they are of."""
         sites, groups = self.plan.structure.sites, {}
         for block in self.blocks:
             if not block.form.joint:
@@ -168,13 +169,13 @@ class Marginals:
             leaves = self.natural[(names[0],)]
             natural = {leaf: bundle.join({name: self.natural[(name,)][leaf] for name in names})
                        for leaf in leaves}
-            out.append((bundle, prior.posterior(natural, rank)))
+            out.append((bundle, prior.posterior(natural, rank), prior))
         return out
 
     def means(self) -> dict[str, jax.Array]:
         """The posterior mean of every parameter."""
         out = {}
-        for bundle, posterior in self.bundled():
+        for bundle, posterior, _ in self.bundled():
             out |= bundle.part(posterior.mean, jax.lax.split)
         for block in (block for block in self.blocks if block.form.joint):
             out |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape)
@@ -184,7 +185,7 @@ class Marginals:
     def draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """One joint draw: scales and tables first, then the locations given the scales."""
         out = dict(self.posterior.params)
-        for i, (bundle, posterior) in enumerate(self.bundled()):
+        for i, (bundle, posterior, _) in enumerate(self.bundled()):
             out |= bundle.part(posterior.sample(jax.random.fold_in(key, len(self.blocks) + i)),
                                jax.lax.split)
         drawn = {name: out[name] for name in out}
@@ -225,8 +226,8 @@ class Marginals:
     def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """log p(params | data) of the closed form."""
         total = jnp.zeros(())
-        for bundle, posterior in self.bundled():
-            total += posterior.log_prob(bundle.join(params)).sum()
+        for bundle, posterior, prior in self.bundled():
+            total += prior.log_density(posterior, bundle.join(params), False).sum()
         for block in (block for block in self.blocks if block.form.joint):
             first, loc, wide = block.names[0], self.natural[block.names]["loc"], 1.0
             value = (jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked

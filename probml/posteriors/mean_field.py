@@ -5,9 +5,9 @@ What a block's form says of log densities is linear in its statistics, so that a
 several blocks that is made of log densities is affine in the statistics of each. Nodes of a block
 (`Form.nodes`) are values over which every statistic has its expectation as a mean; over the grid of
 the nodes of blocks that meet in a site, such a function has. Blocks that do not meet share an axis
-of the grid. So whatever a model says of its parameters is averaged exactly, by evaluating it, and no
-product of families needs a formula (Winn & Bishop 2005, "Variational message passing", writes them
-out by hand).
+of the grid. So whatever a model says of its parameters is averaged exactly, by evaluating it, and
+no product of families needs a formula (Winn & Bishop 2005, "Variational message passing", writes
+them out by hand).
 """
 
 import functools

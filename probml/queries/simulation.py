@@ -14,12 +14,12 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset import codes as coding
-from probml.dataset import ragged
+from probml.dataset import kinds, ragged
 from probml.dataset.arrays import as_raw
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry
-from probml.language.language import Bound, chains_of, whole_steps
+from probml.language.language import LONGEST, Bound, chains_of, whole_steps
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
@@ -98,9 +98,9 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
-    if not isinstance(rows, Integral) or rows < 1:
-        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got "
-                         f"rows={rows}")
+    if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
+        raise ModelError(f"simulate needs the number of rows, from 1 to {LONGEST:,}: "
+                         f"simulate(rows=100); got rows={rows!r:.60}")
     return arrays, int(rows)
 
 
@@ -109,7 +109,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
-    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+    structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                  for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")

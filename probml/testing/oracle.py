@@ -16,8 +16,8 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
 
-from probml.language.language import ROWS
 from probml.language.markov_chain import MarkovChain
+from probml.language.named_rows import ROWS
 
 MOST = 400  # joint states
 GRID = np.linspace(-16.0, 16.0, 3001)

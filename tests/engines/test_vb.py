@@ -14,8 +14,6 @@ import probml
 from probml.errors import Refusal
 
 
-
-
 def vb(**changed):
     return probml.VB(**{"tolerance": 1e-12, "restarts": 1, "max_iterations": 3000} | changed)
 
@@ -313,7 +311,7 @@ def logs_of(a):
 def chain_by_hand(y, initial, transition, table, iterations):
     """VB-EM of `symbols` (Beal 2003, section 3.4), from a point: bounds and concentrations."""
     k, bounds = len(initial), []
-    tables = [np.log(each) for each in (initial, transition, table)]
+    tables, found = [np.log(each) for each in (initial, transition, table)], None
     for i in range(iterations + 1):
         first, moves, shown = np.exp(tables[0]), np.exp(tables[1]), np.exp(tables[2])
         counts, evidence = [np.zeros(k), np.zeros((k, k)), np.zeros(shown.shape)], 0.0
@@ -337,7 +335,7 @@ def chain_by_hand(y, initial, transition, table, iterations):
         if i:
             bounds.append(evidence - sum(dirichlet_gap(a, p) for a, p in
                                          zip(found, (1.5, 0.8, 0.6), strict=True)))
-        last = None if i == 0 else found
+        last = found
         found = [1.5 + counts[0], 0.8 + counts[1], 0.6 + counts[2]]
         tables = [logs_of(a) for a in found]
     return np.array(bounds), last
@@ -355,6 +353,66 @@ def test_a_hidden_markov_model_takes_the_steps_that_were_written_by_hand():
     np.testing.assert_allclose(fit.history, bounds, rtol=1e-10)
     for name, concentration in zip(("initial", "transition", "table"), found, strict=True):
         np.testing.assert_allclose(fit.posterior(name).concentration, concentration, rtol=1e-8)
+
+
+# Rows as EM has them
+
+
+def test_empty_components_empty_themselves_and_every_row_is_counted():
+    fit = normals(8, 2, 0.1).fit({"x": clouds()}, probml.VB(restarts=4))
+    counts = np.asarray(fit.posterior("weights").concentration) - 0.1
+    assert (counts > 1).sum() == 2 and math.isclose(counts.sum(), 120, rel_tol=1e-9)
+    assert (np.diff(fit.history) > -1e-8).all()
+
+
+def test_labels_seen_in_part_are_kept():
+    labels = np.full(50, np.nan)
+    labels[[0, 49]] = [1, 0]  # the other way round than the rates
+    fit = counts(2).fit({"x": COUNTS, "z": labels}, vb())
+    assert fit.params["rate"][0] > fit.params["rate"][1]
+
+
+def test_unseen_cells_say_nothing():
+    holed = np.append(COUNTS.astype(float), [np.nan] * 3)
+    ours, whole = counts(2).fit({"x": holed}, vb()), counts(2).fit({"x": COUNTS}, vb())
+    # three rows without a value: their q(z) is E log π alone
+    alpha = np.asarray(ours.posterior("weights").concentration)
+    np.testing.assert_allclose(ours.posterior("rate").rate.sum(), 51.0, rtol=1e-2, atol=3.5)
+    assert math.isclose(alpha.sum(), 57.0, rel_tol=1e-9)
+    assert ours.bound < whole.bound + 1e-9
+
+
+def test_with_nothing_hidden_parts_merge():
+    data = {"x": COUNTS, "z": (np.arange(50) >= 25).astype(int)}
+    ours, exact = counts(2).fit(data, probml.VB()), counts(2).fit(data, probml.Exact())
+    assert math.isclose(ours.bound, exact.log_evidence, rel_tol=1e-10)
+    halves = [counts(2).fit({k: v[i::2] for k, v in data.items()}, probml.VB()) for i in (0, 1)]
+    assert math.isclose(halves[0].merge(halves[1]).bound, ours.bound, rel_tol=1e-10)
+
+
+def test_a_source_of_rows_gives_what_memory_gives():
+    def parts():
+        for i in range(5):
+            yield {"x": COUNTS[10 * i : 10 * (i + 1)]}
+
+    ours, whole = (counts(2).fit(data, vb(), start=POINT) for data in (parts, {"x": COUNTS}))
+    np.testing.assert_allclose(ours.posterior("rate").rate, whole.posterior("rate").rate, rtol=1e-8)
+    assert math.isclose(ours.bound, whole.bound, rel_tol=1e-10)
+
+
+# Side by side
+
+
+def test_compare_ranks_by_the_bound_and_says_that_it_is_one(tmp_path):
+    fits = {f"{k}": counts(k).fit({"x": COUNTS}, vb()) for k in (1, 2)}
+    table = probml.compare(fits, {"x": COUNTS})
+    assert table.attrs["criterion"] == "bound" and table.index[0] == "2"
+    assert table.loc["2", "bound"] == fits["2"].bound and table["log_evidence"].isna().all()
+    assert any("lower bound" in note for note in table.attrs["notes"])
+    fits["2"].save(tmp_path / "fit")
+    back = probml.load(tmp_path / "fit", counts(2))
+    assert back.bound == fits["2"].bound
+    np.testing.assert_allclose(back.posterior("rate").rate, fits["2"].posterior("rate").rate)
 
 
 # What it does not treat

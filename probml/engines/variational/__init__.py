@@ -1,1 +1,1 @@
-"""Mean-field variational Bayes: sweeps over conjugate blocks, their restarts, and batches of rows."""
+"""Mean-field variational Bayes: sweeps over conjugate blocks, and their restarts."""

@@ -11,12 +11,14 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.start.race import Race
+from probml.engines.start.start import Start
 from probml.engines.variational.sweep import bound, updated, with_means
 from probml.evidence.passes import expect
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
+from probml.updates.updates import maximise
 
 BLOCK = 16  # iterations a device call at the most: progress shows and Ctrl-C works in between
 CALM = 3  # iterations in a row that gain less than the tolerance, at which a run has ended
@@ -34,22 +36,26 @@ class Run(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jit, static_argnames=("plan",))
-def begun(plan: Plan, params, known: Known, rows: Rows) -> Run:
-    """q(θ) of every restart after one M-step from the responsibilities at a point."""
+@functools.partial(jit, long=True, static_argnames=("plan",))
+def begun(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
+    """q(θ) of every restart after one M-step from the responsibilities at a point; of labelled rows
+    that point is their mode."""
 
-    def one(params):
-        expected = expect(plan, params, known, rows)
+    def one(first):
+        params = dict(first.params)
+        if first.expected is not None:
+            params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
+        expected = expect(plan, params, known._replace(allowed=first.allowed), rows)
         return updated(plan, expected, params, known, rows, None)
 
-    closed = _each(plan, one, params)
-    restarts = len(jax.tree.leaves(params)[0])
+    closed = _each(plan, one, first)
+    restarts = len(jax.tree.leaves(first.params)[0])
     value = jnp.full(restarts, -jnp.inf, jnp.result_type(float))
     zero = jnp.zeros(restarts, jnp.int32)
     return Run(closed, value, zero, zero, zero)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, long=True, static_argnames=("plan",))
 def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain):
     """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
     BLOCK).
@@ -133,7 +139,7 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race 
     return run, np.concatenate(history, 1)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@functools.partial(jit, long=True, static_argnames=("plan",))
 def finished(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) of one restart with its means."""
     return with_means(plan, closed, known)

@@ -69,6 +69,7 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
         closed: q(θ) so far; None: only a point is known, `params`, at which the others are taken.
     """
     every = [block for stage in blocks(plan, True) for block in stage]
+    references = {coupled(plan, block) for block in every}
     found = {}
     if closed is not None:
         found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
@@ -84,7 +85,9 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
         new = {block.names: integrated(plan, block, natural, params, known)
                for block, natural in zip(group, read(objective, group), strict=True)}
         found |= new
-        params |= _middles(plan, group, new)
+        # a scale stays where the locations that it scales were read: their reference
+        moved = [block for block in group if block.names[0] not in references]
+        params |= _middles(plan, moved, new)
     return Closed(tuple(found[block.names] for block in every), params, params)
 
 

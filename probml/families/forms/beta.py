@@ -13,8 +13,8 @@ def pair(log, log_rest):
     """The two c with the mean logarithm E log c, and 1 − c with the mean E log(1 − c): (2, ...)
     each.
 
-    Their product is A² and their sum 1 + A² − B², A = exp E log c and B = exp E log(1 − c), of which
-    Hölder's inequality says A + B ≤ 1.
+    Their product is A² and their sum 1 + A² − B², A = exp E log c and B = exp E log(1 − c), of
+    which Hölder's inequality says A + B ≤ 1.
     """
     a, b = jnp.exp(log), jnp.exp(log_rest)
     # the roots of the smaller of c and 1 − c, which have their digits

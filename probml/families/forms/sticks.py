@@ -45,7 +45,8 @@ class Sticks(Form):
     """Q(c) = Σ A_i log c_i + Σ B_i log T_i + constant on the simplex, T_i what is left behind c_i.
 
     c_i ∂Q/∂c_i = A_i + Σ_{j<i} B_j c_i/T_j: the difference of two points leaves a triangle for B.
-    B has an entry for every state, of which the last two are 0: behind the last but one is the last.
+    B has an entry for every state, of which the last two are 0: behind the last but one is the
+    last.
     """
 
     name = "sticks"
