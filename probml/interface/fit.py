@@ -22,6 +22,7 @@ from probml.fits import fitting, saving
 from probml.interface import page
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
+from probml.interface.kinds_of_words import worded
 from probml.interface.looks import fit_html
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
@@ -34,6 +35,7 @@ from probml.plan import decide
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Fit(Questions):
     """A model and what was inferred; immutable, a pytree.
