@@ -19,13 +19,13 @@ from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
-from probml.interface import page
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
 from probml.interface.kinds_of_words import worded
-from probml.interface.looks import fit_html
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
+from probml.interface.showing import page
+from probml.interface.showing.looks import fit_html
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
 from probml.numerics.compiling import jit

@@ -23,7 +23,7 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
-from probml.interface.looks import model_html, pictured
+from probml.interface.showing.looks import model_html, pictured
 from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze

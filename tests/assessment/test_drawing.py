@@ -14,7 +14,7 @@ from probml.assessment.pages import charts
 from probml.assessment.pages.html import table
 from probml.assessment.pages.scene import Node, curve, scene
 from probml.assessment.pages.svg import svg
-from probml.interface.looks import pictured
+from probml.interface.showing.looks import pictured
 
 
 @probml.model

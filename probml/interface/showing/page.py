@@ -17,7 +17,7 @@ from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.looks import graph_html
+from probml.interface.showing.looks import graph_html
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,1 @@
+"""How models and fits look: in a notebook, and on a page of their own."""
