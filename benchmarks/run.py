@@ -35,8 +35,7 @@ FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.p
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
-          "mixed_cases.py": MIXED,
-          "stream_cases.py": STREAMS}
+          "mixed_cases.py": MIXED, "stream_cases.py": STREAMS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))

@@ -40,7 +40,8 @@ def made(rows: int) -> Path:
         centre = np.random.default_rng(99).normal(size=(K, D)) * 3.0
         table = {f"x{j}": (centre[z, j] + random.normal(size=FILE)).astype(np.float32) for j in range(D)}
         beside = path.with_suffix(".part")
-        pq.write_table(pa.table(table | {"z": z.astype(np.int8)}), beside, row_group_size=2**18)
+        pq.write_table(pa.table(table | {"z": z.astype(np.int8)}), beside, row_group_size=2**18,
+                       use_dictionary=False)
         beside.rename(path)
     return folder
 

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from probml.dataset import tables
-from probml.dataset.arrow import ArrowRows, is_dataset
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.profile import Profile, under
 from probml.dataset.read import expected_of, read
 from probml.dataset.source import Batches, Source, naming, parts_of
+from probml.dataset.sources.arrow import ArrowRows, is_dataset
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
@@ -128,7 +128,7 @@ class Reader:
                 raise DataError(f"the source has changed since it was first read: part '{name}' "
                                 f"had {rows} rows, and now has {whole.table.rows}")
             for low in range(0, rows, self.size):
-                yield whole.taken(np.arange(low, min(low + self.size, rows)))
+                yield whole.taken(slice(low, min(low + self.size, rows)))
             del found, whole  # before another part comes
 
     def _read(self, part: Any) -> Data:

@@ -21,7 +21,7 @@ from probml.errors import DataError
 from probml.fits import cluster_work as work
 from probml.fits.places import Place
 from probml.language.language import Bound
-from probml.numerics.sent import Pool, Program
+from probml.numerics.outside.sent import Pool, Program
 
 BRANCHES = 8  # sums that are added in one task
 PAUSE, PATIENCE = 5.0, 120.0  # seconds between two looks, and without any worker

@@ -9,8 +9,9 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from probml.dataset import parts, processes
+from probml.dataset import parts
 from probml.dataset.dataset import Data
+from probml.dataset.sources import processes
 from probml.device import load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
@@ -19,7 +20,7 @@ from probml.engines.progress import reading
 from probml.errors import Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
-from probml.numerics.meshes import shared
+from probml.numerics.outside.meshes import shared
 
 
 class Place(ABC):

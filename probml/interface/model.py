@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.primitives import Messenger
 
-from probml.engines.checkpoint import Checkpoint
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -25,6 +24,7 @@ from probml.interface.known import known
 from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
+from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset import arrays
+from probml.dataset import arrays, kinds
 from probml.interface.functions.held import held
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
