@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import warnings
-from functools import partial
+from functools import lru_cache, partial
 from importlib import resources
 
 import numpy as np
@@ -57,9 +57,26 @@ def clock(call):
     return time.perf_counter() - start, result
 
 
-def row(case, cold=None, warm=None, peer=None, quality=None, peer_quality=None, note=""):
-    return dict(case=case, cold=cold, warm=warm, peer=peer, quality=quality,
+def row(case, cold=None, warm=None, peer=None, quality=None, peer_quality=None, note="",
+        floor=None):
+    return dict(case=case, cold=cold, warm=warm, peer=peer, floor=floor, quality=quality,
                 peer_quality=peer_quality, note=note)
+
+
+def floor(numbers=0, operations=0, dtype=float):
+    """Seconds that this machine needs at the least, now: to read so many numbers from memory, or
+    for so many additions and multiplications of a product of matrices, whichever takes longer."""
+    read, product = _rates(np.dtype(dtype).name)
+    return max(numbers / read, operations / product)
+
+
+@lru_cache
+def _rates(dtype):
+    """Numbers read, and operations of a product, a second: the best of a few turns."""
+    long, square = np.ones(2**24, dtype), np.ones((1024, 1024), dtype)
+    seconds = [min(clock(call)[0] for _ in range(5))
+               for call in (lambda: long.max(), lambda: square @ square)]
+    return len(long) / seconds[0], 2 * 1024**3 / seconds[1]
 
 
 def clusters(n: int, d: int, k: int, dtype=float):
@@ -122,8 +139,10 @@ def mixture(dtype, quick):
     floor()
     seconds, again = zip(*((clock(floor)[0], clock(project)[0]) for _ in range(3)), strict=True)
     warm, least = statistics.median(again), statistics.median(seconds)
+    q = d + d * (d + 1) // 2
     yield row(name + ", peer = the products alone", None, warm, least,
-              note=f"{warm / least:.1f} times the floor")
+              note=f"{warm / least:.1f} times the products",
+              floor=floor(operations=51 * 4 * n * q * k, dtype=dtype))
 
 
 def products(n, d, k, dtype, rows=2048):
@@ -274,7 +293,7 @@ def bayes(dtype, quick):
             case = f"naive Bayes, {name}, {n:,} × {d}, {k} classes, " + (
                 "plug-in" if plug_in else "posterior averaged"
             )
-            yield row(case, *results[:3], *quality)
+            yield row(case, *results[:3], *quality, floor=floor(2 * n * d, dtype=dtype))
 
 
 def unseen(dtype, quick):
@@ -295,7 +314,8 @@ def unseen(dtype, quick):
     note = (f"{results[1] / results[2]:.1f} times complete data, which stand where the peer's "
             f"time is")
     yield row(f"a fifth unseen, {n:,} × {d}, k = {k}, 20 iterations, {np.dtype(dtype).name}",
-              *results[:3], note=note)
+              *results[:3], note=note,
+              floor=floor(operations=21 * 4 * n * (d + d * (d + 1) // 2) * k, dtype=dtype))
 
 
 def choosing(dtype, quick):

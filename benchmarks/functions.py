@@ -37,3 +37,12 @@ def categorical_bayes(k: int, d: int, states: int):
     with probml.rows():
         y = sample("y", dist.Categorical(weights))
         sample("x", dist.Categorical(table[y]).to_event(1))
+
+
+@probml.model
+def line(x):
+    intercept = sample("intercept", dist.Normal(0, 10))
+    slope = sample("slope", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+    scale = sample("scale", dist.HalfNormal(5))
+    with probml.rows():
+        sample("y", dist.Normal(intercept + x @ slope, scale))

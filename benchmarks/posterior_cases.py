@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from chain_cases import peak
-from common_cases import clock, row, tell
+from common_cases import clock, floor, row, tell
 from posterior_sides import SIDES
 
 SAMPLERS = ("nutpie numba", "nutpie jax", "pymc", "blackjax", "numpyro")
@@ -294,7 +294,7 @@ def conjugate(dtype, quick):
         with tempfile.TemporaryDirectory() as folder:
             sides = race(("probml", "numpy"), case, data, None, folder, quick)
             yield closed(f"normal mean, {title}, {n:,} rows", sides,
-                         lambda found: found["mean"].item())
+                         lambda found: found["mean"].item()) | {"floor": floor(n)}
 
 
 def spline(dtype, quick):

@@ -8,6 +8,7 @@ on the same data. Discriminative models are `million`, `digits`, `machine`, `exp
 second, or an error, as quality. `defaults` gives how far the first answers fall short of known
 likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
 `first` counts the programs of first fits and questions, in seconds of processor.
+`stream` passes over a folder of Parquet, beside reading alone and rows in memory.
 """
 
 import argparse
@@ -24,21 +25,25 @@ from discriminative_cases import CASES as DISCRIMINATIVE
 from first_answers import CASES as ANSWERS
 from first_cases import CASES as FIRST
 from kalman_cases import CASES as KALMAN
+from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
+from stream_cases import CASES as STREAMS
 
 # case -> the files that run it
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
-          "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN}
+          "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
+          "mixed_cases.py": MIXED, "stream_cases.py": STREAMS}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))
 ALONE = {"first_answers.py": ("float32",)}  # files with precisions of their own
 ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false",
                "SCIPY_ARRAY_API": "1"}
-HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "quality", "of the peer", "note")
+HEAD = ("case", "cold, s", "warm, s", "peer, s", "peer / warm", "floor, s", "quality", "of the peer",
+        "note")
 
 
 def rows(case: str, file: str, precision: str, quick: bool):
@@ -49,14 +54,14 @@ def rows(case: str, file: str, precision: str, quick: bool):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:
-        yield dict.fromkeys(("cold", "warm", "peer", "quality", "peer_quality")) | {
+        yield dict.fromkeys(("cold", "warm", "peer", "floor", "quality", "peer_quality")) | {
             "case": case, "note": f"FAILED ({process.returncode})"
         }
 
 
 def line(record: dict) -> str:
     ratio = record["peer"] / record["warm"] if record["peer"] and record["warm"] else None
-    times = [record["cold"], record["warm"], record["peer"], ratio]
+    times = [record["cold"], record["warm"], record["peer"], ratio, record.get("floor")]
     cells = ["" if value is None else f"{value:.3g}" for value in times]
     cells += ["" if record[key] is None else f"{record[key]:.7g}"
               for key in ("quality", "peer_quality")]

@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
-from probml.models.bayesian_networks.learn_structure import learn_structure as learn_structure
-from probml.models.bayesian_networks.learn_structure import structure_score as structure_score
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
@@ -29,6 +27,7 @@ from probml.models.experts.experts import (
     hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
 )
 from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
+from probml.models.kernels.gaussian_process import gaussian_process as gaussian_process
 from probml.models.kernels.kernel_density import kernel_density as kernel_density
 from probml.models.kernels.kernel_density import parzen_classifier as parzen_classifier
 from probml.models.kernels.support_vectors import support_vector_machine as support_vector_machine
@@ -65,6 +64,10 @@ if TYPE_CHECKING:  # for editors
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
     )
+    from probml.models.bayesian_networks.learn_structure import (
+        learn_structure,  # noqa: F401
+        structure_score,  # noqa: F401
+    )
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
     from probml.models.classifiers.discriminant_faces import (
         GaussianDiscriminant,  # noqa: F401
@@ -80,6 +83,7 @@ if TYPE_CHECKING:  # for editors
         MixtureOfExpertsClassifier,  # noqa: F401
     )
     from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
@@ -92,6 +96,7 @@ if TYPE_CHECKING:  # for editors
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
     )
+    from probml.models.latent_factors.item_response_face import ItemResponse  # noqa: F401
     from probml.models.mixtures.column_faces import (
         LatentClass,  # noqa: F401
         MixedMixture,  # noqa: F401
@@ -113,6 +118,8 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
 
 _LATE = {
+    "learn_structure": "bayesian_networks.learn_structure",
+    "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
     "GaussianMixture": "mixtures.gaussian_face",
@@ -126,7 +133,9 @@ _LATE = {
     "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
+    "ItemResponse": "latent_factors.item_response_face",
     "HiddenMarkov": "chains.hidden_markov_face",
+    "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
@@ -150,6 +159,7 @@ __all__ = [
     "dishonest_casino",
     "factor_analysis",
     "gaussian_mixture",
+    "gaussian_process",
     "generalized_linear",
     "heteroscedastic_regression",
     "hierarchical_mixture_of_experts",
@@ -157,7 +167,6 @@ __all__ = [
     "item_response",
     "kernel_density",
     "lasso",
-    "learn_structure",
     "level_part",
     "linear_regression",
     "linear_support_vector_machine",
@@ -181,7 +190,6 @@ __all__ = [
     "seasonal_part",
     "smoothing",
     "softmax_regression",
-    "structure_score",
     "support_vector_machine",
     "support_vector_regression",
     "trend_part",

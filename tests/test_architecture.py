@@ -14,7 +14,7 @@ FLOORS = (  # from the ground up: a room knows those below it
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators",
+    "estimators", "testing",
 )  # fmt: skip
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",

@@ -412,7 +412,7 @@ CASES = [
     normal(crossed_effects(), reading),
     normal(stochastic_volatility(), returns),
     normal(local_level(), lambda rng: {"t": np.arange(20), "flow": NILE}),
-    hierarchy(random_walk_site(), lambda rng: {
+    normal(random_walk_site(), lambda rng: {
         "t": np.arange(15), "y": np.cumsum(rng.normal(size=15)) + 0.5 * rng.normal(size=15)
     }),
     hierarchy(horseshoe(), sparse),

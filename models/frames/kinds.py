@@ -12,7 +12,6 @@ structure.
 import datetime
 
 import numpy as np
-import pandas as pd
 
 from probml import DataError
 
@@ -104,6 +103,8 @@ def _numbers(column) -> np.ndarray | None:
         ) else column
     if str(column.dtype) != "object":
         return None
+    import pandas as pd  # late: arrays need none of it
+
     if pd.api.types.infer_dtype(column, skipna=True) not in NUMBERS:
         return None
     values = pd.Series(column).to_numpy(float, na_value=np.nan)

@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import plate, sample
-from scipy.optimize import minimize_scalar
 
 import probml
 
@@ -109,6 +108,8 @@ def left_out(X: np.ndarray, weights: np.ndarray, seed: int) -> float:
         top = found.max(1, keepdims=True)
         np.exp(found - top, out=found)
         return -float(count @ (np.log(found.sum(1)) + top[:, 0] - d * log_h)) / count.sum()
+
+    from scipy.optimize import minimize_scalar  # late: 0.1 s that `probml.models` need not take
 
     start = np.log(factor("scott", n, d) * np.sqrt(rows.var(0).mean()))
     best = minimize_scalar(minus, bracket=(start - 0.5, start), options={"xtol": 1e-6}).x

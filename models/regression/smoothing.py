@@ -23,17 +23,18 @@ P-splines; Wood (2011) for REML; Hastie, Tibshirani & Friedman, "The Elements of
 Learning", section 8.3, for the formula.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import sample
-from scipy import sparse
-from scipy.interpolate import BSpline
 
 import probml
 from probml.models.regression.moments import Moments, moments
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 DEGREE = 3
 # numbers of a design up to which its root is found by QR; beyond, by the banded scatter of its
@@ -121,17 +122,21 @@ class Local(NamedTuple):
     values: np.ndarray  # (few, n)
     width: int  # how many columns there are
 
-    def sparse(self) -> sparse.csr_array:
+    def sparse(self) -> "csr_array":
         """(n, width)."""
+        from scipy.sparse import csr_array  # late, here and below: few models smooth
+
         few, n = self.values.shape
         index = (self.first[:, None] + np.arange(few)).ravel()
-        return sparse.csr_array((self.values.T.ravel(), index, np.arange(0, few * n + 1, few)),
-                                shape=(n, self.width))
+        return csr_array((self.values.T.ravel(), index, np.arange(0, few * n + 1, few)),
+                         shape=(n, self.width))
 
 
 def _splines(knots: np.ndarray, x: np.ndarray) -> Local:
     """All cubic B-splines of a knot vector at x, four numbers a row; beyond [t_3, t_-4], the lines
     that touch them there."""
+    from scipy.interpolate import BSpline
+
     low, high = knots[DEGREE], knots[-DEGREE - 1]
     inside = np.clip(x, low, high)
     found = BSpline.design_matrix(inside, knots, DEGREE)  # a row's four stand side by side
@@ -213,6 +218,8 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
 def _bending(knots: np.ndarray, width: float) -> np.ndarray:
     """∫ h'' h''ᵀ dx with x in units of its range: two points a piece, exact for squares of lines
     (Gauss & Legendre)."""
+    from scipy.interpolate import BSpline
+
     edges = np.unique(knots)
     middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
     points = (middle[:, None] + half[:, None] * np.array([-1, 1]) / np.sqrt(3)).ravel()
@@ -248,10 +255,11 @@ class Design(NamedTuple):
                          else Local(zero, line, 1))
         return found
 
-    def sparse(self, X: np.ndarray) -> sparse.csr_array:
+    def sparse(self, X: np.ndarray) -> "csr_array":
         """`parts` side by side."""
-        return sparse.csr_array(sparse.hstack([part.sparse() for part in self.parts(X)],
-                                              format="csr"))
+        from scipy.sparse import csr_array, hstack
+
+        return csr_array(hstack([part.sparse() for part in self.parts(X)], format="csr"))
 
     def mixing(self) -> np.ndarray:
         """What makes `columns` of the parts: (columns of `sparse`, lines + Σ curves)."""

@@ -88,6 +88,19 @@ class Dimensions:
             dims[site.time] = self._name("step", ("plate", "step"), shape[site.time])
         return (self.rows, *dims)
 
+    def framed(self, name: str, shape: tuple[int, ...], batch: int,
+               frames: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+        """Of what a function observes in plates of its own.
+
+        Args:
+            batch: axes that are no event's; frames: (plate, its axis from the right of these).
+        """
+        dims = self._plain(name, shape, 0)
+        for plate, dim in frames:
+            if shape[batch + dim] != 1:
+                dims[batch + dim] = self._name(plate, ("plate", plate), shape[batch + dim])
+        return tuple(dims)
+
     def covariate(self, name: str) -> tuple[str, ...]:
         """Of an input."""
         dims = self._plain(name, self.held.table.inputs[name].shape[1:], 0)

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment import dimensions
+from probml.assessment import dimensions, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.device import load
@@ -119,7 +119,8 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
         raise ModelError(f"{verb}: this Fit of {fit.engine} does not hold its data: pass those "
                          f"that were fitted, as the mapping or table")
     held = fit.data if data is None else fit._read(data)
-    if not held.table.columns and not (held.structure.losses and held.table.inputs):
+    if not held.table.columns and not (held.structure.losses
+                                       and (held.table.inputs or fit.model.whole)):
         raise ModelError(f"{verb}: every cell of the data is unseen; expected the rows that model "
                          f"'{fit.model.name}' was fitted to")
     return held
@@ -156,7 +157,7 @@ def to_arviz(fit: Fitted, data: Any = None):
     sized = [*(sites[name] for name in seen),
              *(site for site in fit.structure.deterministics.values() if site.rows)]
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
-    if entries > MOST:
+    if entries > MOST and not fit.model.whole:
         raise Refusal(
             f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
             f"the {MOST:.2g} that are held at once: "
@@ -190,6 +191,10 @@ def to_arviz(fit: Fitted, data: Any = None):
         stats["tree_depth"] = np.ceil(np.log2(steps + 1)).astype(int)
         groups["sample_stats"] = group({name: np.asarray(value) for name, value in stats.items()},
                                        lambda name: ())
+    if fit.model.whole:
+        inputs = {name: value[0] for name, value in held.table.inputs.items()}
+        groups |= whole_arviz.groups(fit, names, inputs, draws, group, MOST)
+        return arviz.InferenceData(**groups)
     try:
         rows = {seen[0] if len(seen) == 1 else "row": log_likelihood(fit, held, draws)}
         groups["log_likelihood"] = group(rows, lambda name: (names.rows,))

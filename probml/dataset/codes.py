@@ -6,18 +6,16 @@ labels: the home and the away team of a match are teams. A label, or a code, tha
     refused, or counted as a new member where that is asked for.
 """
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from probml.dataset.arrays import NUMBERS, Raw, deny, listed
+from probml.dataset.kinds import refuse_long
 from probml.errors import DataError, ModelError
-from probml.language.language import Bound
 from probml.structure.indices import Formula, Index
 from probml.structure.structure import Structure
-from probml.structure.trace import structure_of
 
 REFUSE, NEW = "refuse", "new"  # what becomes of a label that a fit does not know
 
@@ -35,55 +33,6 @@ class Codes(NamedTuple):
     values: dict[str, np.ndarray]
     labels: dict[str, tuple]
     new: dict[str, np.ndarray]
-
-
-def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
-            specs: Mapping[str, tuple]) -> Structure:
-    """The structure of a model for its inputs, those that index traced as whole numbers.
-
-    Args:
-        shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data,
-            None standing for steps.
-
-    Raises:
-        ModelError: the function fails with these inputs.
-    """
-    known = ({index.input for index in structure_of(model, shapes).indexed.values()}
-             if shapes else set())
-    found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw))
-             for name, raw in raws.items()}
-    return structure_of(
-        model, dict(_settled(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
-    )
-
-
-def _kind(raw: Raw) -> str:
-    """How an input is traced at first: text as codes, categories that are numbers as those."""
-    if raw.labels is None:
-        return raw.values.dtype.kind
-    return "f" if all(isinstance(label, NUMBERS) for label in raw.labels) else "i"
-
-
-@functools.lru_cache(maxsize=256)
-def _settled(model: Bound, specs: tuple) -> tuple:
-    """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
-    is a whole number."""
-    given = {name: (shape, kind) for name, shape, kind in specs}
-    try:
-        structure_of(model, given)
-        return tuple(given.items())
-    except ModelError as error:
-        whole = {name: (shape, "i") if kind in "fb" else (shape, kind)
-                 for name, (shape, kind) in given.items()}
-        if whole == given:
-            raise
-        try:
-            indexed = structure_of(model, whole).indexed
-            found = {name: whole[name] if name in indexed else given[name] for name in given}
-            structure_of(model, found)
-        except ModelError:
-            raise error from None
-        return tuple(found.items())
 
 
 def read(
@@ -123,6 +72,12 @@ def read(
         _formula(formula, raws, structure.timed, beyond, out)
     # where the function itself makes them whole
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
+    for name, raw in raws.items():
+        if raw.labels is None and raw.values.dtype.kind in "iu" and name not in out.values:
+            if kinds.get(name) is None:
+                refuse_long(name, raw)
+            else:
+                out.values[name] = raw.values
     return out._replace(values={name: array.astype(kinds.get(name) or np.int32)
                                 for name, array in out.values.items()})
 

@@ -7,6 +7,7 @@ from probml.dataset.dataset import Data
 
 FAR = 2.0**12  # spreads from 0 at which float32, of 24 bits, leaves a spread 12
 TOLD = 2**14  # rows that tell where a column lies
+MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
 SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
@@ -20,6 +21,8 @@ def lost(data: Data) -> str | None:
     sites = data.structure.sites
     for name, column in data.table.columns.items():
         site = sites[name]
+        if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
+            return f"'{name}'{found}"
         if not site.discrete and (found := _far(column.values, column.seen, site.time)):
             return f"'{name}'{found}"
     for name, values in data.table.inputs.items():
@@ -42,6 +45,12 @@ def measured(values: np.ndarray, seen: np.ndarray | None = None,
     mean = np.where(seen, values, 0.0).sum(axes, keepdims=True) / count
     square = np.where(seen, (values - mean) ** 2, 0.0).sum(axes, keepdims=True) / count
     return mean.squeeze(axes), np.sqrt(square).squeeze(axes)
+
+
+def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
+    """What is wrong with a count that float32 does not hold well, in words."""
+    most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
+    return f" has too few digits: it counts up to {int(most):,}" if most > MANY else None
 
 
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None) -> str | None:

@@ -4,17 +4,18 @@ pass after pass of which each reads, codes and cuts them anew."""
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from types import BuiltinFunctionType
 from typing import Any
 
 import jax
 import numpy as np
 
 from probml.dataset import tables
-from probml.dataset.arrow import ArrowRows, is_dataset
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.profile import Profile, under
 from probml.dataset.read import expected_of, read
 from probml.dataset.source import Batches, Source, naming, parts_of
+from probml.dataset.sources.arrow import ArrowRows, is_dataset
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
@@ -33,7 +34,8 @@ def source_of(data: Any) -> Source | None:
         raise DataError(f"data is a {type(data).__name__}, which can be read once, and fits pass "
                         f"over rows many times: pass a function that makes a new one, "
                         f"model.fit(lambda: batches(...))")
-    return Batches(data) if callable(data) and not isinstance(data, type) else None
+    plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
+    return Batches(data) if plain else None
 
 
 def opened(model: Bound, data: Any) -> Data:
@@ -126,7 +128,7 @@ class Reader:
                 raise DataError(f"the source has changed since it was first read: part '{name}' "
                                 f"had {rows} rows, and now has {whole.table.rows}")
             for low in range(0, rows, self.size):
-                yield whole.taken(np.arange(low, min(low + self.size, rows)))
+                yield whole.taken(slice(low, min(low + self.size, rows)))
             del found, whole  # before another part comes
 
     def _read(self, part: Any) -> Data:

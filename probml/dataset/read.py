@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, bounds, chain_inputs, ragged, tables
+from probml.dataset import arrays, bounds, chain_inputs, kinds, ragged, tables
 from probml.dataset import codes as coding
-from probml.dataset.arrow import as_table
 from probml.dataset.dataset import Data
+from probml.dataset.sources.arrow import as_table
 from probml.families.domains import Simplex
 from probml.language.language import Bound
 from probml.structure.site import Site
@@ -44,6 +44,8 @@ def read(
         DataError: see tables.read and codes.read.
     """
     known = {} if data is None else as_table(data)
+    if isinstance(known, str | bytes):
+        tables.read(known, {}, model=model.name)  # raises
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
@@ -79,7 +81,7 @@ def read(
                 )
         else:
             tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
-    structure = coding.settled(model, raws, shapes or {}, specs)
+    structure = kinds.settled(model, raws, shapes or {}, specs)
     shown = getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
     computed = next((name for name in structure.deterministics if name in shown), None)
     if computed is not None:

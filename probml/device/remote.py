@@ -9,13 +9,13 @@ import jax
 
 from probml.device.rows import Chunk, Rows
 from probml.errors import Refusal
-from probml.numerics import sent
+from probml.numerics.outside import sent
 
 
 @dataclass(frozen=True)
 class Remote(Rows):
-    """Rows of a pool (see numerics/sent.py). Programs know the shapes of a chunk; which pool it is
-    and what its rows weigh are operands."""
+    """Rows of a pool (numerics/outside/sent.py). Programs know the shapes of a chunk; which pool it
+    is and what its rows weigh are operands."""
 
     number: Any  # () int32, of the pool
     count: Any  # () int32, chunks

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from probml.dataset.dataset import Data
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.device.streamed import Cut
-from probml.numerics.meshes import ALONG, AXIS, EACH, cut
+from probml.numerics.outside.meshes import ALONG, AXIS, EACH, cut
 from probml.plan.plan import Plan
 
 

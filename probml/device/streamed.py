@@ -14,7 +14,7 @@ from probml.dataset.parts import Reader
 from probml.device.load import Kinds, located, packed
 from probml.device.rows import Chunk, Known, Rows
 from probml.errors import Refusal
-from probml.numerics import feeding
+from probml.numerics.outside import feeding
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 

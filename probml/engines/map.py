@@ -19,7 +19,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start, need_p
 from probml.engines.start.start import check_distinct, starts
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import hierarchy
+from probml.plan import effects, hierarchy
 from probml.plan.blocks import blocks
 
 
@@ -54,7 +54,8 @@ class MAP(Engine):
             enters locations of normal rows affinely and is no effect, such as means and slopes.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
-        coefficients costs about d / 10.
+        coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
+        two passes over them in all.
     """
 
     optimizer: Any = None
@@ -126,12 +127,8 @@ class MAP(Engine):
     def refuse(self, problem: Problem) -> None:
         """In the ladder MAP refuses a hierarchy whose effects are not integrated out; asked for by
         name it warns of one."""
-        if self.restricted and not any(grouping.flat for grouping in problem.plan.groupings):
-            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: no parameter without bounds "
-                          f"enters the locations of normal rows affinely beside effects of groups "
-                          f"that are integrated out, so that there is no coefficient to restrict "
-                          f"by. Write effects about 0 and their mean in the rows, "
-                          f"`mean + effect[group]`, or leave restricted=True out")
+        if self.restricted:
+            self._refuse_restricted(problem)
         if problem.in_parts and not self.statistics:
             raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
                           f"read in parts, of which a batch would be another pass. Take MAP() or "
@@ -139,6 +136,18 @@ class MAP(Engine):
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
+
+    def _refuse_restricted(self, problem: Problem) -> None:
+        plan = problem.plan
+        middle = effects.centres(plan)
+        if middle or not any(grouping.flat for grouping in plan.groupings):
+            why = (f"'{middle[0]}' stands in the prior of effects, and is a coefficient that would "
+                   f"not be integrated out with the others" if middle else
+                   "no parameter without bounds enters the locations of normal rows affinely "
+                   "beside effects of groups that are integrated out: there is no coefficient")
+            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects about "
+                          f"0 and their mean in the rows, `mean + effect[group]`, or leave "
+                          f"restricted=True out")
 
     def manner(self, problem: Problem) -> str:
         """How the plan would be climbed, where that is a question."""

@@ -34,6 +34,7 @@ from probml.numerics.curvature import Frame, Starts
 from probml.numerics.transfer import placed, random_key, rows_of
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
+from probml.plan.squares import squared
 from probml.posteriors import diagnostics
 from probml.posteriors import drawn as beliefs
 from probml.posteriors.drawn import Draws
@@ -75,7 +76,7 @@ class NUTS(Engine):
             notebook.
 
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
-        chain.
+        chain. Where rows enter by statistics or squares alone, one or two passes over them in all.
     """
 
     draws: int = 1000
@@ -118,7 +119,7 @@ class NUTS(Engine):
 
     def refuse(self, problem: Problem) -> None:
         """NUTS treats every plan; rows that are read in parts only where statistics suffice."""
-        if problem.in_parts and not problem.plan.additive:
+        if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
             raise Refusal(f"NUTS cannot fit {problem}: its rows are read in parts, each of the "
                           f"thousands of gradients would be a pass. Try EM(), MAP() or Laplace(), "
                           f"or give some of the rows in memory")

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from probml.engines.checkpoint import Past
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
+from probml.numerics.outside.checkpoint import Past
 
 if TYPE_CHECKING:
-    from probml.engines.checkpoint import Journal
+    from probml.numerics.outside.checkpoint import Journal
 
 DELAY = 10.0  # seconds without a sign of life
 COMPILING = 1.0  # seconds of compiling after which the line says so
@@ -158,6 +158,13 @@ def looked_on() -> bool:
     return (shell is not None and "IPKernelApp" in shell.config) or (
         sys.stderr is not None and sys.stderr.isatty()
     )
+
+
+def reading(said: Callable[[], str]) -> None:
+    """What bars of this thread's present work, and of work within it, say of how fast rows come."""
+    bar = getattr(Progress._open, "innermost", None)
+    if bar is not None:
+        bar.reading = said
 
 
 class Turn(NamedTuple):

@@ -19,7 +19,7 @@ from probml.factors import effects, eliminated_effects
 from probml.factors.effects import Information, Two
 from probml.factors.eliminated_effects import Eliminated, Moments
 from probml.factors.naturals import environment
-from probml.latents.gaussian import log_total, root_of
+from probml.latents.gaussian import log_total
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 
@@ -106,10 +106,10 @@ def _expected(plan: Plan, grouping: Grouping, i: int, env: Mapping, mean: jax.Ar
               own: jax.Array) -> jax.Array:
     """E[log p(effect | env)] of one effect, from its mean and its members' covariances."""
     site = plan.structure.sites[grouping.names[i]]
-    arguments, event, d = plan.structure.cells(site.name, env), site.event, math.prod(site.event)
-    root = root_of(site, arguments).reshape(*site.lattice, *event, *event)
+    event, d = site.event, math.prod(site.event)
+    loc, root = effects.located(plan, site.name, env)
     root = effects.apart(grouping, i, root, 2 * len(event)).reshape(-1, *event, *event)
-    gap = effects.apart(grouping, i, mean - arguments["loc"].reshape(site.shape))
+    gap = effects.apart(grouping, i, mean - loc)
     gap = gap.reshape(len(gap), -1, d)
     blocks = own.reshape(*gap.shape, *gap.shape[1:])
     blocks = jnp.moveaxis(jnp.diagonal(blocks, axis1=1, axis2=3), -1, 1)

@@ -24,7 +24,7 @@ import numpy as np
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
-from probml.latents.gaussian import root_of, standardised
+from probml.latents.gaussian import KINDS, root_of, standardised
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -196,6 +196,17 @@ def proper(plan: Plan) -> Two:
                jnp.asarray(np.concatenate([np.zeros(0), *rest]), jnp.result_type(float)))
 
 
+def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
+    """Location and root of an effect's prior: its shape; and (*lattice, *event, *event)."""
+    site = plan.structure.sites[name]
+    whole = (*site.lattice, *site.event, *site.event)
+    if site.kind in KINDS:
+        arguments = plan.structure.cells(name, env)
+        return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
+    loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
+    return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
+
+
 def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Array]:
     """Of one grouping: locations (members, d), roots (members, d, d)."""
     if grouping.flat:
@@ -204,12 +215,9 @@ def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Ar
                                                          (*shape, shape[1]))
     locs, roots = [], []
     for i, name in enumerate(grouping.names):
-        site = plan.structure.sites[name]
-        arguments = plan.structure.cells(name, env)
-        locs.append(apart(grouping, i, arguments["loc"].reshape(site.shape)))
-        root = root_of(site, arguments)
-        root = apart(grouping, i, root.reshape(*site.lattice, *site.event, *site.event),
-                     2 * len(site.event))
+        site, (loc, root) = plan.structure.sites[name], located(plan, name, env)
+        locs.append(apart(grouping, i, loc))
+        root = apart(grouping, i, root, 2 * len(site.event))
         # one factor for each of the cells that are independent: those of several are blocks
         root = root if site.event else root[..., None, None]
         eye = jnp.eye(root.shape[1], dtype=root.dtype)

@@ -106,7 +106,5 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
                      for a, v in arguments.items()}
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
-    x = x.astype(jnp.result_type(float))
-    if site.family.predictive_total is not None:
-        return Factor(site.family.predictive_total(arguments, x, seen), scope)
-    return Factor(site.family.predictive(arguments, x, seen).sum(-1), scope)
+    return Factor(site.family.predictive(arguments, x.astype(jnp.result_type(float)), seen).sum(-1),
+                  scope)

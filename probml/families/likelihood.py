@@ -82,8 +82,6 @@ class Likelihood:
     # (arguments, one of them by `Form.moved`; x, seen) → its density with a parameter integrated
     # out, cell by cell
     predictive: Callable[..., jax.Array] | None = None
-    # the same summed over cells, where that takes less than cell by cell
-    predictive_total: Callable[..., jax.Array] | None = None
     # (arguments) → (..., c, k) probabilities of its states
     probabilities: Callable[..., jax.Array] | None = None
     # (distribution, value, x, seen) → x with its unseen coordinates given the seen ones

@@ -23,6 +23,7 @@ from jax.scipy.special import gammaln
 # unseen coordinates a row, for which a program is made each
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNROLLED = 6  # sizes up to this are written out
+HELD = 2**15  # numbers of matrices that are swept together
 
 
 class Unseen(NamedTuple):
@@ -99,9 +100,13 @@ def _choose(function, precision, linear, x, unseen: Unseen):
 
 
 def _value(precision, linear, x, order, count):
-    m = order.shape[-1]
+    m, b = order.shape[-1], len(x)
     if m == 0:
-        return jnp.zeros((len(x), linear.shape[-1]), x.dtype)
+        return jnp.zeros((b, linear.shape[-1]), x.dtype)
+    if _long(m, b, linear.shape[-1]):
+        found = lax.map(lambda part: _value(precision, linear, *part),
+                        _pieces(m, linear.shape[-1], x, order, count))
+        return found.reshape(-1, found.shape[-1])[:b]
     real, r = _residual(precision, linear, x, order, count)
     if m <= UNROLLED:
         pivots, _, y = _factored(_pairs(precision, order, real), r)
@@ -118,6 +123,12 @@ def _slopes(slope, precision, linear, x, order, count):
     (d, p), (b, m) = linear.shape, order.shape
     if m == 0:
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
+    if _long(m, b, p):
+        def add(total, part):
+            return jax.tree.map(jnp.add, total, _slopes(part[0], precision, linear, *part[1:])), ()
+
+        blank = jnp.zeros_like(precision), jnp.zeros_like(linear)
+        return lax.scan(add, blank, _pieces(m, p, slope, x, order, count))[0]
     real, r = _residual(precision, linear, x, order, count)
     if m <= UNROLLED:
         c, e = _inverted(_pairs(precision, order, real), r)
@@ -141,6 +152,23 @@ def _slopes(slope, precision, linear, x, order, count):
     spread = jnp.zeros((b * d, p), x.dtype).at[place].add(weighed.reshape(-1, p))
     spread = lax.optimization_barrier(spread).reshape(b, d * p)
     return total - (x.T @ spread).reshape(d * d, p), spread.sum(0).reshape(d, p)
+
+
+def _rows(m, p):
+    """Rows whose matrices stay in cache while they are swept."""
+    return max(HELD // (m * m * p), 1)
+
+
+def _long(m, b, p):
+    return m > UNROLLED and b > _rows(m, p)
+
+
+def _pieces(m, p, *arrays):
+    """Rows in pieces of so many, (pieces, rows, ...); the last is filled up with zeros: rows of
+    which nothing is unseen."""
+    size = _rows(m, p)
+    return tuple(jnp.pad(a, ((0, -len(a) % size),) + ((0, 0),) * (a.ndim - 1)).reshape(
+        -1, size, *a.shape[1:]) for a in arrays)
 
 
 def _residual(precision, linear, x, order, count):

@@ -21,7 +21,7 @@ from probml.errors import DataError
 from probml.fits import cluster_work as work
 from probml.fits.places import Place
 from probml.language.language import Bound
-from probml.numerics.sent import Pool, Program
+from probml.numerics.outside.sent import Pool, Program
 
 BRANCHES = 8  # sums that are added in one task
 PAUSE, PATIENCE = 5.0, 120.0  # seconds between two looks, and without any worker
@@ -63,7 +63,8 @@ class Cluster(Place):
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int,
+                reducible: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         survey, cutter = held.survey, Cut.of(held, plan, copies)

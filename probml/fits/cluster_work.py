@@ -22,7 +22,7 @@ from probml.device.rows import Chunk
 from probml.device.streamed import Cut
 from probml.errors import Refusal
 from probml.language.language import Bound
-from probml.numerics.sent import received
+from probml.numerics.outside.sent import received
 from probml.structure.trace import trace
 
 

@@ -14,7 +14,6 @@ from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
-from probml.engines.checkpoint import Checkpoint
 from probml.engines.double import precise, worst
 from probml.engines.engine import (
     Engine,
@@ -39,6 +38,7 @@ from probml.fits.places import Place
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
+from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -231,8 +231,8 @@ def _reducible(engine: Engine, plan: Plan) -> bool:
 
 def _squarable(engine: Engine, problem: Problem) -> bool:
     """Whether all rows are worth two passes, which save each gradient's."""
-    plan = problem.plan
-    return engine.squares and (problem.size or 0) >= MANY and bool(squared(plan))
+    many = problem.in_parts or (problem.size or 0) >= MANY
+    return engine.squares and many and bool(squared(problem.plan))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

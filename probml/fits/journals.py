@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.engines.checkpoint import Checkpoint, Journal
 from probml.engines.engine import Engine
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless
+from probml.numerics.outside.checkpoint import Checkpoint, Journal
 
 DIGITS = 12  # of a digest in messages
 

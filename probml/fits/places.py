@@ -9,16 +9,18 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from probml.dataset import parts, processes
+from probml.dataset import parts
 from probml.dataset.dataset import Data
+from probml.dataset.sources import processes
 from probml.device import load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
+from probml.engines.progress import reading
 from probml.errors import Refusal
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
-from probml.numerics.meshes import shared
+from probml.numerics.outside.meshes import shared
 
 
 class Place(ABC):
@@ -55,6 +57,7 @@ class Here(Place):
                             params=problem.start)
             return
         feed, rows, known = streamed(held, plan, copies)
+        reading(lambda: f", {feed.speed * rows.size:,.0f} rows a second")
         with feed:
             yield rows, known
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probml.errors import ModelError
-from probml.numerics.atomic import replacing
+from probml.numerics.outside.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted

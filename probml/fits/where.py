@@ -7,7 +7,7 @@ import jax
 from probml.errors import DataError
 from probml.fits.cluster import Cluster, is_client, is_frame
 from probml.fits.places import Devices, Here, Place
-from probml.numerics.meshes import mesh_of
+from probml.numerics.outside.meshes import mesh_of
 
 
 def place_of(where: Any, data: Any) -> Place:

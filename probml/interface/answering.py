@@ -17,7 +17,7 @@ from probml.dataset.parts import source_of
 from probml.dataset.source import Part, naming, parts_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
-from probml.numerics.atomic import replacing
+from probml.numerics.outside.atomic import replacing
 
 ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
 SITED = ("predict", "predict_proba")  # those that are about one site

@@ -10,6 +10,7 @@ import numpy as np
 from probml.assessment import intervals
 from probml.dataset import dataset, tables
 from probml.errors import ModelError, Refusal
+from probml.interface.functions import leaning
 from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
@@ -36,6 +37,21 @@ class Answers(Parameters):
         name = self._inside(site or self._unseen(held))
         return asking.answer(self, held, [("probability", name)], plug_in,
                              self._view(given))[1]["probability", name]
+
+    def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> Any:
+        """The probabilities of a discrete site that one density of everything sums out."""
+        inputs = {name: value[0] for name, value in held.table.inputs.items()}
+        if site is not None and not isinstance(site, str):
+            return {name: self._summed(held, name) for name in site}
+        names = list(leaning.met_by(self, inputs))
+        name = site or (names[0] if len(names) == 1 else "")
+        found = leaning.probabilities(self, inputs, name) if name in names else None
+        if found is None:
+            raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one density "
+                          f"of everything, which sums {names or 'nothing'} out cell by cell: ask "
+                          f"for one of these, or posterior('{site}'); questions about rows need "
+                          f"`with probml.rows():` in the place of a plate")
+        return found
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)

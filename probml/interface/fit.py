@@ -20,9 +20,11 @@ from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
+from probml.interface.kinds_of_words import worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.tables.in_tables import in_tables
+from probml.language.given import mapping
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
@@ -30,6 +32,7 @@ from probml.plan import decide
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Fit(Questions):
     """A model and what was inferred; immutable, a pytree.
@@ -60,7 +63,8 @@ class Fit(Questions):
     def to_arviz(self, data: Any = None):
         """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
         posterior_predictive, observed_data, with the names of plates and the labels of states as
-        dimensions and coordinates.
+        dimensions and coordinates. Of a function that is one density of everything log_likelihood
+        is that of each element of what it observes, and nothing is replicated.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -101,9 +105,10 @@ class Fit(Questions):
                 have.
         """
         codes = {}
-        for name, value in values.items():
+        for name, value in mapping(values, "do(values)", "{'smoke': 1}").items():
             labels = self.names.get(name)
-            if labels is not None and value not in labels:
+            if labels is not None and not any(value is x or np.ndim(value) == 0 and value == x
+                                              for x in labels):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)

@@ -3,7 +3,7 @@ inputs each question's data tell it."""
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from probml.errors import ModelError
 from probml.interface.fit import Fit, as_tree
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import without_rows
+from probml.interface.record import enough
+from probml.language.given import numbers
 from probml.language.language import Bound
 from probml.queries.simulation import input_rows
 from probml.structure.structure import Structure
@@ -23,13 +25,17 @@ from probml.structure.trace import trace
 
 def known(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
+    for name, given in labels.items():
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+            raise ModelError(f"at(labels): the labels of '{name}' are {given!r:.60}; expected a "
+                             f"tuple of them, one a state")
     names = {k: tuple(v) for k, v in labels.items()}
     for name, given in names.items():
         twice = next((label for i, label in enumerate(given) if label in given[:i]), None)
         if twice is not None:
             raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
                              f"{list(given)}; each state or entry has one of its own")
-    point = {name: np.asarray(value, float) for name, value in params.items()}
+    point = {name: numbers(value, f"at(params): '{name}'") for name, value in params.items()}
     if model.inputs or without_rows(model):
         return _Deferred(model, point, {}, names=names)
     return _told(trace(model, {}), Fit(model, point, {}, names=names))
@@ -63,7 +69,7 @@ class _Deferred(Fit):
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = meet(self.model, data)
-        return read.read(model, data, self.names, rows, None, steps, unknown)
+        return enough(read.read(model, data, self.names, rows, None, steps, unknown))
 
     def _of(self, held: dataset.Data) -> Fit:
         return _told(held.structure, replace(self, model=held.model, shapes=held.shapes))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.engines.engine import Status
@@ -22,6 +23,7 @@ WORDS: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
     "iterations": (int,), "log_evidence": (float, int, type(None)), "notes": (list,),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
+NUMBERS = ("params/", "given/", "closed/", "effects/", "states")  # arrays that hold no NaN
 PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
 
 
@@ -60,7 +62,7 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
             bound=meta.get("bound"),
         )  # fmt: skip
         _check_sites(fit, path)
-        return replace(fit, belief=saving.belief(meta, arrays, fit._plan, path))
+        return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
     except (ModelError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
@@ -81,10 +83,11 @@ def _arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raw.seek(0)
         with np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    odd = [name for name, value in arrays.items() if value.dtype.kind not in "biuf"]
+    odd = [name for name, value in arrays.items() if value.dtype.kind not in "biuf"
+           or name.startswith(NUMBERS) and np.isnan(value).any()]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has the dtype "
-                         f"{arrays[odd[0]].dtype}, expected numbers")
+                         f"{arrays[odd[0]].dtype}, or a NaN in it: expected numbers")
     return arrays
 
 
@@ -123,3 +126,17 @@ def _check_sites(fit: Fit, path: Any) -> None:
         got = {name: value.shape for name, value in fit.point.items()}
         raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
                          f"{got}, the model has {wanted}")
+
+
+def _drawable(fit: Fit, path: Any) -> Fit:
+    """A fit of whose closed form draws have the shapes of the parameters: nothing is computed."""
+    if not fit.belief.exact:
+        return fit
+    plan, known = fit._plan, fit._known()
+    drawn = jax.eval_shape(lambda belief: belief.draw(plan, known, 1, 0), fit.belief)
+    wrong = [name for name in plan.free
+             if drawn[name].shape[1:] != fit.structure.sites[name].shape]
+    if wrong:
+        raise ModelError(f"'{path}' is not a fit saved by probml: its draws of '{wrong[0]}' have "
+                         f"the shape {drawn[wrong[0]].shape[1:]}")
+    return fit

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.primitives import Messenger
 
-from probml.engines.checkpoint import Checkpoint
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -22,8 +21,10 @@ from probml.interface.fit import Fit
 from probml.interface.functions.meeting import meet
 from probml.interface.functions.replay import of_tables, replayed, without_rows
 from probml.interface.known import known
+from probml.language.given import mapping
 from probml.language.language import Bound, inner, whole_seed
 from probml.language.settings import freeze
+from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
 
@@ -160,7 +161,7 @@ class Model(Bound):
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
         read, data, _, begin = meet(self, data)
-        start = {**begin, **(start or {})}
+        start = {**begin, **mapping(start, "fit(start)", "another fit's params")}
         return Fit.of(read, fitting.infer(read, data, engine, weights, whole_seed(seed, "fit"),
                                           start, checkpoint, where))
 
@@ -180,7 +181,8 @@ class Model(Bound):
                 of its entries.
         """
         self.check_context()
-        return known(self, params, labels or {})
+        return known(self, mapping(params, "at(params)", "{'mean': 0.0}"),
+                     mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
                  seed: int = 0, **inputs: Any) -> dict[str, np.ndarray]:
@@ -209,6 +211,7 @@ class Model(Bound):
                 outside the site's support.
         """
         self.check_context()
+        values = mapping(values, "do(values)", "{'smoke': 1}")
         return Model(self.generative, self.settings, intervened(self, values))
 
     def log_density(self, data: Any, params: Mapping[str, Any]):

@@ -11,8 +11,10 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
+from probml.interface.functions import leaning
+from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
-from probml.language.language import whole_seed
+from probml.language.language import LONGEST, whole_seed
 from probml.numerics.precision import in_its_own
 from probml.queries import outside, row_draws
 from probml.queries.simulation import simulate_draws
@@ -20,18 +22,25 @@ from probml.structure import deterministics
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Parameters(Record):
     """The answers about what lies outside rows."""
 
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
-        distribution.
+        distribution; of one that a function without rows() has in plates or steps, which are summed
+        out cell by cell, that of every cell by itself.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
             ModelError: the site is unknown or lies inside rows().
         """
+        known = self.structure.sites.get(site)  # what is summed out is named after a site of it
+        if self.model.whole and (known is None or known.factor):
+            summed = leaning.posterior(self, site)
+            if summed is not None:
+                return summed
         found = self._site(site)
         if found.kind == deterministics.KIND:
             ask = f"fit.params['{site}']" if self.certain else f"fit.draws(n)['{site}']"
@@ -73,8 +82,9 @@ class Parameters(Record):
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
-        if not isinstance(n, Integral) or n < 1:
-            raise ModelError(f"draws(n={n!r}): expected a whole number of at least 1")
+        if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
+            raise ModelError(f"draws(n={n!r:.60}): expected a whole number of at least 1, and at "
+                             f"most {LONGEST:,}")
         draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)

@@ -6,9 +6,10 @@ import warnings
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import jax
 import numpy as np
 
-from probml.dataset import dataset, read
+from probml.dataset import dataset, digits, read
 from probml.dataset.codes import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
@@ -18,7 +19,7 @@ from probml.fits.merging import Kept
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.numerics.precision import in_its_own
+from probml.numerics.precision import TooFewDigits, in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
@@ -193,8 +194,19 @@ class Record:
 
     def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
-        return read.read(self.model, meet(self.model, data).data, self.names, rows, self.shapes,
-                         steps, unknown)
+        return enough(read.read(self.model, meet(self.model, data).data, self.names, rows,
+                                self.shapes, steps, unknown))
+
+
+def enough(held: dataset.Data) -> dataset.Data:
+    """The same data.
+
+    Raises:
+        TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
+    """
+    if not jax.config.jax_enable_x64 and digits.lost(held) is not None:
+        raise TooFewDigits
+    return held
 
 
 def _fixed(value: Any) -> np.ndarray:

@@ -30,6 +30,9 @@ _STEPS: contextvars.ContextVar[tuple[int | None, bool]] = contextvars.ContextVar
 )
 
 
+LONGEST = 2**31 - 1  # rows, steps or draws; more have no index in JAX
+
+
 class RowsUnknown(ModelError):
     """rows() was called where the number of rows is unknown; so the function does call it."""
 
@@ -72,9 +75,10 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
 def whole_steps(steps: Any, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
-                         and steps >= 1):
+                         and 1 <= steps <= LONGEST):
         return None if steps is None else int(steps)
-    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1")
+    raise ModelError(f"{where}(steps={steps!r}): expected a whole number of at least 1, and at "
+                     f"most {LONGEST:,}")
 
 
 def whole_seed(seed: Any, where: str) -> int:

@@ -29,7 +29,8 @@ from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 # kind → the arguments that may look at numbers
-MOVED = {"GaussianChain": ("offset",), **dict.fromkeys(KINDS, ("loc",))}
+MOVED = {"GaussianChain": ("offset",), "GaussianWalk": ("offset",),
+         **dict.fromkeys(KINDS, ("loc",))}
 
 
 class Moves(NamedTuple):

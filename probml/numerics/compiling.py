@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, feeding, holding, lapack
+from probml.numerics import disk, holding, lapack
+from probml.numerics.outside import feeding
 from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}

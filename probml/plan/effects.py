@@ -42,6 +42,16 @@ def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in free if name in both) if set(names) <= set(both) else ()
 
 
+def centres(plan: Plan) -> tuple[str, ...]:
+    """The parameters without bounds that say about where effects lie: their means, written in the
+    effects' own prior."""
+    sites = plan.structure.sites
+    return tuple(dict.fromkeys(
+        p for name in plan.effects for argument in sites[name].locations
+        for p in sites[name].uses.get(argument, ()) if p in plan.free and sites[p].domain.unbounded
+    ))
+
+
 def found(plan: Plan, names: tuple[str, ...], closed: bool = True,
           prior: bool = True) -> tuple[str, ...]:
     """Of some parameters those that can be integrated out, all together.
@@ -66,7 +76,7 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
         return "the model is one density of everything"
-    if prior and site.kind not in KINDS:
+    if prior and site.kind not in integrals.PRIORS:
         return f"its prior is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
         return "its prior looks at a discrete site"

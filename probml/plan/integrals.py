@@ -25,6 +25,7 @@ from probml.plan.groupings import Grouping
 from probml.structure.densities import example
 from probml.structure.structure import Structure
 
+PRIORS = (*KINDS, "GaussianRandomWalk")  # of effects: a location and a root times standard normals
 NODES = 25  # of a quadrature, by default
 # that tell how far an integral is off: nodes of one number, of each of two, points of more
 FINER = {1: 2 * NODES + 1, 2: 21}

@@ -114,7 +114,7 @@ class Effects(NamedTuple):
     def restored(cls, meta, arrays, plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, Two(0.0, 0.0)
-        prior = Prior(two, 0.0, (0.0,) * int(meta.get("others", 0)))
+        prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     eliminated_effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
                     Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0)))

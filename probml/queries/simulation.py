@@ -14,12 +14,12 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.dataset import codes as coding
-from probml.dataset import ragged
-from probml.dataset.arrays import as_raw
+from probml.dataset import kinds, ragged
+from probml.dataset.arrays import as_raw, deny
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry
-from probml.language.language import Bound, chains_of, whole_steps
+from probml.language.language import LONGEST, Bound, chains_of, whole_steps
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
@@ -95,13 +95,24 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
 
 def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
     model.check_inputs(inputs)
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    arrays = {name: _array(name, value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
-    if not isinstance(rows, Integral) or rows < 1:
-        raise ModelError(f"simulate needs the number of rows, at least 1: simulate(rows=100); got "
-                         f"rows={rows}")
+    if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
+        raise ModelError(f"simulate needs the number of rows, from 1 to {LONGEST:,}: "
+                         f"simulate(rows=100); got rows={rows!r:.60}")
     return arrays, int(rows)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.zeros(())
+    if not array.ndim or not len(array):
+        raise ModelError(f"simulate({name}=...): an input has one value a row, in an array (n, "
+                         f"...) whose rows are of one length, got {value!r:.60}")
+    return array
 
 
 def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
@@ -109,7 +120,14 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
-    structure = coding.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+    for name, raw in raws.items():
+        if len(raw.values) != rows:
+            raise ModelError(f"simulate(rows={rows}): the input '{name}' has {len(raw.values)} "
+                             f"rows: give as many, or leave out rows=")
+        if raw.values.dtype.kind == "f":
+            deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
+                 hint="An input is never inferred: fill the cell.")
+    structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                  for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values
     structure.need_likelihood("simulate")

@@ -2,7 +2,7 @@
 
 import contextlib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,8 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.families import domains, registry
 from probml.language.language import Bound, chains_of
+from probml.language.named_rows import ROWS
+from probml.language.sequences import as_chain
 from probml.language.settings import thaw
 from probml.structure import deterministics
 
@@ -27,6 +29,22 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
             independent += fn.reinterpreted_batch_ndims
         fn = fn.base_dist
     return fn, independent
+
+
+def rows_frame(msg: dict, frames: Sequence) -> int | None:
+    """Which of a site's plates, innermost first, is rows()."""
+    return next((i for i, frame in enumerate(frames) if frame.name == "rows"
+                 or frame.dim == msg.get(ROWS)), None)
+
+
+def _along_time(msg: dict) -> dist.Distribution:
+    """A site's distribution; inside rows one of NumPyro's along time as the chain that it is."""
+    fn = msg["fn"]
+    base, independent = peel(fn)
+    if independent or rows_frame(msg, msg["cond_indep_stack"]) is None:
+        return fn
+    chain = as_chain(base)
+    return fn if chain is None else chain.expand(fn.batch_shape)
 
 
 class _Recorder(Messenger):
@@ -105,7 +123,7 @@ class _Recorder(Messenger):
                 f'{where}: obs= is given inside the function; leave it out and pass the values as '
                 f'data: fit({{"{name}": values}})'
             )
-        fn = msg["fn"]
+        fn = msg["fn"] = _along_time(msg)
         if isinstance(peel(fn)[0], dist.Delta):
             raise ModelError(
                 f"{where} (Delta): a value that follows from others is no random site: write "

@@ -14,10 +14,9 @@ from probml.errors import ModelError
 from probml.families import domains, finite, registry
 from probml.language.chain import Chain
 from probml.language.language import Bound
-from probml.language.named_rows import ROWS
 from probml.structure import deterministics
 from probml.structure.leaves import leaves_of_distribution
-from probml.structure.recorder import arrays_of, as_input, failed, peel, run_of
+from probml.structure.recorder import arrays_of, as_input, failed, peel, rows_frame, run_of
 from probml.structure.site import Site
 
 COUNTS = ("total_count",)  # arguments that are whole numbers
@@ -38,8 +37,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     own = () if factor else tuple(fn.event_shape)
     event = len(own) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
-    inside = next((i for i, frame in enumerate(frames) if frame.name == "rows"
-                   or frame.dim == msg.get(ROWS)), None)
+    inside = rows_frame(msg, frames)
     if inside is not None:
         frames[inside] = frames[inside]._replace(name="rows")  # a scope names plates too
     where = f"model '{model.name}', site '{name}'"

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from probml.structure.recorder import peel, run_of
 from probml.structure.site import Site
 from probml.structure.sites import SOME, dtype_of, input_specs, labels_of, site_of, sites_of, timed
 from probml.structure.structure import Structure
+
+LARGEST = 2**40  # numbers of one value: a terabyte in bytes
 
 
 def trace(model: Bound,
@@ -80,6 +83,11 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     found, declared, computed = sites_of(model, specs, x64, 1)
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
+    for name, site in found.items():
+        if math.prod(site.shape) > LARGEST:
+            raise ModelError(f"model '{model.name}': a value of '{name}' has the shape "
+                             f"{site.shape}, more than {LARGEST:,} numbers, which no memory "
+                             f"holds: bind smaller sizes")
     inputs = input_specs(specs, 1)
     if any(site.chain for site in found.values()):
         some, _, longer = sites_of(model, specs, x64, SOME)
@@ -182,7 +190,11 @@ def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
             inside = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it "
                              f"has {inside}")
-        site, array = sites[name], np.asarray(value)
+        try:
+            site, array = sites[name], np.asarray(value)
+        except ValueError:
+            raise ModelError(f"{where}: expected a finite number, or a full array of such, got "
+                             f"{value!r:.60}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every "
                              f"row; give it as data, or as an input")

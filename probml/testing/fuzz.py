@@ -3,7 +3,7 @@ hold is made small and kept as a file.
 
     --seconds 600   how long
     --seed 7        the first seed, printed; by default of the clock
-    --keep FOLDER   where found cases go, as JSON: Case.of(text) makes one again
+    --keep FOLDER   where found cases go, with the claim that each broke, as JSON
 
 Each round is a run of hypothesis with the next seed, so that a round is repeated by its seed alone.
 Exit status 1 where something was found.
@@ -12,6 +12,7 @@ Exit status 1 where something was found.
 import argparse
 import faulthandler
 import hashlib
+import json
 import random
 import sys
 import time
@@ -24,7 +25,7 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
 from probml.testing.case import Case
-from probml.testing.claims import check
+from probml.testing.claims import CLAIMS, check
 from probml.testing.strategies import cases
 
 ROUND = 20  # cases of one seed
@@ -62,7 +63,9 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
             return False
         faulthandler.dump_traceback_later(HANG)
         try:
-            tried["claims"] += check(case)
+            for claim in CLAIMS:
+                fails.claim = claim.__name__
+                tried["claims"] += check(case, (claim,))
             tried["cases"] += 1
             return False
         except Exception as error:
@@ -84,7 +87,8 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(str(case).encode()).hexdigest()[:10]
-        (keep / f"{name}.json").write_text(f"{case}\n")
+        said = {"claims": [fails.claim], "said": fails.said[:300], "case": json.loads(str(case))}
+        (keep / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
     return 1
 
 

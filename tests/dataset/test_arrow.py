@@ -9,9 +9,9 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.dataset import arrow
-from probml.dataset.arrow import ArrowRows
 from probml.dataset.source import parts_of
+from probml.dataset.sources import arrow
+from probml.dataset.sources.arrow import ArrowRows
 from probml.errors import DataError, ModelError
 
 pa = pytest.importorskip("pyarrow")

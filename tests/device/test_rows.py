@@ -8,8 +8,8 @@ import pytest
 from probml.device.rows import Chunk, Resident
 from probml.device.streamed import Streamed
 from probml.errors import Refusal
-from probml.numerics import feeding
 from probml.numerics.compiling import jit
+from probml.numerics.outside import feeding
 
 CHUNKS, SIZE = 3, 4
 X = np.random.default_rng(0).normal(size=(CHUNKS, SIZE, 2)).astype(np.float32)

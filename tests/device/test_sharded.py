@@ -17,7 +17,7 @@ from probml.device.rows import Chunk, Resident
 from probml.device.sharded import spread
 from probml.errors import ModelError
 from probml.numerics.compiling import jit
-from probml.numerics.meshes import mesh_of
+from probml.numerics.outside.meshes import mesh_of
 
 CHUNKS, SIZE = 3, 4
 X = np.random.default_rng(0).normal(size=(CHUNKS, SIZE, 2))

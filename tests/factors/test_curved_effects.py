@@ -180,6 +180,28 @@ def test_gradients_are_those_of_the_evidence(which, counted, chosen):
         assert gradient[i] == pytest.approx(float(change), abs=2e-6 * (1 + abs(float(change))))
 
 
+@probml.model
+def wandering(t):
+    """A walk outside rows, which they read by an index, under counts."""
+    scale = sample("scale", dist.HalfNormal(1.0))
+    walk = sample("walk", dist.GaussianRandomWalk(scale, 5))
+    with probml.rows():
+        sample("y", dist.Poisson(jnp.exp(0.5 + walk[t])))
+
+
+def test_a_random_walk_outside_rows_is_an_effect():
+    t, y = np.arange(N) % 5, RNG.poisson(2.0, N)
+    plan, rows, known = loaded(wandering(), {"t": t, "y": y})
+    assert plan.effects == ("walk",) and plan.groupings[0].nodes == 1
+
+    def joint(u):
+        return (dist.GaussianRandomWalk(0.6, 5).log_prob(u)
+                + dist.Poisson(jnp.exp(0.5 + u[t])).log_prob(y).sum())
+
+    assert evidence(plan, rows, known, {"scale": 0.6}) == pytest.approx(laplace(joint, 5)[0],
+                                                                        abs=1e-8)
+
+
 def test_chunks_add_up(chosen):
     plan, rows, known = chosen
     several = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[2:]), rows)

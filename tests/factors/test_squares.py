@@ -126,13 +126,15 @@ def test_map_and_laplace_find_from_squares_what_they_find_from_rows(monkeypatch)
 
 def test_nuts_draws_the_conjugate_posterior_from_squares(monkeypatch):
     monkeypatch.setattr("probml.fits.fitting.MANY", N)
-    fit = known_scale().fit({"x": X, "y": Y}, probml.NUTS(draws=300, warmup=200, chains=2))
     precision = X.T @ X / 4 + np.eye(3) / 100
-    away = fit.params["beta"] - np.linalg.solve(precision, X.T @ Y / 4)
-    assert away @ precision @ away < 0.3
-    drawn = fit.draws(600)["beta"]
     root = np.linalg.cholesky(precision)
-    np.testing.assert_allclose(root.T @ np.cov(drawn.T) @ root, np.eye(3), atol=0.35)
+    parts = [{"x": X[some], "y": Y[some]} for some in (slice(0, 170), slice(170, N))]
+    for data in {"x": X, "y": Y}, lambda: iter(parts):  # in memory, and read in parts
+        fit = known_scale().fit(data, probml.NUTS(draws=300, warmup=200, chains=2))
+        away = fit.params["beta"] - np.linalg.solve(precision, X.T @ Y / 4)
+        assert away @ precision @ away < 0.3
+        drawn = fit.draws(600)["beta"]
+        np.testing.assert_allclose(root.T @ np.cov(drawn.T) @ root, np.eye(3), atol=0.35)
 
 
 def test_columns_that_say_the_same_are_no_obstacle(monkeypatch):

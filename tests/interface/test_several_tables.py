@@ -187,6 +187,7 @@ def test_numbers_of_patients_are_integrated_over_their_visits():
     np.testing.assert_allclose(fit.conditional(data, "a").mean, mean, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NUTS")
 def test_nuts_of_two_tables_draws_what_is_integrated_exactly():
     data = {"patients": {"patient": NAMES},

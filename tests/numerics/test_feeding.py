@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.numerics import feeding
 from probml.numerics.compiling import jit
+from probml.numerics.outside import feeding
 
 SPEC = jax.ShapeDtypeStruct((3,), np.dtype(np.float32))
 
@@ -42,7 +42,7 @@ def test_every_pass_begins_anew_and_two_chunks_are_there_at_once():
     with feeding.Feed(read, SPEC, 4) as feed:
         assert float(passes(np.int32(feed.number), np.int32(4), 3)) == 18 * 1.75
     assert len(begun) == 3 and max(most) <= 2
-    assert feed.number not in feeding._FEEDS
+    assert feed.number not in feeding._OPEN
 
 
 def test_what_reading_raises_is_raised_as_it_was():

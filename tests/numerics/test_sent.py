@@ -9,7 +9,7 @@ from probml.device.remote import Remote
 from probml.device.rows import Chunk
 from probml.errors import DataError, Refusal
 from probml.numerics.compiling import jit
-from probml.numerics.sent import Pool, received
+from probml.numerics.outside.sent import Pool, received
 
 X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
 

@@ -4,6 +4,7 @@ misused; prints each fault, and how many were tried."""
 import sys
 import time
 import warnings
+from collections import Counter
 
 import calls
 
@@ -17,9 +18,13 @@ def main(part: str = "") -> int:
         if part not in name:
             continue
         start = time.monotonic()
+        places = Counter()  # one place is told once
         for fault in misuse.misused(name, call, arguments):
-            print(fault, flush=True)
-            faults += 1
+            place = fault.argument, fault.what.rpartition(" at ")[2]
+            if not places[place]:
+                print(fault, flush=True)
+            places[place] += 1
+        faults += sum(places.values())
         tried += len(arguments) * len(misuse.odd())
         print(f"# {name}: {time.monotonic() - start:.0f} s", flush=True)
     print(f"# {tried} tried, {faults} faults")

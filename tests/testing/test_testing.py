@@ -1,1 +1,80 @@
-"""The generator and its oracle: random cases hold, and a claim that is false is found."""
+"""The generator of models and its oracle: answers hold to claims, and a wrong one is found."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from scipy import stats
+
+from probml import testing
+from probml.interface.fit import Fit
+from probml.testing import claims, fuzz
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
+MIXTURE = {"seed": 3, "sites": [
+    {"name": "a", "kind": "categorical", "states": 3, "learn": ["probs"]},
+    {"name": "b", "kind": "normal", "parents": ["a"], "layout": "event", "size": 2,
+     "learn": ["loc"], "prior": "normal"}]}  # fmt: skip
+HIDDEN = testing.Case(MIXTURE, 6, 0, {"a": "absent", "b": "part"})
+
+
+@settings(max_examples=3, derandomize=True, deadline=None, database=None,
+          phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(testing.cases(most=3))
+def test_random_models_are_answered_as_by_brute_force(case):
+    testing.check(case, (claims.density, claims.probabilities))
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(testing.cases())
+def test_random_models_hold_to_all_claims(case):
+    testing.check(case)
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_was_found_once_stays_mended(path):
+    said = json.loads(path.read_text())
+    case = testing.Case(**said["case"])
+    testing.check(case, tuple(getattr(claims, name) for name in said["claims"]))
+
+
+def test_a_mixture_with_holes_holds_to_all_claims():
+    assert testing.check(HIDDEN) == len(testing.CLAIMS)
+
+
+def test_a_wrong_answer_is_found(monkeypatch):
+    right = Fit.log_prob
+    monkeypatch.setattr(Fit, "log_prob", lambda *args, **more: right(*args, **more) + 1e-6)
+    with pytest.raises(AssertionError, match="log_prob: off by"):
+        claims.density(HIDDEN)
+
+
+def test_a_case_is_made_again_of_its_text():
+    assert testing.Case.of(str(HIDDEN)) == HIDDEN
+    np.testing.assert_array_equal(testing.Case.of(str(HIDDEN)).data["b"], HIDDEN.data["b"])
+
+
+def test_the_oracle_gives_the_density_of_a_linear_gaussian_pair():
+    """x ~ N(m, s), y ~ N(l + c x, t), x unseen: y ~ N(l + c m, √(t² + c² s²))."""
+    case = testing.Case({"seed": 1, "sites": [
+        {"name": "a", "kind": "normal", "learn": ["loc", "scale"]},
+        {"name": "b", "kind": "normal", "learn": ["loc", "scale"], "adds": ["a"]}]},
+        6, 0, {"a": "absent"})  # fmt: skip
+    _, data, found = claims.known(case)
+    params = case.drawn[0]
+    rng = np.random.default_rng([1, 1])  # as the recipe draws its numbers
+    rng.normal(0.0, 1.5, ()), rng.uniform(0.4, 2.0, ())
+    c = rng.normal(0.0, 1.0)
+    middle = params["b_loc"] + c * params["a_loc"]
+    spread = np.hypot(params["b_scale"], c * params["a_scale"])
+    np.testing.assert_allclose(found.evidence, stats.norm.logpdf(data["b"], middle, spread),
+                               rtol=1e-10)
+
+
+def test_fuzzing_prints_its_seed_and_counts(capsys):
+    assert fuzz.main(["--seconds", "0.001", "--seed", "5", "--most", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "seed 5" in out and "0 found" in out

@@ -9,6 +9,7 @@ from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Likelihood
 from probml.language.gaussian_chain import GaussianChain, bounded, semidefinite
+from probml.language.sequences import GaussianWalk
 
 
 class LinearGaussian(Likelihood):
@@ -46,4 +47,14 @@ class LinearGaussian(Likelihood):
             bounded(f"{where}: transition", arguments["transition"], steps)
 
 
-ENTRIES = (Entry((GaussianChain,), LinearGaussian()),)
+class Walk(LinearGaussian):
+    """The same of one number, without an axis for it."""
+
+    name = "GaussianWalk"
+    event = 1
+
+    def distribution(self, arguments):
+        return GaussianWalk(**arguments, steps=1)
+
+
+ENTRIES = (Entry((GaussianChain,), LinearGaussian()), Entry((GaussianWalk,), Walk()))

@@ -29,9 +29,5 @@ class LogNormal(Normal):
     def predictive(self, arguments, x, seen):
         return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)
 
-    def predictive_total(self, arguments, x, seen):
-        log = jnp.log(x)
-        return super().predictive_total(arguments, log, seen) - log_linear.masked(log, seen).sum(-1)
-
 
 ENTRIES = (Entry((dist.LogNormal,), LogNormal(), location_scale=plain),)

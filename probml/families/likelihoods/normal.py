@@ -1,7 +1,5 @@
 """Normal likelihood: independent cells, T(x) = (x, x²), evaluated by one matrix product a chunk."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -95,23 +93,6 @@ class Normal(Likelihood):
         return log_linear.masked(
             normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
         )
-
-    def predictive_total(self, arguments, x, seen):
-        """The same summed over cells. Where these have the same degrees of freedom, as the columns
-        of complete data, one logarithm serves eight of them."""
-        plain = functools.partial(Normal.predictive, self, arguments, x, seen)
-        if "df" not in arguments or x.shape[-1] == 1:
-            return plain().sum(-1)
-        loc, scale, df = arguments["loc"], arguments["scale"], arguments["df"]
-        total = log_linear.products(log_linear.masked(((x - loc) / scale) ** 2 / df, seen))
-        even = jnp.all(df == df[..., :1]) & jnp.all(jnp.isfinite(total))
-        normaliser = log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)
-
-        def together():
-            square = -0.5 * (df[..., 0] + 1) * jnp.log1p(total).sum(-1)
-            return square + log_linear.masked(normaliser, seen).sum(-1)
-
-        return jax.lax.cond(even, together, lambda: plain().sum(-1))
 
 
 ENTRIES = (Entry((dist.Normal,), Normal(), GaussianPrior(0), location_scale=plain),)

@@ -25,6 +25,7 @@ from numpyro.contrib.control_flow import scan
 from numpyro.contrib.control_flow.scan import PytreeTrace
 
 from probml.errors import ModelError
+from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
@@ -90,9 +91,13 @@ def names_inside(msg: dict) -> set[str]:
     return set(_plain(body, operand))
 
 
-def summed_out(msg: dict) -> None:
+def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     """A control-flow message whose body has discrete sites that are unseen → one factor, named
-    after the first of them; others stay as they are."""
+    after the first of them; others stay as they are.
+
+    Args:
+        leaning: weighs the states of these, step by step.
+    """
     if len(msg["args"]) != 5:  # cond
         return
     body, init, xs, length, reverse = msg["args"]
@@ -106,9 +111,13 @@ def summed_out(msg: dict) -> None:
         length = len(jax.tree.leaves(xs)[0])
     init, xs = jax.tree.map(jnp.asarray, (init, xs))
     values = _drawn(loop, msg) if loop.drawn else {}
+    lean = {} if leaning is None else {
+        name: leaning.of(name, (length, *states.shape), states.low, states.count)
+        for name, states in loop.hidden.items()
+    }
     if reverse:
-        xs, values = jax.tree.map(lambda leaf: leaf[::-1], (xs, values))
-    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length))
+        xs, values, lean = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, lean))
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean))
     left = Summed(loop.name)
     shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, _blank(loop, init, first))[1])
     carry = jax.tree.map(lambda _: left, shapes)
@@ -176,8 +185,13 @@ def _drawn(loop: _Loop, msg: dict) -> dict[str, jax.Array]:
     return values
 
 
-def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int) -> jax.Array:
-    """log p of all that is seen in the scan, discrete sites summed out."""
+def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
+              lean: Mapping[str, jax.Array]) -> jax.Array:
+    """log p of all that is seen in the scan, discrete sites summed out.
+
+    Args:
+        lean: site → log weights of its states, (steps, *cells, states).
+    """
     grid = np.array(list(itertools.product(*(range(states.count)
                                              for states in loop.hidden.values()))))
     every = {name: states.everywhere()[grid[:, i]]
@@ -198,7 +212,18 @@ def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int) -> 
         return *of_cells(logs), jax.tree.leaves(after)
 
     start, tree = jax.tree.flatten(init)
+    def leant(weights: Mapping[str, jax.Array]) -> jax.Array:
+        """What a step's joint states weigh, (joint states, cells)."""
+        total = jnp.zeros((len(grid), count))
+        for i, (name, states) in enumerate(loop.hidden.items()):
+            if name in weights:
+                own = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
+                total = total.at[:, : states.cells].add(own)
+        return total
+
     log, rest, carry = jax.vmap(step, (None, None, None, 0, None))(start, x, 0, every, drawn)
+    if lean:
+        log += leant({name: weights[0] for name, weights in lean.items()})
     # one that moves with the states has one value for each, another is the same in all
     split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
                           for leaf, moved in zip(flat, moves, strict=True)]
@@ -207,18 +232,19 @@ def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int) -> 
 
     def onward(held, now):
         log, total, carry, t = held
-        x, values = now
+        x, values, weights = now
         inner = jax.vmap(step, (None, None, None, 0, None))
         moved, rest, after = jax.vmap(inner, (axes, None, None, None, None))(carry, x, t, every,
                                                                            values)
         log = log_sum(log[:, None] + moved, 0)
+        log = log + leant(weights) if weights else log
         # from any state before: it is the same
         after = [leaf[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None
 
     held = (log, rest[0], split(carry), 1)
     if length > 1:
-        later = jax.tree.map(lambda leaf: leaf[1:], (xs, dict(values)))
+        later = jax.tree.map(lambda leaf: leaf[1:], (xs, dict(values), dict(lean)))
         held, _ = jax.lax.scan(onward, held, later, length=length - 1)
     return log_sum(held[0], 0).sum() + held[1]
 

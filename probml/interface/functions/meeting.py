@@ -21,6 +21,13 @@ from probml.language.language import Bound, RowsUnknown
 from probml.language.settings import thaw
 
 
+def _filled(data: Any) -> bool:
+    try:
+        return len(data) > 0
+    except TypeError:  # None, a class, an array of no axes
+        return False
+
+
 def meet(model: Bound, data: Any) -> Met:
     """Read a function by the data it meets; one with rows() is left as it is.
 
@@ -31,7 +38,7 @@ def meet(model: Bound, data: Any) -> Met:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
     far = type(data).__module__.partition(".")[0] in ("dask", "dask_expr")  # whose length is work
-    if data is None or far or not hasattr(data, "__len__") or not len(data):
+    if far or not _filled(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):
         return Met(model, translated(model, _items(data)))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from probml.dataset import arrays, codes
+from probml.dataset import arrays, kinds
 from probml.interface.functions.held import held
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
@@ -40,7 +40,7 @@ def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
 
 def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
-    return codes.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
+    return kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                            for name, raw in raws.items()})
 
 

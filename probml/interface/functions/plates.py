@@ -20,6 +20,7 @@ from numpyro.primitives import Messenger
 
 from probml.elimination.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError
+from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.interface.functions.survey import prepared
@@ -93,12 +94,13 @@ class _Seen(NamedTuple):
 
 
 def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
-                     given: Mapping[str, Any]) -> Any:
+                     given: Mapping[str, Any], leaning: Leaning | None = None) -> Any:
     """Run a function, its discrete sites `names` summed out: those outside hear of the other
     parameters, of what does not look at the discrete ones, and of one factor.
 
     Args:
         given: values of sites that are data, name → value.
+        leaning: weighs the states of the discrete ones.
 
     Raises:
         ModelError: an element looks at two cells of a site; no order takes the sites out one by
@@ -112,7 +114,8 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
     with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), keep,
           handlers.substitute(data=still)):
         out = call()
-    numpyro.factor(next(iter(seen.hidden)), _evidence(call, seen, given, keep.values))
+    numpyro.factor(next(iter(seen.hidden)),
+                   _evidence(call, seen, given, keep.values, leaning))
     return out
 
 
@@ -147,7 +150,8 @@ def _first(call: Callable, names: set[str], given: Mapping) -> _Seen:
     return _Seen(hidden, free, looks, computed)
 
 
-def _evidence(call: Callable, seen: _Seen, given: Mapping, values: Mapping) -> jax.Array:
+def _evidence(call: Callable, seen: _Seen, given: Mapping, values: Mapping,
+              leaning: Leaning | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
     owners = [name for name, looks in seen.looks.items() if looks and name not in seen.computed]
 
@@ -163,6 +167,10 @@ def _evidence(call: Callable, seen: _Seen, given: Mapping, values: Mapping) -> j
         groups.setdefault(seen.looks[name], []).append(i)
     parts = [part for looks, at in groups.items()
              for part in _parts(closed, inputs, [owners[i] for i in at], at, looks, seen, values)]
+    if leaning is not None:
+        for name, s in seen.hidden.items():
+            weights = leaning.of(name, s.shape, s.low, s.count).reshape(s.cells, s.count)
+            parts.append(Part(weights.T, {name: np.arange(s.cells)}))
     sizes = {name: (s.cells, s.count) for name, s in seen.hidden.items()}
     try:
         return sum_out(parts, sizes, MOST)

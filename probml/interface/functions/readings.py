@@ -9,8 +9,9 @@ import contextlib
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import lax
@@ -21,9 +22,11 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 from probml.errors import ModelError
 from probml.interface.functions.column import Column
 from probml.interface.functions.held import held
+from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
+from probml.interface.functions.states import logs_of
 from probml.interface.functions.survey import prepared
 from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import ROWS
@@ -76,6 +79,16 @@ class Reading:
         return type(self), self.parts
 
 
+class Element(NamedTuple):
+    """What a site observes: the value, the log density of each element, how many trailing axes of
+    the value are one element's, and the plates of the others, (name, axis from the right)."""
+
+    value: Any
+    log: jax.Array
+    event: int
+    plates: tuple[tuple[str, int], ...]
+
+
 class Whole(Reading):
     """One density of everything: all that is seen is one row, the product of its densities a log
     weight of that row; what is unseen lies outside rows, as it does in the function.
@@ -111,6 +124,49 @@ class Whole(Reading):
         with _Weighs(seen):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
+    def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                  values: Mapping[str, Any], leaning: Leaning) -> jax.Array:
+        """log p(what is seen, values), what is discrete and unseen summed out, each of its states
+        weighed as `leaning` says; what does not look at it is left out.
+
+        Args:
+            inputs: name of the input → value, without the one row. values: site → value.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        call = functools.partial(self.call, {**settings, **arguments})
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.substitute(data=dict(values)), _Weighs(seen, leaning)):
+            if self.summed:
+                summed_in_plates(call, self.summed, seen, leaning)
+            else:
+                call()
+        return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
+                    if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
+
+
+    def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                 values: Mapping[str, Any]) -> dict[str, Element]:
+        """Every site that is observed, element by element, at values of the others; none where
+        discrete sites are summed out in plates, and none of a scan where they are there.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        if self.summed:
+            return {}
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              handlers.substitute(data=dict(values)), handlers.condition(data=seen),
+              _Sums(seen, True)):
+            self.call({**settings, **arguments})
+        return {name: Element(site["value"], logs_of({name: site})[name], site["fn"].event_dim,
+                              tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
+                for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
+                and not isinstance(site["fn"], dist.Unit)}
 
     def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
         """Run the function, unseen cells of what is observed left out.
@@ -156,15 +212,15 @@ class _Weighs(Messenger):
     """Turns what is observed into log weights of the one row; the function goes on with what was
     observed."""
 
-    def __init__(self, given: Mapping[str, Any]):
+    def __init__(self, given: Mapping[str, Any], leaning: Leaning | None = None):
         super().__init__()
-        self.given = given
+        self.given, self.leaning = given, leaning
 
     def process_message(self, msg: dict) -> None:
         prepared(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            summed_out(msg)
+            summed_out(msg, self.leaning)
         frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame
                   for frame in msg.get("cond_indep_stack") or ()]
         if msg["type"] in ("sample", "deterministic"):

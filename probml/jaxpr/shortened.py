@@ -50,7 +50,7 @@ def _run(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], wanted: Sequenc
         if inner is not None:
             results = _run(inner.jaxpr, inner.consts, values, asked, made)
         else:
-            results = _once(eqn, values, made)
+            results = list(_once(eqn, values, made))
         env.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) if want else None for atom, want in zip(jaxpr.outvars, wanted, strict=True)]
 

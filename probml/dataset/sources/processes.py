@@ -15,7 +15,7 @@ from probml.dataset.read import read
 from probml.dataset.source import Part, Source
 from probml.errors import DataError
 from probml.language.language import Bound
-from probml.numerics.processes import agreed
+from probml.numerics.outside.processes import agreed
 from probml.structure.structure import Structure
 
 FAR = 40  # bits: more rows than any process has
@@ -54,7 +54,8 @@ def opened(model: Bound, data: Any) -> Data:
         profile = looked(model, source, first)
         sample = profile.sample
         structures.append(sample.structure)
-        bare = sample._replace(model=None, structure=None)  # they are the same in all
+        # they are the same in all
+        bare = sample._replace(model=None, structure=None)  # type: ignore[arg-type]
         return replace(profile, sample=bare), sample.shapes
 
     found = agreed(look)

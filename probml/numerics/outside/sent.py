@@ -18,7 +18,7 @@ from jax import export
 from jax.custom_batching import custom_vmap
 
 from probml.jaxpr.walk import evaluate
-from probml.numerics.feeding import Supply, called_back
+from probml.numerics.outside.feeding import Supply, called_back
 
 
 class Pool(Supply):

@@ -11,6 +11,7 @@ raises it when the program has ended.
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -55,6 +56,12 @@ class Feed(Supply):
         self._lock, self._at, self._chunk = threading.Lock(), -1, None
         self._iterator: Iterator[Any] | None = None
         self._ahead: Future | None = None
+        self._given, self._began = 0, 0.0
+
+    @property
+    def speed(self) -> float:
+        """Chunks a second, since the first was asked for."""
+        return self._given / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
         self._pool = ThreadPoolExecutor(1)
@@ -74,6 +81,7 @@ class Feed(Supply):
 
     def _go(self, i: int) -> None:
         self._chunk = None  # before another comes
+        self._began = self._began or time.monotonic()
         if self._ahead is None or i != self._at + 1:
             if self._ahead is not None:
                 self._ahead.exception()  # reading is one thread's work
@@ -82,6 +90,7 @@ class Feed(Supply):
                 next(self._iterator)
             self._ahead = self._pool.submit(self._iterator.__next__)
         self._at, self._chunk = i, self._ahead.result()
+        self._given += 1
         assert self._iterator is not None
         self._ahead = self._pool.submit(self._iterator.__next__) if i + 1 < self.count else None
 

@@ -1,0 +1,121 @@
+"""Gaussian processes: functions of which any values are jointly normal, seen with noise.
+
+    f ~ GP(mean, variance · k),   y_i = f(x_i) + ε_i,   ε_i ~ N(0, noise²)
+    log p(y) = log N(y; mean, K + noise² I),   K_ij = variance · k(x_i, x_j)
+
+Of r = |(x − z) / length|, a length a column or one for all, kernels k are
+
+    rbf            exp(−r² / 2)
+    exponential    exp(−r)                                   (Matérn ½; Ornstein & Uhlenbeck's)
+    matern32       (1 + √3 r) exp(−√3 r)
+    matern52       (1 + √5 r + 5 r² / 3) exp(−√5 r)
+    rational       (1 + r² / (2 α))^−α
+    periodic       exp(−2 Σ sin²(π (x − z) / period) / waviness²) · rbf
+
+The process is integrated out exactly: its hyper-parameters are what is learnt. A kernel of your own
+is a function of inputs: call these in a NumPyro function, and add or multiply what they give.
+
+Cost: O(n³) a value and its gradient, O(n²) memory.
+Source: Rasmussen & Williams (2006), "Gaussian Processes for Machine Learning", chapters 2, 4 and 5.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import sample
+
+import probml
+
+KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
+
+
+def distances(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+    """Squared distances r² between rows, columns in units of `length`: (n, d), (m, d) → (n, m)."""
+    gap = (x[..., :, None, :] - z[..., None, :, :]) / length
+    return (gap**2).sum(-1)
+
+
+def rbf(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+    """exp(−r² / 2), (n, m)."""
+    return jnp.exp(-0.5 * distances(x, z, length))
+
+
+def exponential(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+    """exp(−r), (n, m)."""
+    return jnp.exp(-_root(distances(x, z, length)))
+
+
+def matern32(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+    """(1 + √3 r) exp(−√3 r), (n, m)."""
+    r = _root(3 * distances(x, z, length))
+    return (1 + r) * jnp.exp(-r)
+
+
+def matern52(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+    """(1 + √5 r + 5 r² / 3) exp(−√5 r), (n, m)."""
+    square = 5 * distances(x, z, length)
+    r = _root(square)
+    return (1 + r + square / 3) * jnp.exp(-r)
+
+
+def rational(x: jax.Array, z: jax.Array, length: Any, alpha: Any) -> jax.Array:
+    """(1 + r² / (2 α))^−α, (n, m)."""
+    return jnp.exp(-alpha * jnp.log1p(distances(x, z, length) / (2 * alpha)))
+
+
+def periodic(x: jax.Array, z: jax.Array, length: Any, period: Any, waviness: Any) -> jax.Array:
+    """exp(−2 Σ sin²(π (x − z) / period) / waviness²) · rbf, (n, m)."""
+    gap = x[..., :, None, :] - z[..., None, :, :]
+    wave = (jnp.sin(jnp.pi * gap / period) ** 2).sum(-1)
+    return jnp.exp(-2 * wave / waviness**2) * rbf(x, z, length)
+
+
+def _root(square: jax.Array) -> jax.Array:
+    """√, whose slope at 0 is 0: there a kernel's own is."""
+    near = square <= 0
+    return jnp.where(near, 0.0, jnp.sqrt(jnp.where(near, 1.0, square)))
+
+
+def kernel_of(kernel: str, params: Any) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """The covariance of the process as a function of inputs, (n, d), (m, d) → (n, m), at values of
+    the sites of `gaussian_process`."""
+    own = {"rational": ("alpha",), "periodic": ("period", "waviness")}.get(kernel, ())
+    function = globals()[kernel]
+    return lambda x, z: params["variance"] * function(x, z, params["length"],
+                                                      *(params[name] for name in own))
+
+
+@probml.model
+def gaussian_process(x, y=None, kernel: str = "rbf", separate: bool = True, scale: float = 1.0,
+                     unit: float = 1.0, period: float = 1.0, mean: float = 0.0):
+    """Sites `variance` (), `length` (d,), of separate=False (), `noise` (), and of some kernels
+    `alpha`, or `period` and `waviness`; the data `y` (n,) at inputs `x` (n, d) are one density.
+
+    Args:
+        kernel: one of KERNELS.
+        separate: a length for each column.
+        scale, unit, period: prior medians of the standard deviation of y, of lengths and of the
+            period, in units of y and x; their logarithms have spreads of 1, 1.5 and 0.5.
+        mean: of the process.
+
+    Raises:
+        ModelError: another kernel.
+    """
+    if kernel not in KERNELS:
+        raise probml.ModelError(f"gaussian_process(kernel={kernel!r}): expected one of "
+                                f"{list(KERNELS)}")
+    params = {"variance": sample("variance", dist.LogNormal(2 * jnp.log(scale), 2.0))}
+    lengths = dist.LogNormal(jnp.log(unit), 1.5)
+    params["length"] = sample("length", lengths.expand([x.shape[-1]]).to_event(1)
+                              if separate else lengths)
+    if kernel == "rational":
+        params["alpha"] = sample("alpha", dist.LogNormal(0.0, 1.5))
+    if kernel == "periodic":
+        params["period"] = sample("period", dist.LogNormal(jnp.log(period), 0.5))
+        params["waviness"] = sample("waviness", dist.LogNormal(0.0, 1.0))
+    noise = sample("noise", dist.LogNormal(jnp.log(0.3 * scale), 1.5))
+    covariance = kernel_of(kernel, params)(x, x) + noise**2 * jnp.eye(len(x))
+    sample("y", dist.MultivariateNormal(jnp.full(len(x), mean), covariance), obs=y)

@@ -1,0 +1,90 @@
+"""Of what kind an input is traced: a whole number where it is an index, else a float."""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from probml.dataset.arrays import NUMBERS, Raw, deny
+from probml.errors import ModelError
+from probml.language.language import Bound
+from probml.structure.structure import Structure
+from probml.structure.trace import structure_of
+
+
+def settled(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
+            specs: Mapping[str, tuple]) -> Structure:
+    """The structure of a model for its inputs, those that index traced as whole numbers.
+
+    Args:
+        shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data,
+            None standing for steps.
+
+    Raises:
+        ModelError: the function fails with these inputs.
+    """
+    known = ({index.input for index in structure_of(model, shapes).indexed.values()}
+             if shapes else set())
+    found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw))
+             for name, raw in raws.items()}
+    return structure_of(
+        model, dict(_settled(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
+    )
+
+
+def _kind(raw: Raw) -> str:
+    """How an input is traced at first: text as codes, categories that are numbers as those."""
+    if raw.labels is None:
+        return raw.values.dtype.kind
+    return "f" if all(isinstance(label, NUMBERS) for label in raw.labels) else "i"
+
+
+@functools.lru_cache(maxsize=256)
+def _settled(model: Bound, specs: tuple) -> tuple:
+    """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
+    is a whole number. Whole numbers that index nothing are measurements, and floats: their squares
+    have no end at 2³¹, nor those of bytes at 255."""
+    given = {name: (shape, kind) for name, shape, kind in specs}
+    try:
+        indexed = {index.input for index in structure_of(model, given).indexed.values()}
+        plain = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
+                 for name, (shape, kind) in given.items()}
+        return tuple((plain if plain == given or _runs(model, plain) else given).items())
+    except ModelError as error:
+        plain = {name: (shape, "f") if kind in "iu" else (shape, kind)
+                 for name, (shape, kind) in given.items()}
+        if plain != given and _runs(model, plain):
+            return tuple(plain.items())
+        whole = {name: (shape, "i") if kind in "fb" else (shape, kind)
+                 for name, (shape, kind) in given.items()}
+        if whole == given:
+            raise
+        try:
+            indexed = structure_of(model, whole).indexed
+            found = {name: whole[name] if name in indexed else given[name] for name in given}
+            structure_of(model, found)
+        except ModelError:
+            raise error from None
+        return tuple(found.items())
+
+
+def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
+    """Whether a function takes inputs of these kinds: one that takes a number of states, or shifts
+    bits, wants whole numbers."""
+    try:
+        structure_of(model, specs)
+    except ModelError:
+        return False
+    return True
+
+
+def refuse_long(name: str, raw: Raw) -> None:
+    """
+    Raises:
+        DataError: whole numbers that the function takes as such are beyond those of JAX.
+    """
+    ends = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
+    deny((raw.values < ends.min) | (raw.values > ends.max), f"the input '{name}'",
+         raw.values, f"in {ends.min} … {ends.max}", hint="The function takes it as a whole number: "
+         "give numbers less their first, or in other units.")

@@ -1,0 +1,1 @@
+"""Rows that come in parts: what pyarrow reads, what other processes hold."""

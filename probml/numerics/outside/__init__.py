@@ -1,0 +1,1 @@
+"""What lies outside of this program: files, reading threads, other devices, processes."""

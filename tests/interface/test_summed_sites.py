@@ -1,0 +1,136 @@
+"""Discrete sites of one density of everything, in plates and in scans: their marginals are what
+brute force sums."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+from numpyro.contrib.control_flow import scan
+from scipy import stats
+
+import probml
+from probml.errors import ModelError, Refusal
+
+RNG = np.random.default_rng(7)
+DOCUMENTS = np.array([0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 6])  # more than rows may share
+VALUES = RNG.normal(size=11)
+
+
+def nested(values, documents):
+    """A kind of each document, a topic of each of its words, and what all documents share."""
+    t = sample("t", dist.Beta(2.0, 2.0).expand([2, 7]).to_event(2))
+    m = sample("m", dist.Normal(0, 2).expand([2]).to_event(1))
+    with plate("document", 7):
+        b = sample("b", dist.Normal(0, 1))
+        kind = sample("kind", dist.Bernoulli(0.3))
+    with plate("word", len(values)):
+        topic = sample("topic", dist.Bernoulli(t[kind[documents], documents]))
+        sample("v", dist.Normal(m[topic] + b[documents], 1.0), obs=values)
+
+
+POINT = {"t": RNG.uniform(0.1, 0.9, size=(2, 7)), "m": np.array([-1.0, 1.5]),
+         "b": RNG.normal(size=7)}
+
+
+def by_force(point=POINT):
+    """Documents do not look at each other: all joint values of each."""
+    kinds, topics = np.zeros((7, 2)), np.zeros((11, 2))
+    for d in range(7):
+        own = np.flatnonzero(d == DOCUMENTS)
+        for kind in (0, 1):
+            for topic in itertools.product((0, 1), repeat=len(own)):
+                p = (0.7, 0.3)[kind]
+                for z, word in zip(topic, own, strict=True):
+                    share, loc = point["t"][kind, d], point["m"][z] + point["b"][d]
+                    p *= (share if z else 1 - share) * stats.norm(loc, 1).pdf(VALUES[word])
+                kinds[d, kind] += p
+                topics[own, topic] += p
+    return tuple(each / each.sum(1, keepdims=True) for each in (kinds, topics))
+
+
+DATA = {"values": VALUES, "documents": DOCUMENTS}
+
+
+def test_plates_within_plates_have_the_marginals_of_brute_force():
+    fit = probml.model(nested)().at(POINT)
+    kinds, topics = by_force()
+    np.testing.assert_allclose(fit.predict_proba(DATA, "kind"), kinds, atol=1e-10)
+    np.testing.assert_allclose(fit.predict_proba(DATA, "topic"), topics, atol=1e-10)
+    both = fit.predict_proba(DATA, ["kind", "topic"])
+    np.testing.assert_allclose(both["topic"], topics, atol=1e-10)
+    with pytest.raises(Refusal, match="kind.*topic"):
+        fit.predict_proba(DATA)
+
+
+@pytest.mark.slow
+def test_the_posterior_of_a_summed_site_is_averaged_over_draws():
+    model = probml.model(nested)()
+    fit = model.fit(DATA, probml.Laplace())
+    draws = fit._draws(256, 0)
+    some = [by_force({name: np.asarray(value[i]) for name, value in draws.items()})[0]
+            for i in range(0, 256, 8)]
+    found = fit.posterior("kind")
+    assert found.probs.shape == (7, 2) and fit.model.whole
+    np.testing.assert_allclose(found.probs, np.mean(some, 0), atol=0.1)
+    with pytest.raises(ModelError, match="no site 'nobody'"):
+        fit.posterior("nobody")
+
+
+def chain(y):
+    row = sample("row", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
+
+    def step(before, now):
+        with plate("animals", 2):
+            z = sample("z", dist.Categorical(row[before]))
+            w = sample("w", dist.DiscreteUniform(4, 5))
+            sample("y", dist.Normal(z + 0.5 * w, 1.0), obs=now)
+        return z, None
+
+    scan(step, jnp.zeros(2, int), y)
+
+
+@pytest.mark.parametrize("reverse", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
+    def turned(y):
+        row = sample("row", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
+
+        def step(before, now):
+            with plate("animals", 2):
+                z = sample("z", dist.Categorical(row[before]))
+                w = sample("w", dist.DiscreteUniform(4, 5))
+                sample("y", dist.Normal(z + 0.5 * w, 1.0), obs=now)
+            return z, None
+
+        scan(step, jnp.zeros(2, int), y, reverse=reverse)
+
+    y, row = RNG.normal(3.0, 1.0, size=(4, 2)), RNG.dirichlet(np.ones(3), 3)
+    states, others = np.zeros((4, 2, 3)), np.zeros((4, 2, 2))
+    for animal in range(2):
+        total = 0.0
+        order = range(4)[::-1] if reverse else range(4)
+        for path in itertools.product(range(3), repeat=4):
+            for extra in itertools.product(range(2), repeat=4):
+                p, before = 1.0, 0
+                for t in order:
+                    p *= row[before, path[t]] / 2 * stats.norm(
+                        path[t] + 0.5 * (4 + extra[t]), 1).pdf(y[t, animal])
+                    before = path[t]
+                total += p
+                states[range(4), animal, path] += p
+                others[range(4), animal, extra] += p
+        states[:, animal] /= total
+        others[:, animal] /= total
+    fit = probml.model(turned)().at({"row": row})
+    np.testing.assert_allclose(fit.predict_proba({"y": y}, "z"), states, atol=1e-10)
+    np.testing.assert_allclose(fit.predict_proba({"y": y}, "w"), others, atol=1e-10)
+
+
+def test_the_values_of_a_summed_site_are_its_own():
+    y = RNG.normal(3.0, 1.0, size=(4, 2))
+    fit = probml.model(chain)().fit({"y": y}, probml.MAP())
+    found = fit.posterior("w")
+    assert found.probs.shape == (4, 2, 2) and isinstance(found, dist.Distribution)
+    assert np.isfinite(found.log_prob(jnp.full((4, 2), 5))).all()

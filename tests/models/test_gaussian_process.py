@@ -1,0 +1,87 @@
+"""Gaussian processes: against the joint normal in NumPy, and scikit-learn's fits on real data."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.spatial.distance import cdist
+
+import probml
+from probml.models import GaussianProcess, gaussian_process
+
+BY_HAND = {
+    "rbf": lambda r: np.exp(-(r**2) / 2), "exponential": lambda r: np.exp(-r),
+    "matern32": lambda r: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+    "matern52": lambda r: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+    "rational": lambda r: (1 + r**2 / 3.0) ** -1.5,
+    "periodic": lambda r: np.exp(-(r**2) / 2),
+}  # fmt: skip
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 2))
+Y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=9)
+
+
+@pytest.mark.parametrize("kernel", ["matern52", *(pytest.param(k, marks=pytest.mark.slow)
+                                                  for k in BY_HAND if k != "matern52")])
+def test_the_density_is_that_of_the_joint_normal(kernel):
+    length = np.array([0.7, 1.9])
+    params = {"variance": 2.0, "length": length, "noise": 0.3}
+    priors = [stats.lognorm(2.0).logpdf(2.0), *stats.lognorm(1.5).logpdf(length),
+              stats.lognorm(1.5, scale=0.3).logpdf(0.3)]
+    covariance = 2.0 * BY_HAND[kernel](cdist(X / length, X / length))
+    if kernel == "rational":
+        params["alpha"] = 1.5
+        priors.append(stats.lognorm(1.5).logpdf(1.5))
+    if kernel == "periodic":
+        params |= {"period": 1.3, "waviness": 0.8}
+        priors += [stats.lognorm(0.5).logpdf(1.3), stats.lognorm(1.0).logpdf(0.8)]
+        wave = np.sin(np.pi * (X[:, None] - X) / 1.3) ** 2
+        covariance *= np.exp(-2 * wave.sum(-1) / 0.8**2)
+    want = stats.multivariate_normal(np.zeros(9), covariance + 0.09 * np.eye(9)).logpdf(Y)
+    found = gaussian_process(kernel=kernel).log_density({"x": X, "y": Y}, params)
+    assert found == pytest.approx(want + sum(priors), abs=1e-8)
+
+
+def test_predictions_are_those_of_the_joint_normal():
+    face = GaussianProcess(n_starts=1, separate=False).fit(X, Y)
+    new = RNG.normal(size=(3, 2))
+    whole = np.concatenate([X, new])
+    covariance = face.variance_ * BY_HAND["rbf"](cdist(whole, whole) / face.length_)
+    covariance += face.noise_**2 * np.eye(12)
+    gain = np.linalg.solve(covariance[:9, :9], covariance[:9, 9:]).T
+    mean, spread = face.predict(new, return_std=True)
+    np.testing.assert_allclose(mean, Y.mean() + gain @ (Y - Y.mean()), rtol=1e-7)
+    left = covariance[9:, 9:] - gain @ covariance[:9, 9:]
+    np.testing.assert_allclose(spread, np.sqrt(np.diag(left)), rtol=1e-7)
+    want = stats.multivariate_normal(np.full(9, Y.mean()), covariance[:9, :9]).logpdf(Y)
+    assert face.log_marginal_likelihood_ == pytest.approx(want, abs=1e-7)
+    assert face.fit_.history[-1] - 9 * np.log(Y.std()) == pytest.approx(want, abs=1e-6)
+
+
+def test_what_is_no_kernel_or_has_weights_is_refused_by_name():
+    with pytest.raises(probml.ModelError, match="kernel='rbff'"):
+        GaussianProcess("rbff").fit(X, Y)
+    with pytest.raises(probml.DataError, match="sample_weight"):
+        GaussianProcess().fit(X, Y, sample_weight=np.arange(9))
+    with pytest.raises(probml.ModelError, match="kernel='rbff'"):
+        gaussian_process(kernel="rbff").log_density({"x": X, "y": Y}, {"noise": 1.0})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gp_mcycle", "gp_swiss_ard"])
+def test_real_data_have_scikit_learns_fits(shared_data, name):
+    found = json.loads((shared_data / "fits" / f"{name}.json").read_text())
+    table = pd.read_csv(shared_data / found["dataset"])
+    if name == "gp_mcycle":
+        x, y = table[["times"]].to_numpy(), table["accel"].to_numpy()
+    else:
+        columns = ["Agriculture", "Examination", "Education", "Catholic", "Infant.Mortality"]
+        x, y = table[columns].to_numpy(), table["Fertility"].to_numpy()
+    want = found["fits"]["rbf_optimised"]
+    face = GaussianProcess().fit(x, y)
+    assert face.log_marginal_likelihood_ >= want["log_marginal_likelihood"] - 1e-4
+    mean, spread = face.predict(np.array(found["test_points"], float), return_std=True)
+    np.testing.assert_allclose(mean - y.mean(), want["predictive_mean"], rtol=2e-2, atol=0.05)
+    np.testing.assert_allclose(spread, want["predictive_sd_observation"], rtol=2e-2)
