@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 
+FINEST = 100_000  # bins
 STRATEGIES = ("uniform", "quantile")
 
 
@@ -116,8 +117,9 @@ def calibration(
     if len(names) != p.shape[-1]:
         raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
                         f"for each column of probabilities")
-    if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
-        raise ModelError(f"calibration(bins={bins!r}): expected a whole number of at least 1")
+    if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or not 1 <= bins <= FINEST:
+        raise ModelError(f"calibration(bins={bins!r:.60}): expected a whole number from 1 to "
+                         f"{FINEST:,}")
     if strategy not in STRATEGIES:
         raise ModelError(f"calibration(strategy={strategy!r}): expected one of {list(STRATEGIES)}")
     codes, p = _seen(truth, p, names)

@@ -122,7 +122,7 @@ def deny(bad, what, values, must, rows=True, hint=UNSEEN):
         cell = i[1:] if rows else i
         behind = f"cell {cell[0] if len(cell) == 1 else cell}" * bool(cell)
         said = f"{what} must be {must}, got {got}"
-        if not rows:
+        if not rows or not i:
             raise DataError(f"{said}{f' in {behind}' * bool(cell)}. {hint}")
         raise RowError(f"{said} in ", i[0], f"{f', {behind}' * bool(cell)}. {hint}")
 

@@ -44,6 +44,8 @@ def read(
         DataError: see tables.read and codes.read.
     """
     known = {} if data is None else as_table(data)
+    if isinstance(known, str | bytes):
+        tables.read(known, {}, model=model.name)  # raises
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:

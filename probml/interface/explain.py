@@ -72,7 +72,8 @@ def _text(title: str, records) -> str:
 def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
-    nothing = data is None or len(data) == 0
+    sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
+    nothing = data is None or sized and len(data) == 0
     shown = repr(model)
     model, data, reading, _ = meet(model, data)
     held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)

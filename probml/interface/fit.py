@@ -20,6 +20,7 @@ from probml.factors.prior import log_prior
 from probml.fits import fitting, saving
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import meet
+from probml.interface.kinds_of_words import worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.tables.in_tables import in_tables
@@ -31,6 +32,7 @@ from probml.plan import decide
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Fit(Questions):
     """A model and what was inferred; immutable, a pytree.

@@ -12,8 +12,9 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
 from probml.interface.functions import leaning
+from probml.interface.kinds_of_words import worded
 from probml.interface.record import Record
-from probml.language.language import whole_seed
+from probml.language.language import LONGEST, whole_seed
 from probml.numerics.precision import in_its_own
 from probml.queries import outside, row_draws
 from probml.queries.simulation import simulate_draws
@@ -21,6 +22,7 @@ from probml.structure import deterministics
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Parameters(Record):
     """The answers about what lies outside rows."""
@@ -80,8 +82,9 @@ class Parameters(Record):
         if self.certain:
             raise Refusal(f"{self.engine} found a point, not a posterior: fit with probml.Exact() "
                           f"or probml.NUTS(), or take fit.params")
-        if not isinstance(n, Integral) or n < 1:
-            raise ModelError(f"draws(n={n!r}): expected a whole number of at least 1")
+        if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
+            raise ModelError(f"draws(n={n!r:.60}): expected a whole number of at least 1, and at "
+                             f"most {LONGEST:,}")
         draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)

@@ -17,6 +17,7 @@ from probml.dataset.parts import by_parts
 from probml.errors import ModelError
 from probml.interface.answers import Answers
 from probml.interface.functions import replay
+from probml.interface.kinds_of_words import worded
 from probml.interface.tables.in_tables import gathered, in_tables, spread_out
 from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
@@ -27,6 +28,7 @@ from probml.queries.simulation import input_rows
 
 
 @in_its_own
+@worded
 @dataclass(frozen=True, eq=False)
 class Questions(Answers):
     """The verbs of Fit that take rows."""
@@ -129,7 +131,8 @@ class Questions(Answers):
         Raises:
             ModelError: no chain, chains of a stated length, steps below 1.
         """
-        whole_steps(steps, "forecast")
+        if whole_steps(steps, "forecast") is None:
+            raise ModelError("forecast(steps=None): expected a whole number of at least 1")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
@@ -171,7 +174,7 @@ class Questions(Answers):
             ModelError: a site is unknown, lies outside rows(), has no finite list of states, or has
                 several cells.
         """
-        sites = (sites,) if isinstance(sites, str) else tuple(sites)
+        sites = (sites,) if isinstance(sites, str) else tuple(sites or ())
         if not sites or len(set(sites)) < len(sites):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:

@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 
 from probml.dataset import codes as coding
 from probml.dataset import kinds, ragged
-from probml.dataset.arrays import as_raw
+from probml.dataset.arrays import as_raw, deny
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry
@@ -95,7 +95,7 @@ def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, step
 
 def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
     model.check_inputs(inputs)
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    arrays = {name: _array(name, value) for name, value in inputs.items()}
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
     if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
@@ -104,11 +104,29 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     return arrays, int(rows)
 
 
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.zeros(())
+    if not array.ndim or not len(array):
+        raise ModelError(f"simulate({name}=...): an input has one value a row, in an array (n, "
+                         f"...) whose rows are of one length, got {value!r:.60}")
+    return array
+
+
 def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
                    inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}
+    for name, raw in raws.items():
+        if len(raw.values) != rows:
+            raise ModelError(f"simulate(rows={rows}): the input '{name}' has {len(raw.values)} "
+                             f"rows: give as many, or leave out rows=")
+        if raw.values.dtype.kind == "f":
+            deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
+                 hint="An input is never inferred: fill the cell.")
     structure = kinds.settled(model, raws, {}, {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                  for name, raw in raws.items()})
     arrays |= coding.read(structure, raws, {}, {}, coding.REFUSE).values

@@ -190,7 +190,11 @@ def intervened(model: Bound, values: Mapping[str, Any]) -> tuple:
             inside = [site.name for site in sites.values() if site.rows]
             raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it "
                              f"has {inside}")
-        site, array = sites[name], np.asarray(value)
+        try:
+            site, array = sites[name], np.asarray(value)
+        except ValueError:
+            raise ModelError(f"{where}: expected a finite number, or a full array of such, got "
+                             f"{value!r:.60}") from None
         if site.time is not None:
             raise ModelError(f"{where}: '{name}' runs along time, and do() sets one value in every "
                              f"row; give it as data, or as an input")

@@ -141,7 +141,7 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
     found = _run(model, params, full, given, n * a)
     means = {}
     for name in sites:
-        if name in counted:
+        if _states(sites[name]["fn"]):
             continue
         own = (np.asarray(full[name]) if name in moved
                else np.where(masks[name], values[name], _mean(found[name], masks[name].shape)))

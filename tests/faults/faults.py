@@ -57,6 +57,11 @@ def _started(*words, **options):
     return process
 
 
+def _ended(process):
+    process.kill()
+    process.communicate()
+
+
 def _whole(path):
     """The fit of a file, held to the one that was saved."""
     fit = probml.load(path, clusters())
@@ -69,8 +74,7 @@ def killed_while_saving(folder, random):
     clusters().at(POINT).save(path)
     process = _started("save", path)
     time.sleep(random.uniform(0, 0.3))
-    process.kill()
-    process.wait()
+    _ended(process)
     _whole(path)
 
 
@@ -82,8 +86,7 @@ def two_save_to_one_path(folder, random):
     for _ in range(50):
         _whole(path)
     for process in both:
-        process.kill()
-        process.wait()
+        _ended(process)
     _whole(path)
 
 
