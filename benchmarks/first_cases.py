@@ -1,6 +1,7 @@
 """The first answer: `first`. How many programs a first fit and its questions compile, and what
 tracing, lowering and compiling them take; each job in a fresh process, with nothing kept on disk;
-and then in another, which finds the programs of one before it there.
+and then in another, which finds the programs of one before it there. And `process`: from process
+start to the answer, imports included, beside scikit-learn's.
 
 cold: seconds of processor from after the imports to the answer. warm: the same once more in that
 process, on other data of the same shape. quality: the number of programs of the first answer. The
@@ -10,9 +11,12 @@ note tells the programs of later questions, and the seconds of tracing, lowering
 
 import json
 import os
+import resource
+import statistics
 import subprocess
 import sys
 import tempfile
+from importlib.resources import as_file, files
 
 from common_cases import row, tell
 
@@ -135,7 +139,55 @@ def first(dtype, quick):
                        f"process {again[0][0]:.2f} s and {again[0][1]} programs")
 
 
-CASES = {"first": first}
+READ = """
+import os, sys
+import numpy as np
+os.environ.setdefault("JAX_ENABLE_X64", "true")
+table = np.genfromtxt({path!r}, delimiter=",", skip_header=1, dtype=str)
+X, y = table[:, :4].astype(float), table[:, 4]
+"""
+# job -> ours and scikit-learn's, process start to the answer
+PROCESSES = {
+    "iris mixture, k = 3": (
+        "from probml.models import GaussianMixture; GaussianMixture(3).fit(X).predict(X)",
+        "from sklearn.mixture import GaussianMixture; GaussianMixture(3, n_init=10).fit(X).predict(X)"),
+    "naive Bayes": (
+        "from probml.models import NaiveBayes; NaiveBayes().fit(X, y).predict_proba(X[:1])",
+        "from sklearn.naive_bayes import GaussianNB; GaussianNB().fit(X, y).predict_proba(X[:1])"),
+    "logistic regression": (
+        "from probml.models import LogisticRegression; LogisticRegression().fit(X, y).predict_proba(X)",
+        "from sklearn.linear_model import LogisticRegression; "
+        "LogisticRegression(max_iter=1000).fit(X, y).predict_proba(X)"),
+}
+
+
+def spent(code: str, environment: dict) -> float:
+    """Seconds of processor of a process, its imports included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(getattr(after, key) - getattr(before, key) for key in ("ru_utime", "ru_stime"))
+
+
+def process(dtype, quick):
+    """A row a job: cold with an empty folder of programs, warm with those of a process before it
+    (median of three, in turn with the peer's)."""
+    with as_file(files("probml.data") / "iris.csv") as path:
+        head = READ.format(path=str(path))
+        for name, (ours, peers) in PROCESSES.items():
+            with tempfile.TemporaryDirectory() as folder:
+                kept = {k: v for k, v in os.environ.items()
+                        if k not in ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")}
+                kept |= {"PROBML_CACHE": folder}
+                cold = spent(head + ours, kept)
+                turns = [(spent(head + ours, kept), spent(head + peers, kept))
+                         for _ in range(1 if quick else 3)]
+            warm, peer = map(statistics.median, zip(*turns, strict=True))
+            alone = statistics.median(spent(head + ours.partition(";")[0], kept) for _ in range(3))
+            yield row(name, cold, warm, peer, note=f"imports alone {alone:.2f} s")
+
+
+CASES = {"first": first, "process": process}
 
 if __name__ == "__main__":
     tell(CASES)

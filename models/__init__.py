@@ -96,6 +96,7 @@ if TYPE_CHECKING:  # for editors
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
     )
+    from probml.models.latent_factors.item_response_face import ItemResponse  # noqa: F401
     from probml.models.mixtures.column_faces import (
         LatentClass,  # noqa: F401
         MixedMixture,  # noqa: F401
@@ -132,6 +133,7 @@ _LATE = {
     "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
+    "ItemResponse": "latent_factors.item_response_face",
     "HiddenMarkov": "chains.hidden_markov_face",
     "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",

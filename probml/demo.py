@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     the best, draw it."""
     options = _options(argv)
 
+    import jax
     import numpy as np
     import pandas as pd
 
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     from probml.interface.sizes import grid
     from probml.models import gaussian_mixture
 
+    # minutes far from 0 would be fitted in float32 first, and then once more
+    jax.config.update("jax_enable_x64", True)
     with (resources.files("probml.data") / "faithful.csv").open() as file:
         x = pd.read_csv(file)[list(COLUMNS)].to_numpy()
     data, sizes = {"x": x}, range(1, options.most + 1)

@@ -104,12 +104,14 @@ def generalized_linear(
     eta = linear_predictor(x, (), weight_scale, bias_scale) + offset
     if family == "normal" and noise is None:
         noise = jnp.sqrt(sample("variance", dist.InverseGamma(0.5, 0.005)))
-    sample_family(eta, trials, family, link, noise, concentration)
+    seen = family_of(eta, trials, family, link, noise, concentration)
+    with probml.rows():
+        sample("y", seen)
 
 
-def sample_family(eta, trials, family, link=None, noise=None, concentration=None):
-    """Site `y` in every row, of a family whose mean is the link's inverse of eta; arguments as of
-    generalized_linear.
+def family_of(eta, trials, family, link=None, noise=None, concentration=None):
+    """The distribution of y, of a family whose mean is the link's inverse of eta; arguments as of
+    generalized_linear, outside rows().
 
     Raises:
         ModelError: an unknown family or link.
@@ -122,22 +124,18 @@ def sample_family(eta, trials, family, link=None, noise=None, concentration=None
     mean = LINKS[link](eta)
     if family in ("gamma", "negative binomial") and concentration is None:
         concentration = sample("concentration", dist.Gamma(1.0, 0.01))
-    with probml.rows():
-        if family in ("bernoulli", "binomial") and link == "logit":
-            sample("y", dist.Bernoulli(logits=eta) if family == "bernoulli"
-                   else dist.Binomial(trials, logits=eta))
-        elif family == "bernoulli":
-            sample("y", dist.Bernoulli(mean))
-        elif family == "binomial":
-            sample("y", dist.Binomial(trials, mean))
-        elif family == "poisson":
-            sample("y", dist.Poisson(mean))
-        elif family == "negative binomial":
-            sample("y", dist.NegativeBinomial2(mean, concentration))
-        elif family == "gamma":
-            sample("y", dist.Gamma(concentration, concentration / mean))
-        else:
-            sample("y", dist.Normal(mean, noise))
+    if family in ("bernoulli", "binomial") and link == "logit":
+        return (dist.Bernoulli(logits=eta) if family == "bernoulli"
+                else dist.Binomial(trials, logits=eta))
+    makers = {
+        "bernoulli": lambda: dist.Bernoulli(mean),
+        "binomial": lambda: dist.Binomial(trials, mean),
+        "poisson": lambda: dist.Poisson(mean),
+        "negative binomial": lambda: dist.NegativeBinomial2(mean, concentration),
+        "gamma": lambda: dist.Gamma(concentration, concentration / mean),
+        "normal": lambda: dist.Normal(mean, noise),
+    }  # fmt: skip
+    return makers[family]()
 
 
 def linear_predictor(x, event: tuple[int, ...], weight_scale, bias_scale):

@@ -21,7 +21,7 @@ from numpyro import plate, sample
 from numpyro.distributions import constraints
 
 import probml
-from probml.models.regression.generalized_linear import linear_predictor, sample_family
+from probml.models.regression.generalized_linear import family_of, linear_predictor
 
 
 @probml.model
@@ -59,7 +59,9 @@ def mixed_model(x, z, member, offset, trials, effects: Mapping, family="normal",
         eta = eta + (own * part[..., 0] if columns == 1 else (own * part).sum(-1))
         start += columns
     noise = sample("noise", dist.HalfNormal(noise_scale)) if family == "normal" else None
-    sample_family(eta, trials, family, link, noise)
+    seen = family_of(eta, trials, family, link, noise)
+    with probml.rows():
+        sample("y", seen)
 
 
 def _effects(name: str, members: int, columns: int, correlated: bool, scale: float):

@@ -54,7 +54,8 @@ class MAP(Engine):
             enters locations of normal rows affinely and is no effect, such as means and slopes.
 
     Cost: one value and gradient of the evidence of all rows (or of a batch) a step; a Hessian of d
-        coefficients costs about d / 10.
+        coefficients costs about d / 10. Where rows enter by statistics or squares alone, one or
+        two passes over them in all.
     """
 
     optimizer: Any = None

@@ -76,7 +76,7 @@ class NUTS(Engine):
             notebook.
 
     Cost: 2^depth evidences and gradients an iteration; memory of the draws and of one gradient a
-        chain.
+        chain. Where rows enter by statistics or squares alone, one or two passes over them in all.
     """
 
     draws: int = 1000

@@ -7,12 +7,12 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from probml.engines.conjugate.runs import Run, begun, finished, runs
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, Race, ends
 from probml.engines.start.start import check_distinct, starts, tells_apart
-from probml.engines.variational.runs import Run, begun, finished, runs
 from probml.errors import Refusal
 from probml.numerics.threads import one_thread
 from probml.plan.blocks import blocks

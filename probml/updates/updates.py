@@ -18,9 +18,9 @@ from probml.evidence.surrogates import over_settings, row_surrogate, surrogate
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
+from probml.jaxpr.shortened import shortened
 from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
 from probml.numerics.bundles import Bundle
-from probml.numerics.shortened import shortened
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 

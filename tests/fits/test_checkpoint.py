@@ -10,6 +10,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
+from probml.engines.restarting import stepwise
 from probml.errors import DataError, ModelError
 from probml.numerics.outside import checkpoint
 
@@ -43,17 +44,24 @@ def regression(n: int = 80) -> dict[str, np.ndarray]:
     return {"x": x, "y": (random.random(n) < 1 / (1 + np.exp(-x @ [2.0, -1.0]))).astype(int)}
 
 
+def parts():
+    for low in range(0, 80, 30):
+        yield {"x": rows_of()["x"][low : low + 30]}
+
+
 class Stop(KeyboardInterrupt):
     """As Ctrl-C at a certain turn."""
 
 
 CASES = {
     "EM": (mixture(k=2), rows_of(), probml.EM(max_iterations=80, tolerance=0.0, accelerate=False, restarts=2), 2),
+    "EM of parts": (mixture(k=2), parts, probml.EM(max_iterations=9, tolerance=0.0, accelerate=False, restarts=2), 4),
+    "EM in batches": (mixture(k=2), rows_of(), probml.EM(batch_rows=20, max_iterations=9, tolerance=0.0, restarts=2), 2),
     "MAP by an optimiser": (logistic(), regression(), probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=20), 2),
     "SVI": (logistic(), regression(), probml.SVI(steps=400), 1),
     "NUTS": (logistic(), regression(), probml.NUTS(draws=40, warmup=40, chains=2, chain_method="sequential"), 5),
 }
-LONG = ("SVI", "NUTS", "MAP by an optimiser")
+LONG = ("EM of parts", "EM in batches", "SVI", "NUTS", "MAP by an optimiser")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -61,13 +69,16 @@ LONG = ("SVI", "NUTS", "MAP by an optimiser")
                                   *(pytest.param(case, marks=pytest.mark.slow) for case in LONG)])
 def test_a_fit_that_goes_on_ends_as_one_that_was_not_interrupted(case, tmp_path, monkeypatch):
     model, table, engine, at = CASES[case]
+    monkeypatch.setattr(stepwise, "BEGUN", 40)
+    monkeypatch.setattr(stepwise, "BATCHES", 1)
     whole = model.fit(table, engine, checkpoint=tmp_path / "never")
-    turns, noted = [], checkpoint.Journal.note
+    turns, stopped, noted = [], [], checkpoint.Journal.note
 
     def note(self, key, past):
         noted(self, key, past)
         turns.append(past.done)
-        if len(turns) == at:
+        if len(turns) >= at and past.status == 0 and not stopped:
+            stopped.append(1)
             raise Stop
 
     monkeypatch.setattr(checkpoint.Journal, "note", note)

@@ -137,8 +137,10 @@ def test_a_first_mixture_is_two_programs_and_its_questions_two():
 
 def test_any_few_rows_with_any_holes_are_one_program():
     y = np.repeat(["a", "b"], 30)
-    fit = NaiveBayes().fit(IRIS, y)
-    fit.predict_proba(IRIS[:1])
+    with compiled() as first:
+        fit = NaiveBayes().fit(IRIS, y)
+        fit.predict_proba(IRIS[:1])
+    assert len(first) <= 4
     holes = IRIS[:12].copy()
     holes[np.arange(12), np.arange(12) % 2] = np.nan
     holes[:3] = IRIS[:3]
@@ -156,10 +158,13 @@ def test_a_logistic_regression_is_four_programs():
     assert len(found) <= 4
 
 
-def test_shorter_sequences_compile_nothing():
+def test_a_first_chain_is_two_programs_its_path_two_and_shorter_ones_none():
     counts = np.random.default_rng(0).poisson(np.repeat([2, 9, 2], 20))
-    face = HiddenMarkov(2, emission="poisson").fit(counts)
-    whole = face.predict(counts)
+    with compiled() as fitting:
+        face = HiddenMarkov(2, emission="poisson").fit(counts)
+    with compiled() as asking:
+        whole = face.predict(counts)
+    assert len(fitting) <= 2 and len(asking) <= 2
     with compiled() as found:
         parts = [face.predict(counts[:n]) for n in (57, 41, 33)]
     assert found == [] and all(len(part) == n for part, n in zip(parts, (57, 41, 33), strict=True))

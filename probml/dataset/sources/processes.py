@@ -54,7 +54,8 @@ def opened(model: Bound, data: Any) -> Data:
         profile = looked(model, source, first)
         sample = profile.sample
         structures.append(sample.structure)
-        bare = sample._replace(model=None, structure=None)  # they are the same in all
+        # they are the same in all
+        bare = sample._replace(model=None, structure=None)  # type: ignore[arg-type]
         return replace(profile, sample=bare), sample.shapes
 
     found = agreed(look)

@@ -22,9 +22,9 @@ from probml.evidence.passes import Expected, expect
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
+from probml.jaxpr.shortened import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
-from probml.numerics.shortened import shortened
 from probml.plan.plan import Plan
 from probml.updates.updates import maximise
 

@@ -195,6 +195,7 @@ def _guided(static: _Static, state, inputs, key, count: int):
                     if site["type"] == "sample"}
 
         found = jax.vmap(one)(jax.random.split(key, count))
-    specs = static.model.generative.params
+    specs = {name: spec for name, spec in static.model.generative.params.items()
+             if not all(spec.idle)}
     return found | {name: jnp.broadcast_to(flat := spec.flat(params[name]), (count, *flat.shape))
                     for name, spec in specs.items()}

@@ -26,8 +26,8 @@ from probml.engines.start.prior import (
 )
 from probml.evidence.passes import Expected, expect
 from probml.jaxpr.levels import Level
+from probml.jaxpr.shortened import shortened
 from probml.numerics.compiling import jit
-from probml.numerics.shortened import shortened
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import blocks, users
 from probml.plan.plan import Plan

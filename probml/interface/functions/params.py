@@ -2,9 +2,10 @@
 density is 1 on its support, so that engines find them with the others.
 
 A tree of arrays, as a network's weights are, is one site: its leaves one after the other in a
-vector.
+vector. Leaves in whose place the function samples, as numpyro's random modules do, are none of it.
 """
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,19 +20,36 @@ BUILT = "probml.param"  # the mark of a message that was a param
 
 
 class Spec(NamedTuple):
-    """What a param holds: its constraint, and the shapes of its arrays."""
+    """What a param holds: its constraint, the shapes of its arrays, and of which nothing is to be
+    found, since the function samples others in their place."""
 
     constraint: Any
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
+    idle: tuple[bool, ...]
 
     @classmethod
-    def of(cls, value: Any, constraint: Any) -> "Spec":
+    def of(cls, value: Any, constraint: Any, after: Any) -> "Spec":
+        """
+        Args:
+            after: the value once the function has run, which may have taken leaves out.
+        """
         leaves, tree = jax.tree.flatten(value)
-        return cls(constraint, tree, tuple(jnp.shape(leaf) for leaf in leaves))
+        left = {jax.tree_util.keystr(path)
+                for path, _ in jax.tree_util.tree_flatten_with_path(after)[0]}
+        paths = [jax.tree_util.keystr(path)
+                 for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]]
+        return cls(constraint, tree, tuple(jnp.shape(leaf) for leaf in leaves),
+                   tuple(path not in left for path in paths))
 
     def __hash__(self) -> int:  # constraints have none
-        return hash((type(self.constraint), self.tree, self.shapes))
+        return hash((type(self.constraint), self.tree, self.shapes, self.idle))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of each array that are to be found."""
+        return [0 if idle else math.prod(shape)
+                for shape, idle in zip(self.shapes, self.idle, strict=True)]
 
     @property
     def single(self) -> bool:
@@ -39,25 +57,22 @@ class Spec(NamedTuple):
 
     @property
     def fn(self) -> dist.Distribution:
-        shape = (self.shapes[0] if self.single
-                 else (sum(math.prod(shape) for shape in self.shapes),))
+        shape = self.shapes[0] if self.single else (sum(self.sizes),)
         return dist.ImproperUniform(self.constraint, (), shape)
 
     def built(self, value: Any) -> Any:
         """The value of a site as the function knows it."""
         if self.single:
             return value
-        ends, total = [], 0
-        for shape in self.shapes:
-            total += math.prod(shape)
-            ends.append(total)
-        leaves = [part.reshape(shape) for part, shape
-                  in zip(jnp.split(value, ends[:-1]), self.shapes, strict=True)]
+        ends = list(itertools.accumulate(self.sizes))
+        leaves = [jnp.zeros(shape) if idle else part.reshape(shape) for part, shape, idle
+                  in zip(jnp.split(value, ends[:-1]), self.shapes, self.idle, strict=True)]
         return jax.tree.unflatten(self.tree, leaves)
 
     def flat(self, value: Any) -> jax.Array:
         """A value as the function knows it, as that of the site."""
-        leaves = jax.tree.leaves(value)
+        leaves = [leaf for leaf, idle in zip(jax.tree.leaves(value), self.idle, strict=True)
+                  if not idle]
         return jnp.asarray(leaves[0] if self.single
                            else jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]), float)
 
@@ -72,6 +87,9 @@ class Params(Messenger):
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "param" and msg["name"] in self.specs:
             spec = self.specs[msg["name"]]
+            if all(spec.idle):  # nothing of it is left to be found
+                msg |= {"type": "idle", "value": spec.built(jnp.zeros(0))}
+                return
             msg |= {"type": "sample", "fn": spec.fn, "args": (), "value": None, "infer": {},
                     "kwargs": {"rng_key": None, "sample_shape": ()}, "is_observed": False,
                     "intermediates": [], "cond_indep_stack": [], BUILT: spec}
@@ -87,6 +105,7 @@ class Found(Messenger):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[str, Any] = {}
+        self.after: dict[str, Any] = {}
         self.constraints: dict[str, Any] = {}
 
     def process_message(self, msg: dict) -> None:
@@ -95,10 +114,11 @@ class Found(Messenger):
 
     def postprocess_message(self, msg: dict) -> None:
         if msg["type"] == "param" and msg["value"] is not None:
-            self.values[msg["name"]] = msg["value"]
+            self.values[msg["name"]] = jax.tree.map(lambda leaf: leaf, msg["value"])
+            self.after[msg["name"]] = msg["value"]  # which the function may change
             self.constraints[msg["name"]] = msg["kwargs"].get("constraint", constraints.real)
 
     @property
     def specs(self) -> dict[str, Spec]:
-        return {name: Spec.of(value, self.constraints[name])
+        return {name: Spec.of(value, self.constraints[name], self.after[name])
                 for name, value in self.values.items()}

@@ -174,7 +174,8 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
     def run() -> dict:
         with validation_enabled(False), watch, found:
             model.generative.run({**model.bound, **arguments}, {})
-        return {name: found.specs[name].flat(value) for name, value in found.values.items()}
+        return {name: found.specs[name].flat(value) for name, value in found.values.items()
+                if not all(found.specs[name].idle)}
 
     try:
         jax.eval_shape(run)

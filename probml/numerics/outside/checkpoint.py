@@ -129,8 +129,8 @@ class Journal:
                              f"{FORMAT}: delete it")
         for kind, own in self.of.items():
             if of.get(kind) != own:
-                error = DataError if kind == "data" else ModelError
-                raise error(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
+                wrong = DataError if kind == "data" else ModelError
+                raise wrong(f"the checkpoint '{self.path}' is that of another {kind}: it was made "
                             f"with {of.get(kind)}, and this fit has {own}. Give another path, or "
                             f"delete it")
         return {key: Past(done, status, value, _unpacked(held, arrays))

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from probml.jaxpr.shortened import shortened
 from probml.jaxpr.walk import equations
-from probml.numerics.shortened import shortened
 
 X = np.array([[0.3, -1.2, 2.0], [1.5, 0.25, -0.5], [-2.0, 0.0, 1.0]])
 

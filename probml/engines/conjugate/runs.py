@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows
+from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
 from probml.engines.progress import Progress, Turn, iterate
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
-from probml.engines.variational.sweep import bound, updated, with_means
 from probml.evidence.passes import expect
 from probml.numerics import lapack
 from probml.numerics.compiling import jit

@@ -1,1 +1,0 @@
-"""Mean-field variational Bayes: sweeps over conjugate blocks, and their restarts."""

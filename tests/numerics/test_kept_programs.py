@@ -1,0 +1,73 @@
+"""Fits and questions by programs that are found on disk: what another process compiled answers
+alike, and nothing is traced. The rest of the suite has JAX's own cache, which turns ours off."""
+
+import gc
+
+import jax
+import networkx as nx
+import numpy as np
+import pytest
+
+import cases
+from compilations import counted
+from probml.models import GaussianMixture, HiddenMarkov, LogisticRegression, bayesian_network
+from probml.numerics import disk, programs
+
+X = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * np.arange(40)[:, None] // 20
+COUNTS = np.random.default_rng(1).poisson(np.repeat([2, 9, 2], 10))
+
+
+def coin():
+    fit = cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0, 1, 0, 0]})
+    return fit.params["heads"], fit.log_evidence, fit.predict_proba({"toss": [1, 0]}, "toss")
+
+
+def network():
+    fit = bayesian_network(nx.DiGraph([("a", "b")]), states={"a": 2, "b": 2}).fit(
+        {"a": [0, 1, 1, 0], "b": [0, 1, 0, 0]}
+    )
+    return fit.predict_proba({"b": [1]}, "a")
+
+
+def mixture():
+    face = GaussianMixture(2, n_init=2).fit(X)
+    return face.means_, face.predict_proba(X), face.score_samples(X)
+
+
+JOBS = {
+    "coin": coin,
+    "network": network,
+    "mixture": mixture,
+    "logistic regression": lambda: LogisticRegression().fit(X, np.arange(40) // 20).predict_proba(X),
+    "hidden Markov model": lambda: HiddenMarkov(2, emission="poisson", n_init=2).fit(COUNTS).predict(COUNTS),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Our folder in the place of JAX's cache: what comes from there cannot be kept."""
+    found, before = disk.Folder(tmp_path_factory.mktemp("kept") / "programs"), disk.folder
+    own = jax.config.jax_enable_compilation_cache
+    disk.folder = lambda: found
+    jax.config.update("jax_enable_compilation_cache", False)
+    jax.clear_caches()
+    yield found
+    disk.folder = before
+    jax.config.update("jax_enable_compilation_cache", own)
+
+
+def forget() -> None:
+    """As a new process begins: no program is held."""
+    for shelf in (each for each in gc.get_objects() if isinstance(each, programs.Shelf)):
+        shelf._held.clear()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_found_on_disk_answers_to_the_last_digit_and_is_not_traced(name, folder):
+    forget()
+    first = JOBS[name]()
+    forget()
+    with counted() as made:
+        second = JOBS[name]()
+    assert made == []
+    jax.tree.map(np.testing.assert_array_equal, first, second)
