@@ -38,6 +38,8 @@ def load(path: str | os.PathLike, model: Bound) -> Fit:
     if not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, such as "
                          f"{getattr(model, '__name__', 'mixture')}(k=3), got {model!r}")
+    if not isinstance(path, str | os.PathLike):  # a number would be an open file of the process
+        raise ModelError(f"load(path={path!r:.60}): expected the name of a file")
     try:
         arrays = _arrays(path)
         meta = json.loads(arrays["meta"].tobytes().decode())
