@@ -23,7 +23,6 @@ from written_elsewhere import Case, asked_of_numpyro  # noqa: E402
 
 import probml  # noqa: E402
 from probml.device import load  # noqa: E402
-from probml.engines.engine import Problem  # noqa: E402
 from probml.engines.ladder import choose  # noqa: E402
 from probml.errors import Refusal  # noqa: E402
 from probml.evidence import density  # noqa: E402
@@ -58,7 +57,7 @@ def ours(case: Case, params: dict) -> tuple[str, str, float, float]:
     jax.block_until_ready(both(u, known, rows))
     cold = time.process_time() - start
     try:
-        engine = type(choose(Problem(held, plan, asked=False))[0]).__name__
+        engine = type(choose(held)[0]).__name__
     except Refusal:
         engine = "NUTS"
     kind = "density" if found.whole else "rows"

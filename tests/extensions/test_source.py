@@ -214,7 +214,7 @@ def test_parts_that_do_not_make_one_table_are_refused(tmp_path):
         normal().fit(parts({"z": text, "y": y}, {"z": np.array(["b", "c"], object), "y": y}))
     with pytest.raises(DataError, match="input 'x' has another type, or shape"):
         logistic().fit(parts({"x": np.ones((2, 2)), "y": codes},
-                             {"x": np.ones((2, 2), int), "y": codes}))
+                             {"x": np.ones((2, 2), bool), "y": codes}))
     with pytest.raises(DataError, match="the source has no parts"):
         normal().fit(parts())
 
