@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -44,7 +45,7 @@ def read(
         DataError: see tables.read and codes.read.
     """
     known = {} if data is None else as_table(frames.plain(data))
-    if isinstance(known, str | bytes):
+    if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, model=model.name)  # raises
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)

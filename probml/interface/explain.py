@@ -68,7 +68,7 @@ def _text(title: str, records) -> str:
 
 def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
-    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)

@@ -17,7 +17,7 @@ def _name(value: Any) -> bool:
 
 
 def _names(value: Any) -> bool:
-    plain = isinstance(value, Iterable) and not isinstance(value, np.ndarray)
+    plain = isinstance(value, Iterable) and not hasattr(value, "shape")
     return _name(value) or plain and all(isinstance(name, str) for name in value)
 
 

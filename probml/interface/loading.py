@@ -45,6 +45,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     if model is not None and not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, such as "
                          f"{getattr(model, '__name__', 'mixture')}(k=3), got {model!r}")
+    if not isinstance(path, str | os.PathLike):  # a number would be an open file of the process
+        raise ModelError(f"load(path={path!r:.60}): expected the name of a file")
     try:
         with open(path, "rb") as raw:
             meta, arrays = opened(raw, path)

@@ -163,7 +163,7 @@ class Record:
     def labels(self, site: str) -> tuple:
         """The labels of a discrete site's states, in code order; 0 … states−1 where the data had
         none. Of an input that is an index, those of the entries that it picks from."""
-        if site in self.model.inputs:
+        if isinstance(site, str) and site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
         return self.names.get(site, tuple(range(self.structure.sites[site].finite)))
@@ -193,6 +193,9 @@ class Record:
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
+        if not isinstance(name, str):
+            raise ModelError(f"expected the name of a site, got {name!r:.60}; the sites of model "
+                             f"'{self.model.name}' are {list(sites)}")
         if name in dict(self.model.interventions):
             raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to "
                              f"ask of it")
