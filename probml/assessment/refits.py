@@ -14,12 +14,12 @@ import numpy as np
 from probml.dataset import dataset, digits
 from probml.device import load
 from probml.device.rows import Known
-from probml.engines.double import precise
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
+from probml.fits.double import precise
 from probml.numerics.compiling import jit
 from probml.plan import decide
 from probml.plan.plan import Plan

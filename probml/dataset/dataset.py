@@ -17,7 +17,7 @@ from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
-    from probml.dataset.profile import Profile
+    from probml.dataset.sources.profile import Profile
 
 # rows up to which a question to a network goes through the one program in which every discrete cell
 # may be unseen

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.parts import Reader
+from probml.dataset.sources.parts import Reader
 from probml.device.load import Kinds, located, packed
 from probml.device.rows import Chunk, Known, Rows
 from probml.errors import Refusal

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.parts import sampled
+from probml.dataset.sources.parts import sampled
 from probml.device.remote import Remote
 from probml.device.rows import Known, Rows
 from probml.device.streamed import Cut

@@ -15,9 +15,9 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.parts import looked
-from probml.dataset.profile import Profile
 from probml.dataset.source import Part, Source
+from probml.dataset.sources.parts import looked
+from probml.dataset.sources.profile import Profile
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
 from probml.errors import Refusal

@@ -14,7 +14,6 @@ from probml.dataset import dataset, digits, read, stated, tables
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
-from probml.engines.double import precise, worst
 from probml.engines.engine import (
     Engine,
     Outcome,
@@ -32,6 +31,7 @@ from probml.evidence.passes import global_posterior
 from probml.factors.digits import short
 from probml.fits import boundary
 from probml.fits.condensing import condensed, summarised
+from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept, alike, keeps, together
 from probml.fits.places import Place

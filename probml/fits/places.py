@@ -9,9 +9,8 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from probml.dataset import parts
 from probml.dataset.dataset import Data
-from probml.dataset.sources import processes
+from probml.dataset.sources import parts, processes
 from probml.device import load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from probml.dataset.parts import source_of
 from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
 from probml.numerics.outside.atomic import replacing

@@ -13,7 +13,7 @@ from probml.assessment.intervals import Interval
 from probml.assessment.reliability import Calibration, judge
 from probml.dataset import tables
 from probml.dataset.codes import REFUSE
-from probml.dataset.parts import as_given, by_parts
+from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError
 from probml.interface.functions import replay
 from probml.interface.kinds_of_words import worded

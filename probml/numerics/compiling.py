@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import disk, holding, lapack
+from probml.numerics import lapack
+from probml.numerics.kept import disk, holding
+from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding
-from probml.numerics.programs import Shelf
 
 OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 

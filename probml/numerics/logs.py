@@ -42,8 +42,9 @@ def finite_max(log: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:
 
 def exp_below(below: jax.Array) -> jax.Array:
     """exp of logs less their maximum: never above 1, also where XLA computes the two by different
-    roundings (far from 0 in float32)."""
-    return jnp.exp(jnp.where(below > 0, 0.0, below))
+    roundings; with the derivative of exp there too, or the most probable state would lose its
+    share."""
+    return jnp.exp(straight(below, jnp.minimum(below, 0.0)))
 
 
 def log_sum(log: jax.Array, axis: int) -> jax.Array:

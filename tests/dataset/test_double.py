@@ -11,8 +11,8 @@ from scipy.special import gammaln
 
 import probml
 from probml.dataset import digits, read
-from probml.engines.double import precise
 from probml.engines.engine import Outcome, Status
+from probml.fits.double import precise
 
 
 @probml.model

@@ -8,9 +8,9 @@ from numpyro import sample
 
 import probml
 from probml.dataset.moments import Moments
-from probml.dataset.parts import opened
-from probml.dataset.profile import KEPT, Profile
 from probml.dataset.read import read
+from probml.dataset.sources.parts import opened
+from probml.dataset.sources.profile import KEPT, Profile
 from probml.dataset.tables import Column
 
 

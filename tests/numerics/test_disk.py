@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from probml.numerics import disk
+from probml.numerics.kept import disk
 
 PROGRAM = """
 import json, time

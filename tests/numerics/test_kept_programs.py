@@ -11,7 +11,7 @@ import pytest
 import cases
 from compilations import counted
 from probml.models import GaussianMixture, HiddenMarkov, LogisticRegression, bayesian_network
-from probml.numerics import disk, programs
+from probml.numerics.kept import disk, programs
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * np.arange(40)[:, None] // 20
 COUNTS = np.random.default_rng(1).poisson(np.repeat([2, 9, 2], 10))

@@ -14,8 +14,9 @@ import pytest
 import probml
 from compilations import counted
 from probml.device.rows import Known, Steps
-from probml.numerics import disk, identity, programs
+from probml.numerics import identity
 from probml.numerics.identity import Nameless, digest
+from probml.numerics.kept import disk, programs
 
 MODEL = """
 import json, sys

@@ -1,1 +1,1 @@
-"""Rows that come in parts: what pyarrow reads, what other processes hold."""
+"""Rows that come in parts: one look at all of them; what pyarrow reads, what processes hold."""

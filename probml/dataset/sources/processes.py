@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.parts import looked, sampled, source_of
-from probml.dataset.profile import Profile
 from probml.dataset.read import read
 from probml.dataset.source import Part, Source
+from probml.dataset.sources.parts import looked, sampled, source_of
+from probml.dataset.sources.profile import Profile
 from probml.errors import DataError
 from probml.language.language import Bound
 from probml.numerics.outside.processes import agreed

@@ -36,7 +36,7 @@ class Run(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jit, long=True, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def begun(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
     """q(θ) of every restart after one M-step from the responsibilities at a point; of labelled rows
     that point is their mode."""
@@ -55,7 +55,7 @@ def begun(plan: Plan, first: Start, known: Known, rows: Rows) -> Run:
     return Run(closed, value, zero, zero, zero)
 
 
-@functools.partial(jit, long=True, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def advance(plan: Plan, run: Run, known: Known, rows: Rows, limit, ceiling, gain):
     """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
     BLOCK).
@@ -139,7 +139,7 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race 
     return run, np.concatenate(history, 1)
 
 
-@functools.partial(jit, long=True, static_argnames=("plan",))
+@functools.partial(jit, static_argnames=("plan",))
 def finished(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) of one restart with its means."""
     return with_means(plan, closed, known)

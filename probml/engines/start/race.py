@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.profile import standing
+from probml.dataset.sources.profile import standing
 from probml.engines.engine import Status
 
 EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make

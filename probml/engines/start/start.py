@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.dataset.profile import standing
+from probml.dataset.sources.profile import standing
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
 from probml.engines.start.draws import Noise

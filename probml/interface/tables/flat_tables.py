@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset import arrays, grid
-from probml.dataset.parts import source_of
+from probml.dataset.sources.parts import source_of
 from probml.errors import DataError
 from probml.interface.tables.tabled import Tabled
 from probml.language.language import Bound

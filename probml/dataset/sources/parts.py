@@ -12,10 +12,10 @@ import numpy as np
 
 from probml.dataset import frames, tables
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.profile import Profile, under
 from probml.dataset.read import expected_of, read
 from probml.dataset.source import Batches, Source, naming, parts_of
 from probml.dataset.sources.arrow import ArrowRows, is_dataset
+from probml.dataset.sources.profile import Profile, under
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 

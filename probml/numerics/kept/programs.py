@@ -24,7 +24,8 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
-from probml.numerics import disk, holding, identity
+from probml.numerics import identity
+from probml.numerics.kept import disk, holding
 
 FORMAT = 1  # of the files
 _LAPACK = b"lapack_"

@@ -1,0 +1,1 @@
+"""Programs that are kept: on disk for other processes, in this one until memory runs short."""

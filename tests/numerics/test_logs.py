@@ -1,0 +1,20 @@
+"""Sums of exponentials, where rounding puts a log above its maximum."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.numerics.logs import exp_below, log_sum
+
+
+def test_a_log_that_rounding_puts_above_its_maximum_keeps_its_share():
+    value, slope = jax.vmap(jax.value_and_grad(exp_below))(jnp.array([1e-7, 0.0, -1.0, -jnp.inf]))
+    np.testing.assert_allclose(value, [1, 1, np.exp(-1), 0], rtol=1e-6)
+    np.testing.assert_allclose(slope, [1, 1, np.exp(-1), 0], rtol=1e-6)
+
+
+def test_the_gradient_of_a_sum_of_logs_is_a_distribution_also_far_out():
+    log = jnp.array([[3e8, 3e8, -jnp.inf], [0.0, -1e-7, 1e-7]])
+    shares = jax.grad(lambda log: log_sum(log, -1).sum())(log)
+    np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-6)
+    assert shares[0, 2] == 0
