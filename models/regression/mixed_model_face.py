@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml import MAP, DataError
+from probml import MAP, DataError, ModelError
 from probml.estimators.face import Face
 from probml.estimators.rules import (
     ENGINE,
@@ -36,7 +36,7 @@ ONE = "1"  # the column of an intercept
 
 
 def _is_effects(value: Any) -> bool:
-    return isinstance(value, Mapping) and len(value) > 0 and all(
+    return value is None or isinstance(value, Mapping) and len(value) > 0 and all(
         isinstance(columns, list | tuple) and len(set(columns)) == len(columns) > 0
         for columns in value.values())
 
@@ -81,8 +81,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
     """
 
     effects: Any = parameter(None, EFFECTS)
-    family: str = parameter("normal", one_of(*FAMILIES))
     _: KW_ONLY
+    family: str = parameter("normal", one_of(*FAMILIES))
     link: str | None = parameter(None, optional(one_of(*LINKS)))
     reml: bool = parameter(True, FLAG)
     correlated: bool = parameter(True, FLAG)
@@ -139,6 +139,9 @@ class MixedModel(Unsure, RegressorMixin, Face):
 
     def _learn_columns(self, table: Mapping) -> None:
         """Which columns are groupings and which x; the labels of those, the units of these."""
+        if self.effects is None:
+            raise ModelError(f"MixedModel(effects=None): expected {EFFECTS[0]}; without effects "
+                             f"take BayesianLinearRegression or GeneralizedLinearModel")
         for name, columns in self.effects.items():
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:

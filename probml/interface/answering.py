@@ -80,6 +80,8 @@ def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Ca
     for name in ask:
         named = {"site": site} if name in SITED and site is not None else {}
         found = getattr(fit, name)(rows, **named)
+        if isinstance(found, pa.Table):  # a table is answered by one
+            found = dict(zip(found.column_names, found.columns, strict=True))
         if isinstance(found, Mapping):
             columns |= {f"{name}[{own}]": values for own, values in found.items()}
         elif name == "predict_proba" and np.ndim(found) == 2:
@@ -87,7 +89,8 @@ def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Ca
             columns |= {f"{name}[{label}]": found[:, i] for i, label in enumerate(labels)}
         else:
             columns[name] = found
-    return pa.table({name: _column(np.asarray(values)) for name, values in columns.items()})
+    return pa.table({name: values if isinstance(values, pa.ChunkedArray)
+                     else _column(np.asarray(values)) for name, values in columns.items()})
 
 
 def _column(values: np.ndarray) -> Any:

@@ -18,6 +18,7 @@ from probml.interface.functions.replay import without_rows
 from probml.interface.record import enough
 from probml.language.given import numbers
 from probml.language.language import Bound
+from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -99,6 +100,7 @@ OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict",
            "calibration", "decode", "impute", "conditional")
 for _verb in (*OF_ROWS, "log_joint", "simulate"):
     setattr(_Deferred, _verb, _resolved(_verb))
+in_its_own(_Deferred)
 as_tree(_Deferred)
 
 

@@ -79,6 +79,15 @@ def test_answers_keep_labels_and_new_members_have_the_mean_of_all(face):
         face.as_data(some)
 
 
+def test_predictions_come_in_the_units_in_which_they_were_given():
+    X, y = table()
+    model = MixedModel(effects={"who": ["1", "day"]})
+    plain = model.fit(X, y).predict(X)
+    other = X.assign(day=1e6 * X["day"] + 1e9, x=1e-6 * X["x"])
+    moved = model.fit(other, 1e6 * y - 1e9).predict(other)
+    np.testing.assert_allclose((moved + 1e9) / 1e6, plain, rtol=1e-4)
+
+
 def test_what_cannot_be_fitted_is_refused_by_name():
     X, y = table()
     for effects, match in ((None, "grouping → the columns"), ({"who": []}, "grouping → the col"),
@@ -122,7 +131,7 @@ def test_counts_of_trials_are_those_of_glmer(shared_data):
     data = pd.read_csv(shared_data / found["dataset"])
     want = found["fits"]["AGQ25"]
     X = pd.get_dummies(data["period"])[["p2", "p3", "p4"]].astype(float).assign(herd=data["herd"])
-    face = MixedModel({"herd": ["1"]}, "binomial").fit(X, data["incidence"], trials=data["size"])
+    face = MixedModel({"herd": ["1"]}, family="binomial").fit(X, data["incidence"], trials=data["size"])
     assert face.loglik_ == pytest.approx(want["loglik_120_node_check_at_these_estimates"], abs=1e-5)
     np.testing.assert_allclose([face.intercept_, *face.coef_], list(want["fixed"].values()),
                                atol=5e-4)

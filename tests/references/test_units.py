@@ -19,14 +19,17 @@ from probml.models import (
     FisherDiscriminant,
     GaussianDiscriminant,
     GaussianMixture,
+    GaussianProcess,
     GeneralizedLinearModel,
     HiddenMarkov,
+    ItemResponse,
     KernelDensity,
     LatentClass,
     LeastSquaresClassifier,
     LinearSVM,
     LogisticRegression,
     MixedMixture,
+    MixedModel,
     MixtureDiscriminant,
     MixtureOfExperts,
     MixtureOfExpertsClassifier,
@@ -56,6 +59,7 @@ FREE = {  # faces to which neither scale nor offset of any column matters
     "naive Bayes": NaiveBayes(),
     "naive Bayes, some labels unseen": NaiveBayes(unlabelled_weight=0.5),
     "discriminant": GaussianDiscriminant(),
+    "Gaussian process": GaussianProcess(),
     "shared discriminant": GaussianDiscriminant("shared"),
     "Fisher's discriminant": FisherDiscriminant(),
     "mixture discriminant": MixtureDiscriminant(2, covariance="diag"),
@@ -96,7 +100,8 @@ COMPARED = {
     "regression": BayesianLinearRegression(),
     "principal components": ProbabilisticPCA(2),
 }
-UNITLESS = (LatentClass, PoissonMixture)  # categories and counts
+# categories and counts; groups, whose columns have a test of their own
+UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel)
 QUICK = {
     "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",
