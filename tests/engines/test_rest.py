@@ -4,8 +4,10 @@ from importlib.resources import files
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
+from numpyro import plate, sample
 from scipy.special import gammaln, logsumexp
 
 import probml
@@ -68,3 +70,22 @@ def test_a_climb_within_an_m_step_keeps_the_digits_of_its_gain_in_float32(seed):
         face = HiddenMarkov(4, emission="poisson", initial="stationary", prior=False,
                             random_state=seed).fit(QUAKES[:, None])
     assert face.score(QUAKES[:, None]) > -327.8316 - 0.005
+
+
+@probml.model
+def answered():
+    weights = sample("weights", dist.Dirichlet(np.ones(2)))
+    with plate("kind", 2):
+        share = sample("share", dist.Beta(1.0, 1.0).expand([4]).to_event(1))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("y", dist.Bernoulli(share[z]).to_event(1))
+
+
+def test_shares_on_the_edge_are_an_end_without_a_word():
+    """Warnings are errors here, also those of NumPy's logarithms of 0."""
+    y = np.r_[np.ones((20, 4)), np.random.default_rng(0).random((20, 4)) < 0.4].astype(int)
+    start = {"weights": np.full(2, 0.5), "share": np.array([[1.0] * 4, [0.4] * 4])}
+    fit = answered().fit({"y": y}, probml.EM(prior=False), start=start)
+    assert fit.converged
+    np.testing.assert_allclose(fit.params["share"].max(0), 1.0)

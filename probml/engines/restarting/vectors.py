@@ -74,8 +74,9 @@ def free_of(plan: Plan, points: np.ndarray, known: Known) -> np.ndarray:
         return np.zeros((count, 0), points.dtype)
     if all(domain.host for domain in domains):
         # the least that the map can take of a table
-        parts = [domain.host.leave(np.maximum(value, 1e-30) if domain.sums_to_one else value)
-                 for domain, value in zip(domains, _by_bundle(plan, points, cut), strict=True)]
+        with np.errstate(all="ignore"):  # on an edge, which is meant
+            parts = [domain.host.leave(np.maximum(value, 1e-30) if domain.sums_to_one else value)
+                     for domain, value in zip(domains, _by_bundle(plan, points, cut), strict=True)]
         free = np.concatenate([part.reshape(count, -1) for part in parts], 1)
     else:
         free = np.asarray(_left(plan, points, known))
