@@ -9,24 +9,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/tour.md")
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
 
 
-def test_readme_and_tour_print_what_they_show(tmp_path):
-    blocks = [block for page in PAGES
+def run_as_shown(pages, folder):
+    """Run the blocks of pages one after the other, as one script, and hold what they print to what
+    the pages show."""
+    blocks = [block for page in pages
               for block in BLOCK.finditer((ROOT / page).read_text(encoding="utf-8"))]
-    assert len(blocks) >= 7
-    script = tmp_path / "readme.py"
+    assert len(blocks) >= len(pages)
+    script = folder / "readme.py"
     script.write_text("\nprint('@@')\n".join(block["code"] for block in blocks), encoding="utf-8")
     # a process of its own, in JAX's default precision; a fit that does not converge warns, and
     # fails here
     command = [sys.executable, "-X", "utf8", "-W", "error::RuntimeWarning", str(script)]
-    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=tmp_path)
+    run = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=folder)
     assert run.returncode == 0, run.stderr
     printed = run.stdout.split("@@\n")
     for block, text in zip(blocks, printed, strict=True):
         assert text.strip() == (block["shown"] or "").strip()
+
+
+def test_the_readme_prints_what_it_shows(tmp_path):
+    run_as_shown(("README.md",), tmp_path)
+
+
+def test_the_tour_goes_on_from_the_readme_and_prints_what_it_shows(tmp_path):
+    run_as_shown(("README.md", "docs/tour.md"), tmp_path)
 
 
 def test_the_readme_is_one_screen_of_story():
