@@ -207,8 +207,8 @@ class Rows(ABC):
 
 
 @dataclass(frozen=True)
-class Resident(Rows):
-    """Rows that are held on the device: every leaf leads with chunks and rows."""
+class Stacked(Rows):
+    """Rows whose chunks are all there: every leaf leads with chunks and rows."""
 
     stacked: Chunk
 
@@ -226,12 +226,17 @@ class Resident(Rows):
         return self.stacked.weights.shape[1]
 
     @property
-    def weight(self) -> float:
-        return float(np.asarray(self.stacked.weights).sum())
-
-    @property
     def first(self) -> Chunk:
         return jax.tree.map(lambda leaf: leaf[0], self.stacked)
+
+
+@dataclass(frozen=True)
+class Resident(Stacked):
+    """Rows that are held on the device."""
+
+    @property
+    def weight(self) -> float:
+        return float(np.asarray(self.stacked.weights).sum())
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         if not self.several:

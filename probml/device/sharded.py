@@ -12,42 +12,24 @@ import numpy as np
 from jax.sharding import Mesh
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Chunk, Known, Resident, Rows
+from probml.device.rows import Chunk, Known, Resident, Stacked
 from probml.device.streamed import Cut
 from probml.numerics.outside.meshes import ALONG, AXIS, EACH, cut
 from probml.plan.plan import Plan
 
 
 @dataclass(frozen=True)
-class Sharded(Rows):
+class Sharded(Stacked):
     """Rows whose chunks lie on the devices of a mesh, as many on each."""
 
-    stacked: Chunk  # every leaf leads with chunks, which are cut over the devices
     total_weight: Any  # ()
     mesh: Mesh
 
     several = True
 
     @property
-    def weights(self) -> jax.Array:
-        """(chunks, size), 0 for padding."""
-        return self.stacked.weights
-
-    @property
-    def chunks(self) -> int:
-        return self.stacked.weights.shape[0]
-
-    @property
-    def size(self) -> int:
-        return self.stacked.weights.shape[1]
-
-    @property
     def weight(self) -> float:
         return float(self.total_weight)
-
-    @property
-    def first(self) -> Chunk:
-        return jax.tree.map(lambda leaf: leaf[0], self.stacked)
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         """As Rows.fold: one chunk after another, wherever it lies."""
