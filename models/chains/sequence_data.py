@@ -15,7 +15,7 @@ from probml.models.chains.sequences import Steps, read, together
 class OfSequences(Face):
     """A face of sequences: X, lengths and y as data, checked."""
 
-    _listed: ClassVar[bool] = True  # X and y may be lists of sequences
+    lists: ClassVar[bool] = True
 
     def _asked(self, X, lengths=None):
         check_is_fitted(self, "fit_")

@@ -10,7 +10,12 @@ from scipy.special import xlogy
 
 from probml import EM, MAP, DataError
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    check_sample_weight,
+    column_or_1d,
+)
 from probml.models.frames.framed import Numeric, counted
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
 from probml.models.regression.robust_regression import robust_regression
@@ -201,8 +206,10 @@ class GeneralizedLinearModel(Numeric):
     def score(self, X, y, sample_weight=None):
         """D², the share of the null deviance that is explained; R² of the normal."""
         check_is_fitted(self, "coef_")
-        y, ones = np.asarray(y, float), np.ones(len(y))
-        weights = ones if sample_weight is None else np.asarray(sample_weight, float)
+        X, y = self._whole(X, reset=False), column_or_1d(np.asarray(y, float))
+        check_consistent_length(X, y)
+        ones, weights = np.ones(len(y)), check_sample_weight(sample_weight, X, dtype=float,
+                                                              ensure_non_negative=True)
         null = self._deviance(y, np.full_like(y, np.average(y, weights=weights)), weights, ones)
         return 1 - self._deviance(y, self.predict(X), weights, ones) / null if null > 0 else 0.0
 

@@ -110,7 +110,9 @@ def _judged(call: Callable[[Any], Any], value: Any) -> str | None:
             return f"{type(error).__name__}: {str(error)[:160]} at {_place(error)}"
         except Exception as error:
             return f"{type(error).__name__}: {str(error)[:160]} at {_place(error)}"
-    if _nan(out) and not said and not _nan(value):
+    unseen = any(None in part for part in value.values() if isinstance(part, list)
+                 ) if isinstance(value, dict) else False
+    if _nan(out) and not said and not unseen and not _nan(value):
         return "an answer of NaN, without a word"
     return None
 
@@ -146,7 +148,9 @@ def _handed_on(error: Exception) -> bool:
     last = frames[-1].filename.replace("\\", "/")
     if any(place.replace(".", "/") in last for place in THEIRS):
         return True
-    return isinstance(error, TypeError) and "argument" in str(error) and len(frames) <= 3
+    said = str(error)
+    return isinstance(error, TypeError) and ("argument" in said and len(frames) <= 3
+                                             or "missing 1 required positional argument" in said)
 
 
 def _place(error: Exception) -> str:
