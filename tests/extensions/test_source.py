@@ -235,15 +235,15 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
 
 
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
-    with pytest.raises(Refusal, match="read in parts: 'z' runs along time"):
-        chain().fit(lambda: iter([{"z": np.array([[0, 1, 1]])}]))
     letters = np.array(["a", "b"], object)
     with pytest.raises(Refusal, match="the index 'group' has labels, which each part"):
         effects().fit(lambda: iter([{"group": letters, "y": np.ones(2)}]))
     source = stored(tmp_path, rows_of("logistic"), CUTS)
-    with pytest.raises(Refusal, match="read in parts have no weights"):
+    with pytest.raises(DataError, match="have their weights in a column of their own"):
         logistic().fit(source, weights=np.ones(240))
-    for engine in (probml.MAP(optimizer=optax.adam(0.1), batch_rows=10), probml.SVI(batch_rows=10),
-                   probml.NUTS()):
+    with pytest.raises(DataError, match="part 'part0.npz': weights='w': there is no such column, "
+                                        "the data have 'x', 'y'"):
+        logistic().fit(source, weights="w")
+    for engine in (probml.MAP(optimizer=optax.adam(0.1), held_out=0.1), probml.NUTS()):
         with pytest.raises(Refusal, match="its rows are read in parts"):
             logistic().fit(source, engine)
