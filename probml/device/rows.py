@@ -210,7 +210,7 @@ class Rows(ABC):
         """All rows as one chunk, where they are held and are no more than so many."""
         return None
 
-    def taken(self, index: jax.Array) -> "Rows":
+    def taken(self, index: jax.Array) -> "Resident":
         """Some rows by their numbers, chunks behind one another, in chunks of their own.
 
         Args:

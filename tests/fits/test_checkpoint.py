@@ -28,6 +28,16 @@ def mixture(k: int):
 
 
 @probml.model
+def means(k: int):
+    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+    with plate("component", k):
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[z], 1.0))
+
+
+@probml.model
 def logistic(x):
     slope = sample("slope", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
     with probml.rows():
@@ -77,7 +87,7 @@ CASES = {
     "MAP by an optimiser": (logistic(), regression(), probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=20), 2),
     "SVI": (logistic(), regression(), probml.SVI(steps=1200), 1),
     "SVI of a guide of one's own": (probml.model(by_hand)(), regression(), probml.SVI(guide=guide, steps=1200), 1),
-    "VB": (mixture(k=2), rows_of(), probml.VB(max_iterations=60, tolerance=0.0, restarts=2), 2),
+    "VB": (means(k=2), rows_of(), probml.VB(max_iterations=60, tolerance=0.0, restarts=2), 2),
     "EM of parts in batches": (mixture(k=2), parts, probml.EM(batch_rows=16, max_iterations=9, tolerance=0.0, restarts=2), 2),
     "MAP of parts in batches": (logistic(), regression_parts, probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=16), 2),
     "SVI of parts in batches": (logistic(), regression_parts, probml.SVI(steps=1200, batch_rows=16), 1),

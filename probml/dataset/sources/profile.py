@@ -243,24 +243,23 @@ def joined(parts: Sequence[Data]) -> Data:
     if len(parts) == 1:
         return parts[0]
 
+
+    def together(arrays: list[Any]) -> Any:
+        return None if arrays[0] is None else np.concatenate(arrays)
+
     one, columns = parts[0], {}
     for name, column in one.table.columns.items():
         own = [part.table.columns[name] for part in parts]
-        values, seen, likelihood = (
-            None if any(leaf is None for leaf in leaves) else np.concatenate(leaves)
-            for leaves in ([c.values for c in own], [c.seen for c in own],
-                           [c.likelihood for c in own])
-        )
-        columns[name] = replace(column, values=values, seen=seen, likelihood=likelihood)
+        columns[name] = replace(column, values=together([c.values for c in own]),
+                                seen=together([c.seen for c in own]),
+                                likelihood=together([c.likelihood for c in own]))
     inputs = {name: np.concatenate([part.table.inputs[name] for part in parts])
               for name in one.table.inputs}
     weights = None
     if any(part.weights is not None for part in parts):
         weights = np.concatenate([np.ones(part.table.rows) if part.weights is None
                                   else part.weights for part in parts])
-    lengths = None
-    if one.lengths is not None:
-        lengths = np.concatenate([part.lengths for part in parts])
+    lengths = together([part.lengths for part in parts])
     rows = sum(part.table.rows for part in parts)
     table = replace(one.table, rows=rows, columns=columns, inputs=inputs, index=None)
     return one._replace(table=table, weights=weights, lengths=lengths)

@@ -2,6 +2,7 @@
 longest; how many count is said of each row."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def lengthened(data: Data, steps: int | None) -> Data:
         return data
     more, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
 
-    def padded(array: np.ndarray | None, axis: int, value: float) -> np.ndarray | None:
+    def padded(array: Any, axis: int, value: float) -> Any:
         if array is None:
             return None
         around = [(0, more if i == axis else 0) for i in range(array.ndim)]
@@ -44,14 +45,18 @@ def lengthened(data: Data, steps: int | None) -> Data:
 
 def along_steps(data: Data, name: str, weights: np.ndarray | None) -> Moments:
     """Of a site along time, its cells at all steps that count."""
-    site, column = data.structure.sites[name], data.table.columns[name]
+    time, column = data.structure.sites[name].time, data.table.columns[name]
+    assert time is not None and data.steps is not None
     n, steps = data.table.rows, data.steps
-    array, seen = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1)
-                   for leaf in (column.values, column.seen))
+
+    def flat(array: np.ndarray) -> np.ndarray:
+        array = np.moveaxis(array, 1 + time, 1)
+        return array.reshape(n * steps, *array.shape[2:])
+
     weight = np.ones(n) if weights is None else weights
     share = np.broadcast_to(weight[:, None], (n, steps))
     if data.lengths is not None:
         share = share * (np.arange(steps) < data.lengths[:, None])
-    flat = Column(*(leaf if leaf is None else leaf.reshape(n * steps, *leaf.shape[2:])
-                    for leaf in (array, seen)))
-    return Moments.of(flat, None if (share == 1).all() else share.reshape(-1))
+    seen = None if column.seen is None else flat(column.seen)
+    return Moments.of(Column(flat(column.values), seen),
+                      None if (share == 1).all() else share.reshape(-1))
