@@ -75,8 +75,7 @@ def run(engine: "EM", problem: Problem) -> Outcome:
         if statistics is None:
             statistics = _blank(plan, params, known, rows)
         params, statistics, done_batches, value, sound = _passed(
-            plan, static, params, statistics, done_batches, known, rows, jax.random.fold_in(key,
-                                                                                            done)
+            plan, static, params, statistics, done_batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
         if not sound or not np.isfinite(history[-1]):
@@ -147,11 +146,11 @@ def _objective(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Row
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _passed(plan: Plan, static: tuple, params: Mapping, statistics: Any, count, known: Known,
-            rows: Rows, key) -> tuple:
+            rows: Rows, key, epoch) -> tuple:
     """One pass: the parameters and statistics after it, batches met in all, the objective, and
     whether all is sound."""
     prior, hard, size = static
-    every = rows.total(lambda chunk: chunk.weights.sum())
+    every = rows.mass
 
     def improved(statistics, params, batch):
         nothing = jnp.zeros(())
@@ -174,7 +173,8 @@ def _passed(plan: Plan, static: tuple, params: Mapping, statistics: Any, count, 
         return (_chosen(moves, after, params), _chosen(some, mixed, running), whole, count + some)
 
     whole = jax.tree.map(jnp.zeros_like, statistics)
-    params, _, whole, count = rows.walk(step, (dict(params), statistics, whole, count), size, key)
+    params, _, whole, count = rows.walk(step, (dict(params), statistics, whole, count), size, key,
+                                          epoch)
     params = improved(whole, params, rows)
     value = log_evidence(plan, params, known, rows)
     value = value + (log_prior(plan, params, known, mode=True) if prior else 0.0)
