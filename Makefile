@@ -91,7 +91,7 @@ docs: env  ## build the documentation site into out/site (needs the extra docs, 
 	@$(BIN)/python -m mkdocs build
 
 dist: env  ## a wheel and a source archive, tried in an empty environment
-	@$(BIN)/python tests/wheel.py
+	@$(BIN)/python tests/packing.py
 
 lock:  ## resolve pyproject.toml again into requirements.lock
 	@test -x $(LOCKER)/bin/pip-compile || { $(PYTHON) -m venv $(LOCKER) && $(LOCKER)/bin/python $(PIP) install -q pip-tools; }
