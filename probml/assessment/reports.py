@@ -31,12 +31,8 @@ def summary(fit: Fitted):
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
-        along = [entries.get((name, axis), range(size)) for axis, size in enumerate(value.shape)]
         for index in np.ndindex(value.shape):
-            label = (
-                f"{name}[{', '.join(str(names[i]) for names, i in zip(along, index, strict=True))}]"
-                if index else name
-            )
+            label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
                                                    for c, v in columns.items()})
     columns = list(dict.fromkeys(column for record in records for column in record))
