@@ -1,8 +1,8 @@
 """Pictures of fitted mixtures and classifiers: densities, ellipses, responsibilities, profiles.
 
 Each function takes a face, or a probml Fit with its data as a mapping, draws on `ax` (by default on
-a new figure, without pyplot) and returns the Axes; `returned.figure` shows or saves it. Components
-bear their number or name beside their colour."""
+a new figure, which is pyplot's where pyplot is loaded) and returns the Axes, whose `figure` shows
+or saves it. Components bear their number or name beside their colour."""
 
 import numpy as np
 
