@@ -86,8 +86,8 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
         if statistics is None:
             statistics = _blank(plan, way, point, known, rows)
         point, statistics, done_batches, value, sound = _passed(
-            plan, static, point, statistics, done_batches, known, rows,
-            jax.random.fold_in(key, done)
+            plan, static, point, statistics, done_batches, known, rows, key,
+            np.int32(done)
         )
         history.append(float(value))
         if not sound or not np.isfinite(history[-1]):
@@ -131,11 +131,11 @@ def _objective(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tu
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known: Known,
-            rows: Rows, key) -> tuple:
+            rows: Rows, key, epoch) -> tuple:
     """One pass: the point and statistics after it, batches met in all, the objective, and whether
     all is sound."""
     way, size = static
-    every = rows.total(lambda chunk: chunk.weights.sum())
+    every = rows.mass
 
     def improved(statistics, point, batch):
         nothing = jnp.zeros(())
@@ -157,7 +157,8 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
         return (_chosen(moves, after, point), _chosen(some, mixed, running), whole, count + some)
 
     whole = jax.tree.map(jnp.zeros_like, statistics)
-    point, _, whole, count = rows.walk(step, (point, statistics, whole, count), size, key)
+    point, _, whole, count = rows.walk(step, (point, statistics, whole, count), size, key,
+                                         epoch)
     point = improved(whole, point, rows)
     return point, whole, count, *way.objective(plan, point, known, rows)
 
