@@ -50,8 +50,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
         seed: of the starts and the references.
 
     Returns:
-        DataFrame: a row a number of groups. `attrs["chosen"]` is criterion → its number;
-        `attrs["mixture"]` the GaussianMixture of the least BIC.
+        DataFrame: a row a number of groups. `attrs["chosen"]` is criterion → its number.
 
     Raises:
         DataError: cells that are no finite numbers, more groups than rows. ModelError: sizes or
@@ -60,7 +59,6 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     Cost: the mixtures are one program; k-means of every size for every reference; silhouettes are
         O(n² d) a size, of 5,000 rows at the most.
     """
-    import pandas as pd
     from sklearn.cluster import AgglomerativeClustering
 
     found = _sizes(sizes)
@@ -88,10 +86,8 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
         if table[name].notna().any():
             chosen[name] = int(table[name].idxmax())
     chosen |= _own(X, z[some], found[-1], covariance_type, seed)
-    best = table["bic"].idxmin()
-    table.attrs |= {"chosen": chosen, "mixture": mixture, "rows": len(X)}
-    assert mixture.n_components_ == best
-    return pd.DataFrame(table)
+    table.attrs |= {"chosen": chosen, "rows": len(X)}
+    return table
 
 
 def _own(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:

@@ -65,6 +65,10 @@ class VB(Engine):
         check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
                        nonnegative=("tolerance",))
 
+    @property
+    def batch(self) -> int | None:
+        return self.batch_rows
+
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
 

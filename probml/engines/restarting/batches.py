@@ -86,8 +86,7 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
         if statistics is None:
             statistics = _blank(plan, way, point, known, rows)
         point, statistics, done_batches, value, sound = _passed(
-            plan, static, point, statistics, done_batches, known, rows, key,
-            np.int32(done)
+            plan, static, point, statistics, done_batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
         if not sound or not np.isfinite(history[-1]):
@@ -158,7 +157,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
 
     whole = jax.tree.map(jnp.zeros_like, statistics)
     point, _, whole, count = rows.walk(step, (point, statistics, whole, count), size, key,
-                                         epoch)
+                                       epoch)
     point = improved(whole, point, rows)
     return point, whole, count, *way.objective(plan, point, known, rows)
 
