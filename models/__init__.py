@@ -43,6 +43,7 @@ from probml.models.latent_factors.item_response import item_response as item_res
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
+from probml.models.mixtures.topics import latent_dirichlet as latent_dirichlet
 from probml.models.neural_networks.neural_network import neural_network as neural_network
 from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
 from probml.models.regression.generalized_linear import logistic_regression as logistic_regression
@@ -60,6 +61,10 @@ from probml.models.regression.smoothing import bspline_basis as bspline_basis
 from probml.models.regression.smoothing import smoothing as smoothing
 
 if TYPE_CHECKING:  # for editors
+    from probml.models.bayesian_networks.adjustment import (
+        adjustment_sets,  # noqa: F401
+        backdoor,  # noqa: F401
+    )
     from probml.models.bayesian_networks.bif import (
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
@@ -83,11 +88,16 @@ if TYPE_CHECKING:  # for editors
         MixtureOfExpertsClassifier,  # noqa: F401
     )
     from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.hypotheses.rules import association_rules  # noqa: F401
+    from probml.models.hypotheses.samples import two_samples  # noqa: F401
+    from probml.models.hypotheses.screening import screen  # noqa: F401
+    from probml.models.hypotheses.tables import dependence  # noqa: F401
     from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
     )
+    from probml.models.kernels.neighbours_face import NearestNeighbours  # noqa: F401
     from probml.models.kernels.support_vector_faces import (
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
@@ -102,7 +112,9 @@ if TYPE_CHECKING:  # for editors
         MixedMixture,  # noqa: F401
         PoissonMixture,  # noqa: F401
     )
+    from probml.models.mixtures.counting import how_many  # noqa: F401
     from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.mixtures.topics_face import TopicModel  # noqa: F401
     from probml.models.neural_networks.neural_network_faces import (
         NeuralNetworkClassifier,  # noqa: F401
         NeuralNetworkRegressor,  # noqa: F401
@@ -116,13 +128,23 @@ if TYPE_CHECKING:  # for editors
     )
     from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
+    from probml.models.trees.boosting_face import Boosted  # noqa: F401
+    from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
 
 _LATE = {
+    "adjustment_sets": "bayesian_networks.adjustment",
+    "backdoor": "bayesian_networks.adjustment",
     "learn_structure": "bayesian_networks.learn_structure",
     "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
+    "association_rules": "hypotheses.rules",
+    "dependence": "hypotheses.tables",
+    "screen": "hypotheses.screening",
+    "two_samples": "hypotheses.samples",
+    "how_many": "mixtures.counting",
     "GaussianMixture": "mixtures.gaussian_face",
+    "TopicModel": "mixtures.topics_face",
     "LatentClass": "mixtures.column_faces",
     "MixedMixture": "mixtures.column_faces",
     "PoissonMixture": "mixtures.column_faces",
@@ -137,6 +159,7 @@ _LATE = {
     "HiddenMarkov": "chains.hidden_markov_face",
     "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
+    "NearestNeighbours": "kernels.neighbours_face",
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
     "RobustRegression": "regression.generalized_linear_faces",
@@ -150,6 +173,8 @@ _LATE = {
     "MixedModel": "regression.mixed_model_face",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
+    "Boosted": "trees.boosting_face",
+    "EvidenceTree": "trees.evidence_tree_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
     "SupportVectorRegression": "kernels.support_vector_faces",
 }
@@ -167,6 +192,7 @@ __all__ = [
     "item_response",
     "kernel_density",
     "lasso",
+    "latent_dirichlet",
     "level_part",
     "linear_regression",
     "linear_support_vector_machine",
