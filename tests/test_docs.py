@@ -94,6 +94,7 @@ def expectations() -> dict[str, tuple[str, str]]:
             for title, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:NUTS of model:RuntimeWarning")  # a hundred draws
 @pytest.mark.parametrize("section", expectations())
 def test_what_is_expected_holds(section, tmp_path, monkeypatch):
