@@ -15,6 +15,7 @@ import probml.models
 from probml.estimators.face import Face
 from probml.models import (
     BayesianLinearRegression,
+    DynamicFactor,
     FactorAnalysis,
     FisherDiscriminant,
     GaussianDiscriminant,
@@ -42,6 +43,7 @@ from probml.models import (
     ProbabilisticPCA,
     RobustRegression,
     SmoothingSpline,
+    StructuralTimeSeries,
     SupportVectorMachine,
     SupportVectorRegression,
     gaussian_mixture,
@@ -100,8 +102,9 @@ COMPARED = {
     "regression": BayesianLinearRegression(),
     "principal components": ProbabilisticPCA(2),
 }
-# categories and counts; groups, whose columns have a test of their own
-UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel)
+# categories and counts; groups and series, whose columns have tests of their own
+UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, DynamicFactor,
+            StructuralTimeSeries)
 QUICK = {
     "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",
