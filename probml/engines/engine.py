@@ -242,6 +242,11 @@ class Engine(ABC):
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True
 
+    @property
+    def batch(self) -> int | None:
+        """Rows of the random batches in which it takes them; None: all at once."""
+        return None
+
     def copies(self, problem: Problem) -> int:
         """How many parameter values the rows will be met with at once: chunks are made smaller."""
         return 1

@@ -91,16 +91,12 @@ def _inferred(
     place: Place
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
-    held = place.opened(model, data)
-    bar.about = held.extent
-    if held.survey is not None and weights is not None:
-        raise Refusal(f"model '{model.name}': rows that are read in parts have no weights: "
-                      f"pass weighted rows in memory")
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
-    weight = tables.read_weights(weights, held.table.rows)
+    held = place.opened(model, data, weights)
+    bar.about, weight = held.extent, held.weights
     # a loss may look at inputs alone
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or model.whole)):
@@ -174,7 +170,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
-    with place.shipped(problem, first.copies(problem), _reducible(first, plan)) as (rows, known):
+    with place.shipped(problem, first.copies(problem), _reducible(first, plan),
+                       first.batch) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:

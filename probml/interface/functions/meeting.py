@@ -39,8 +39,7 @@ def meet(model: Bound, data: Any) -> Met:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
     data = frames.plain(data)
-    far = type(data).__module__.partition(".")[0] in ("dask", "dask_expr")  # whose length is work
-    if far or not _filled(data):
+    if frames.is_far(data) or not _filled(data):
         return Met(model, data)
     if isinstance(model.generative, Rowed):
         return Met(model, translated(model, _items(data)))
