@@ -79,7 +79,7 @@ bench: env  ## time against scikit-learn, cold and warm
 	@$(BIN)/python benchmarks/run.py
 
 notebooks: env  ## execute every notebook in place
-	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb
 
 docs: env  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
 	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5"
