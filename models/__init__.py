@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
+from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
-from probml.models.chains.structural import level_part as level_part
 from probml.models.chains.structural import local_level as local_level
 from probml.models.chains.structural import local_trend as local_trend
 from probml.models.chains.structural import seasonal as seasonal
-from probml.models.chains.structural import seasonal_part as seasonal_part
-from probml.models.chains.structural import trend_part as trend_part
+from probml.models.chains.structural import structural_time_series as structural_time_series
+from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
+from probml.models.chains.structural_parts import cycle_part as cycle_part
+from probml.models.chains.structural_parts import level_part as level_part
+from probml.models.chains.structural_parts import seasonal_part as seasonal_part
+from probml.models.chains.structural_parts import trend_part as trend_part
 from probml.models.classifiers.linear_classification import (
     linear_support_vector_machine as linear_support_vector_machine,
 )
@@ -73,7 +77,9 @@ if TYPE_CHECKING:  # for editors
         learn_structure,  # noqa: F401
         structure_score,  # noqa: F401
     )
+    from probml.models.chains.dynamic_factor_face import DynamicFactor  # noqa: F401
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.chains.structural_face import StructuralTimeSeries  # noqa: F401
     from probml.models.classifiers.discriminant_faces import (
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
@@ -156,7 +162,9 @@ _LATE = {
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "ItemResponse": "latent_factors.item_response_face",
+    "DynamicFactor": "chains.dynamic_factor_face",
     "HiddenMarkov": "chains.hidden_markov_face",
+    "StructuralTimeSeries": "chains.structural_face",
     "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
     "NearestNeighbours": "kernels.neighbours_face",
@@ -179,9 +187,12 @@ _LATE = {
     "SupportVectorRegression": "kernels.support_vector_faces",
 }
 __all__ = [
+    "autoregressive_part",
     "bayesian_network",
     "bspline_basis",
+    "cycle_part",
     "dishonest_casino",
+    "dynamic_factor",
     "factor_analysis",
     "gaussian_mixture",
     "gaussian_process",
@@ -216,6 +227,7 @@ __all__ = [
     "seasonal_part",
     "smoothing",
     "softmax_regression",
+    "structural_time_series",
     "support_vector_machine",
     "support_vector_regression",
     "trend_part",

@@ -28,7 +28,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.language.language import whole_seed
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
-from probml.models.chains.sequence_data import OfSequences
+from probml.models.chains.sequence_data import OfEmissions
 from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates
@@ -41,7 +41,7 @@ START: Rule = ("None or a mapping of names to values",
 
 
 @dataclass(eq=False, repr=False)
-class HiddenMarkov(OfSequences):
+class HiddenMarkov(OfEmissions):
     """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
     model is probml.models.hidden_markov.
 

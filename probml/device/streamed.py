@@ -203,7 +203,7 @@ class Cut:
         most = (plan.chunk_rows(copies) if data.steps is None
                 else fitting_rows(plan.width * bucket(data.steps), copies))
         shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
-            most, profile.rows, 1 + data.numbers)
+            most, profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
 
     @property

@@ -99,8 +99,9 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
         near = [part for part in left if name in part.cells]
         left = [part for part in left if name not in part.cells]
         joint = _joint(near, name, tuple(ways[name]), sizes)
-        if name in linked:
-            total += sum_along(linked[name], joint, order[name], semiring)
+        along = order.get(name)
+        if along is not None:
+            total += sum_along(linked[name], joint, along, semiring)
         else:
             left += parted(Part(_message(joint, semiring), ways[name]))
         names.remove(name)

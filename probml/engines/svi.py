@@ -17,6 +17,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
+from probml.engines.sampling.reliance import doubts
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.standing import standing
@@ -35,6 +36,7 @@ KEPT = 2000  # draws of a guide that is the user's own
 RANK = 10  # of a low-rank covariance, at the most
 GUIDES = ("normal", "multivariate_normal", "lowrank")
 RATE = 1e-2  # of Adam, at the first step
+SHARE = 0.5  # of the steps, as many evidences are worth it to look at what was found
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,11 @@ class SVI(Engine):
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
-    Cost: `particles` evidences and gradients of the batch a step.
+    `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
+    2018), of named guides, and where all rows once more are a small part of what was spent.
+
+    Cost: `particles` evidences and gradients of the batch a step; 400 evidences of all rows at the
+    most.
     """
 
     guide: str | Callable = "normal"
@@ -175,6 +181,7 @@ class SVI(Engine):
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
+        notes: tuple[str, ...] = ()
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             random_key(seed + 1)))
@@ -182,12 +189,20 @@ class SVI(Engine):
                                      known, rows, seed)
         else:
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
+            if status is Status.APPROXIMATED:
+                notes = doubts(problem, normal, self._worth(total))
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, 0).items()
                             if n in (*plan.free, *plan.effects)})
-        return Outcome(point, history, status, self.steps, posterior=found)
+        return Outcome(point, history, status, self.steps, notes, posterior=found)
+
+    def _worth(self, total: int) -> float:
+        """Evidences of all rows that are a small part of what was spent: of `total` rows where
+        batches are taken."""
+        steps = self.steps * self.particles
+        return SHARE * steps * (self.batch_rows or 0) / total if total else SHARE * steps
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from probml.numerics.outside.atomic import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted
+from probml.structure.portrait import portrait
 
 ZOO = "probml.models."  # whose functions a file may name
 
@@ -40,7 +41,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
-        "seed": fit.seed,
+        "seed": fit.seed, "structure": portrait(fit.structure, not _shipped(fit.model)),
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
@@ -98,13 +99,17 @@ def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None
     """Where a model of the zoo comes from, and its settings; None of a user's own, and of one that
     holds what no file can."""
     function = model.generative
-    if not function.__module__.startswith(ZOO) or function.key:
+    if not _shipped(model) or function.key:
         return None
     try:
         settings = {name: packed(value, arrays, "setting") for name, value in model.bound.items()}
     except ModelError:
         return None
     return {"module": function.__module__, "name": function.__qualname__, "settings": settings}
+
+
+def _shipped(model: Bound) -> bool:
+    return model.generative.__module__.startswith(ZOO)
 
 
 def _plain(label: Any) -> Any:

@@ -63,7 +63,7 @@ class Fit(Questions):
         where there is one chain)."""
         return reports.summary(self)
 
-    def to_arviz(self, data: Any = None):
+    def to_arviz(self, data: Any = None, prior: int | None = None):
         """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
         posterior_predictive, observed_data, with the names of plates and the labels of states as
         dimensions and coordinates. Of a function that is one density of everything log_likelihood
@@ -71,11 +71,12 @@ class Fit(Questions):
 
         Args:
             data: the rows; by default those that were fitted.
+            prior: so many draws of the prior as well, the groups prior and prior_predictive.
 
         Raises:
-            Refusal: the engine found a point, not a posterior.
+            Refusal: the engine found a point, not a posterior; a prior that cannot be drawn from.
         """
-        return reports.to_arviz(self, data)
+        return reports.to_arviz(self, data, prior)
 
     @in_tables()
     def log_joint(self, data: Any) -> float:

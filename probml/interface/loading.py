@@ -20,6 +20,7 @@ from probml.interface.fit import Fit
 from probml.interface.model import Generative
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
+from probml.structure.portrait import difference
 
 # what stands beside the arrays of a file: name → the types that it may have
 WORDS: dict[str, tuple[type, ...]] = {
@@ -116,6 +117,10 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         columns={k: tuple(v) for k, v in meta.get("columns", {}).items()},
         seed=meta.get("seed"),
     )  # fmt: skip
+    other = difference(fit.structure, meta.get("structure", {}))
+    if other is not None:
+        raise ModelError(f"'{path}' was saved from another model of the name '{model.name}': "
+                         f"{other}. Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
     return _drawable(replace(fit, belief=saving.belief(meta, arrays, fit._plan, path)), path)
 

@@ -143,7 +143,7 @@ class Model(Bound):
                 first three that does not refuse.
             weights: one non-negative weight a row, shape (n,), or the name of their column in the
                 data, by which a source has them; weight 2 equals the row twice.
-            seed: seeds every random choice: a whole number, or a NumPy generator.
+            seed: seeds every random choice: a whole number, a JAX key, or a NumPy generator.
             start: starting values of some parameters, in their own coordinates, such as another
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
             checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
@@ -201,7 +201,7 @@ class Model(Bound):
 
         Args:
             parameters: answer with the parameters that were drawn as well.
-            seed: a whole number, or a NumPy generator, which gives its next one.
+            seed: a whole number, a JAX key, or a NumPy generator, which gives its next one.
         """
         self.check_context()
         seed = whole_seed(seed, "simulate")

@@ -82,7 +82,8 @@ class Alike:
 
     def _values(self, leaf: int, inputs: Sequence[Any]) -> tuple[bool, list[Any]]:
         """Whether a leaf is the same for all, and what it is for each."""
-        found, marks = [], set()
+        found: list[Any] = []
+        marks: set[Hashable] = set()
         for work in self._works:
             own = work.leaves[leaf]
             if own.number is not None:
@@ -240,7 +241,7 @@ class _Digests:
         if isinstance(value, np.ndarray):
             return value.dtype.str, value.shape, value.tobytes()
         if loose and not isinstance(value, bool | int | float | str | None):
-            return type(value)
+            return type(value).__module__, type(value).__qualname__
         try:
             hash(value)
         except TypeError:

@@ -105,7 +105,8 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
     rest = tuple(i for i in range(share.ndim) if i not in axes)
     share = share.sum(rest, keepdims=True)
     best = np.unravel_index(share.argmax(), share.shape)
-    return {name: np.asarray(plan.variables[name].values)[best[axis]]
+    every = held.structure.sites
+    return {name: every[name].valued(np.asarray(plan.variables[name].values)[best[axis]])
             for name, axis in zip(sites, axes, strict=True)}
 
 

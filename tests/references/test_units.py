@@ -16,6 +16,7 @@ from probml.estimators.face import Face
 from probml.models import (
     BayesianLinearRegression,
     Boosted,
+    DynamicFactor,
     EvidenceTree,
     FactorAnalysis,
     FisherDiscriminant,
@@ -45,6 +46,7 @@ from probml.models import (
     ProbabilisticPCA,
     RobustRegression,
     SmoothingSpline,
+    StructuralTimeSeries,
     SupportVectorMachine,
     SupportVectorRegression,
     TopicModel,
@@ -106,8 +108,10 @@ COMPARED = {
     "regression": BayesianLinearRegression(),
     "principal components": ProbabilisticPCA(2),
 }
-# categories and counts; groups, whose columns have a test of their own; likelihoods in any unit
-UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted)
+# categories and counts; groups and series, whose columns have tests of their own; likelihoods in any
+# unit
+UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted,
+            DynamicFactor, StructuralTimeSeries)
 QUICK = {
     "pruned tree", "nearest neighbours", "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",

@@ -82,7 +82,7 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
         with naming(part):
             held = measured(_weighed(read(model, part.rows), part))
             _refuse(held)
-            found = Profile.of(held, part.called, first + (profile.rows if profile else 0))
+            found = Profile.of(held, part.called, first + (profile.rows if profile else 0), profile)
             profile = found if profile is None else profile.merged(found)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no parts: expected at least one")

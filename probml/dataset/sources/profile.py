@@ -45,8 +45,14 @@ class Profile:
     weight: float
 
     @classmethod
-    def of(cls, data: Data, name: str = "", first: int = 0) -> "Profile":
-        """Of one part, as it was read; `first` rows stand before it in those of all parts."""
+    def of(cls, data: Data, name: str = "", first: int = 0,
+           before: "Profile | None" = None) -> "Profile":
+        """Of one part, as it was read; `first` rows stand before it in those of all parts.
+
+        Args:
+            before: of other parts, with which it will be merged: rows that their sample leaves no
+                room for are not kept.
+        """
         sites, rows, weights = data.structure.sites, data.table.rows, data.weights
         moments = {name: Moments.of(column, weights) if sites[name].time is None
                    else along_steps(data, name, weights)
@@ -55,12 +61,18 @@ class Profile:
         labels = {site: _shown(own, data.table.columns.get(site))
                   for site, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
-                   *_kept(data._replace(survey=None), ranks),
+                   *_kept(data._replace(survey=None), ranks, None if before is None
+                          else before.least),
                    float(rows if weights is None else weights.sum()))
 
     @property
     def rows(self) -> int:
         return sum(self.sizes)
+
+    @property
+    def least(self) -> np.uint64 | None:
+        """The rank below which a row comes into the sample; None: there is room for any."""
+        return self.ranks.max() if len(self.ranks) >= _most(self.sample) else None
 
     @property
     def means(self) -> dict[str, np.ndarray]:
@@ -153,10 +165,14 @@ def _most(data: Data) -> int:
 
 def _least(ranks: np.ndarray, most: int) -> np.ndarray:
     """The rows of the least ranks, so many, in their order."""
-    return np.sort(np.argpartition(ranks, most)[:most])
+    return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
 
 
-def _kept(data: Data, ranks: np.ndarray) -> tuple[Data, np.ndarray]:
+def _kept(data: Data, ranks: np.ndarray,
+          least: np.uint64 | None = None) -> tuple[Data, np.ndarray]:
+    if least is not None:
+        index = np.flatnonzero(ranks < least)
+        data, ranks = data.taken(index), ranks[index]
     if len(ranks) <= _most(data):
         return data, ranks
     index = _least(ranks, _most(data))

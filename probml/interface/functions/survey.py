@@ -94,13 +94,17 @@ class Survey(NamedTuple):
 
 def prepared(msg: dict) -> None:
     """A message as all readings want it: a plate in full, its members' numbers concrete, since what
-    engines sum over is the density of all data; a factor under a mask as a factor."""
+    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
+    axes of the distribution."""
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
         with jax.ensure_compile_time_eval():
             msg["value"] = jnp.arange(size)
     fn = msg.get("fn")
+    if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
+        msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
+        msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
     if isinstance(fn, dist.MaskedDistribution) and isinstance(fn.base_dist, dist.Unit):
         msg["fn"] = dist.Unit(jnp.where(fn._mask, fn.base_dist.log_factor, 0.0))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
 from probml.assessment.pages.html import figure, page, records_of, section, table
@@ -35,19 +36,20 @@ def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
+    doubts = _doubts(fit)
     parts = [
         ("model", "The model", _model(fit, data)),
         ("data", "The data", _data(fit, held)),
         ("done", "What was done, and why", _done(fit, why)),
         ("found", "What was found", _found(fit)),
-        ("doubts", "Warnings, and what to do", _doubts(fit)),
+        ("doubts", "Warnings, and what to do", _listed(doubts)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
     ]
     sections = [(name, text, section(name, text, body)) for name, text, body in parts]
     stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     head = (f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>, "
-            f"{stamp}.</p><p class=\"{'good' if fit.converged else 'warn'}\">"
+            f"{stamp}.</p><p class=\"{'warn' if doubts else 'good'}\">"
             f"{escape(fit.status)}</p>")
     path.write_text(page(title, head, sections), encoding="utf-8")
     return path
@@ -159,6 +161,7 @@ def _intervals(summary: "pd.DataFrame") -> str:
 
 
 def _doubts(fit: "Fit") -> list[str]:
+    """What a reader should not overlook, a sentence each."""
     said = [fit.outcome.message] * (not fit.converged) + list(fit.notes)
     summary = fit.summary()
     if "r_hat" in summary:
@@ -171,6 +174,10 @@ def _doubts(fit: "Fit") -> list[str]:
         if fewest < DRAWS:
             said.append(f"{summary['ess_bulk'].idxmin()} has {fewest:.0f} effective draws, fewer "
                         f"than {DRAWS}: draw longer")
+    return said
+
+
+def _listed(said: list[str]) -> list[str]:
     if not said:
         return ['<p class="good">None: the engine says that it ended as it should.</p>']
     return ['<ul class="warn">' + "".join(f"<li>{escape(text)}</li>" for text in said) + "</ul>"]
@@ -184,10 +191,10 @@ def _pictures(fit: "Fit") -> list[str]:
         out.append(figure(picture, "The objective at each iteration.") if picture else "")
     if fit.belief.chains is None:
         return out
-    draws = posterior_draws(fit)
+    draws, named = posterior_draws(fit), named_entries(fit, fit.names)
     entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
     for name, at in list(entries)[:PICTURES]:
-        label = f"{name}[{', '.join(map(str, at))}]" if at else name
+        label = entry(name, at, named)
         picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
         out.append(figure(picture, f"Draws of {label}, a line a chain.") if picture else "")
     return out
