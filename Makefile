@@ -81,7 +81,7 @@ bench: env  ## time against scikit-learn, cold and warm
 	@$(BIN)/python benchmarks/run.py
 
 notebooks: env  ## execute every notebook in place
-	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb
 
 gallery: env  ## draw the pictures of docs/gallery.md anew
 	@$(BIN)/python tests/gallery.py
