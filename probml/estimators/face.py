@@ -43,6 +43,7 @@ class Face(Portable, BaseEstimator):
 
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
+    lists: ClassVar[bool] = False  # whether X and y may be lists of sequences
 
     def __init_subclass__(cls, **settings: Any):
         super().__init_subclass__(**settings)

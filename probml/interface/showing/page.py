@@ -19,6 +19,7 @@ from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.looks import graph_html
+from probml.language.given import file_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,9 @@ R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Ve
 
 def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     """See Fit.report."""
-    path = Path(path)
+    path = file_named(path, "report(path)")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
