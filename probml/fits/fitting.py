@@ -11,6 +11,8 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, digits, read, stated, tables
+from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources import parts
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
@@ -294,6 +296,22 @@ def merged(a, b) -> Found:
 def updated(fit, data: Any, weights: Any = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     keeps(fit)
+    data, weights = parts.weighed(data, weights)
+    source, every = parts.source_of(data), None
+    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+        parts_of(source))
+    for part in pieces:
+        with contextlib.nullcontext() if source is None else naming(part):
+            more = _statistics(fit, part.rows, part.weights)
+        every = more if every is None else together(fit.structure, every, more)
+        del part  # before another comes
+    if every is None:
+        raise errors.DataError("the source has no parts: expected at least one")
+    return _again(fit, every)
+
+
+def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of further rows."""
     held = read.read(fit.model, data, fit.names, None, fit.shapes)
     held = held._replace(table=replace(held.table,
                                        values={**fit.given, **held.table.values})).trimmed()
@@ -303,7 +321,7 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    return _again(fit, (Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern))
+    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
