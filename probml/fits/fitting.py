@@ -30,7 +30,7 @@ from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
-from probml.factors.digits import short
+from probml.factors.digits import short, wide
 from probml.fits import boundary
 from probml.fits.condensing import condensed, summarised
 from probml.fits.double import precise, worst
@@ -180,7 +180,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
             try:
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place)
-                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
+                                 rows)
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
@@ -207,13 +208,16 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     return outcome._replace(params=params, posterior=belief)
 
 
-def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
+def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome that says, if it was found in float32, whether that has digits for it."""
-    if (jax.config.jax_enable_x64 or not (plan.free and known.centre)
-        or outcome.status is Status.COLLAPSED):
+    if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
-    return outcome._replace(short=bool(_short(plan, params, known)))
+    if known.centre:
+        outcome = outcome._replace(short=bool(_short(plan, params, known)))
+    if any(map(plan.timed, plan.latents)):
+        outcome = outcome._replace(wide=bool(_wide(plan, params, known, rows)))
+    return outcome
 
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
@@ -259,7 +263,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         rows, known = load.load(at, plan, weight, load.order(at, plan),
                                 len(sizes) * engine.starts(at, plan, {}, len(sizes)))
         problem = Problem(at, plan, rows, known, weight, seed)
-        return [judged(plan, outcome, known)
+        return [judged(plan, outcome, known, rows)
                 for outcome in engine.grid(problem, site, sizes)], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
@@ -330,3 +334,4 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
 
 _global_posterior = jit(global_posterior, static_argnums=0)
 _short = jit(short, static_argnums=0)
+_wide = jit(wide, static_argnums=0)

@@ -2,7 +2,7 @@
 parameter gets, who refuses."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -16,7 +16,7 @@ from probml.dataset import dataset, read
 from probml.dataset.sources.parts import opened, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
-from probml.errors import Refusal
+from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.leaning import words
 from probml.interface.functions.meeting import meet
@@ -70,6 +70,9 @@ def _text(title: str, records) -> str:
 
 def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
+    if engines is not None and not isinstance(engines, Iterable):
+        raise ModelError(f"explain(engines={engines!r}): expected a list of engines' values, such "
+                         f"as [probml.NUTS()]")
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0

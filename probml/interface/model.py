@@ -64,6 +64,9 @@ class Generative:
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
+        if not callable(function) or isinstance(function, type):
+            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
+                             f"that samples its sites with numpyro.sample")
         own = inner(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
