@@ -108,6 +108,10 @@ class EM(Engine):
         """It refuses them: what their M-step would climb is no closed form, and MAP climbs it."""
         return True
 
+    @property
+    def batch(self) -> int | None:
+        return self.batch_rows
+
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 

@@ -98,6 +98,10 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def batch(self) -> int | None:
+        return self.batch_rows
+
+    @property
     def squares(self) -> bool:
         return self.statistics
 
@@ -130,10 +134,10 @@ class MAP(Engine):
         name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
-        if problem.in_parts and not self.statistics:
-            raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
-                          f"read in parts, of which a batch would be another pass. Take MAP() or "
-                          f"EM(), which pass over all of them, or give the rows in memory")
+        if problem.in_parts and self.held_out:
+            raise Refusal(f"MAP(held_out={self.held_out}) cannot fit {problem}: its rows are read "
+                          f"in parts, of which none are held. Leave some parts out, and ask "
+                          f"fit.score of them")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)

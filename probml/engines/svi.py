@@ -20,6 +20,7 @@ from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import check_proper, doubts
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
+from probml.engines.start.standing import standing
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
@@ -97,6 +98,10 @@ class SVI(Engine):
         return carrying.manner(problem)
 
     @property
+    def batch(self) -> int | None:
+        return self.batch_rows
+
+    @property
     def step_by(self) -> Any:
         """The optimiser, or the one that is taken without one."""
         return self.optimizer or _adam(self.steps)
@@ -109,10 +114,6 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
-        if problem.in_parts and self.batch_rows is not None:
-            raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
-                          f"of which a batch would be another pass. Leave batch_rows out, or give "
-                          f"the rows in memory")
         if guided.meant(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_distinct(problem.data, plan)
@@ -148,9 +149,10 @@ class SVI(Engine):
             params = begin.compiled_prior_point(plan, known)
             begun = carrying.begun(problem, np.zeros((1, size + carried.size(plan, rows))))
         else:
-            params = begin.rough(problem)
+            near = standing(problem) if problem.in_parts and self.batch_rows else problem
+            params = begin.rough(near)
             others = begin.elsewhere(plan, known, seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
+            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
                                    np.zeros((1, size)), others)
         begin.check(plan, begun, params, known, "SVI")
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
@@ -164,7 +166,8 @@ class SVI(Engine):
         def turn(done: int) -> Turn:
             nonlocal state
             count = min(BLOCK, self.steps - done)
-            state, trail = _descend(plan, static, frame, state, known, rows, count)
+            state, trail = _descend(plan, static, frame, state, known, rows, np.int32(done),
+                                    count)
             losses.append(np.asarray(trail)[:count])
             return Turn(count, -float(losses[-1].mean()))
 
@@ -274,7 +277,8 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, count):
+def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
+             count):
     svi, _ = _vi(plan, static, frame)
     svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
 
@@ -282,9 +286,8 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         state, losses = carry
         part, scale = rows, 1.0
         if static.batch:
-            index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0,
-                                       static.total)
-            part = rows.taken(index)
+            part = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                              static.total)
             scale = static.total / static.batch
         state, loss = svi.update(state, part, scale, known)
         return state, losses.at[i].set(loss)

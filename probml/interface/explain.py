@@ -13,10 +13,12 @@ import numpy as np
 
 from probml.assessment.pages.html import table
 from probml.dataset import dataset, read
+from probml.dataset.sources.parts import opened, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
+from probml.interface.functions.leaning import words
 from probml.interface.functions.meeting import meet
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
@@ -77,7 +79,10 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
     model, data, reading, _ = meet(model, data)
-    held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
+    held = opened(model, data) if source_of(data) is not None else read.read(
+        model, data, rows=1 if nothing else None, steps=1 if nothing else None)
+    if model.whole and model.generative.summed:
+        reading += words(held.structure, {n: v[0] for n, v in held.table.inputs.items()})
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:

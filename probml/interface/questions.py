@@ -256,8 +256,16 @@ class Questions(Serving):
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
         else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
-        repeated."""
+        repeated.
+
+        Of a function that is one density of everything: of the sites that it sums out in plates or
+        steps, (*cells), at the point `params`.
+        """
         held = self._read(data)
+        if sites is not None and isinstance(sites, str):
+            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
+        if self.model.whole:
+            return self._whole_decoded(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
         held = held._replace(lengths=held.given)
         every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
@@ -265,8 +273,6 @@ class Questions(Serving):
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
-        if sites is not None and isinstance(sites, str):
-            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
         question = asking.prepare(self, held, wanted, plug_in).at_point(self)
         plan, back = question.plan, question.back
         if sites is not None:
