@@ -59,10 +59,12 @@ def _together(X: Any, y: Any, where: str) -> None:
     """
     if y is None:
         raise DataError(f"{where} requires y to be passed, but the target y is None")
-    sizes = [np.shape(value)[:1] for value in (X, y)]
-    if sizes[0] and sizes[1] and sizes[0] != sizes[1]:
+    # of tables that are none of NumPy's no function of it need be asked
+    sizes = [len(value) for value in (X, y) if hasattr(value, "__len__")
+             and getattr(value, "shape", (1,))]
+    if len(set(sizes)) > 1:
         raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
-                        f"has {sizes[0][0]} rows, y has {sizes[1][0]}")
+                        f"has {sizes[0]} rows, y has {sizes[1]}")
 
 
 def _rows(value: Any, name: str, face: Any, where: str) -> Any:
@@ -82,7 +84,7 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple) and not (face.lists and name in ("X", "y")):
         _listed(value, name, where)
-    if name == "y" and np.ndim(value) == 0:
+    if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y a row of X, got {reprlib.repr(value)}")
     if name in NUMBERS or name == "y" and isinstance(face, RegressorMixin):
         return _numbers(value, name, where)
