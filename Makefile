@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 LOCKER  := .cache/lock
 PIP     := -m pip --disable-pip-version-check
-EXTRAS  := data dask plot sklearn cli arviz serve bench notebook test build
+EXTRAS  := data dask plot sklearn cli arviz serve formula bench notebook test build
 
 # In place, without the timestamps that would make every run a change; a notebook that fails stays as it was.
 define EXECUTE
@@ -81,7 +81,7 @@ bench: env  ## time against scikit-learn, cold and warm
 	@$(BIN)/python benchmarks/run.py
 
 notebooks: env  ## execute every notebook in place
-	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb
 
 gallery: env  ## draw the pictures of docs/gallery.md anew
 	@$(BIN)/python tests/gallery.py

@@ -11,6 +11,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
+from probml.engines.conjugate import stochastic
 from probml.engines.restarting import stepwise
 from probml.errors import DataError, ModelError
 from probml.numerics.outside import checkpoint
@@ -87,13 +88,14 @@ CASES = {
     "MAP by an optimiser": (logistic(), regression(), probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=20), 2),
     "SVI": (logistic(), regression(), probml.SVI(steps=1200), 1),
     "SVI of a guide of one's own": (probml.model(by_hand)(), regression(), probml.SVI(guide=guide, steps=1200), 1),
+    "VB in batches": (means(k=2), rows_of(), probml.VB(batch_rows=20, max_iterations=9, tolerance=0.0, restarts=2), 2),
     "VB": (means(k=2), rows_of(), probml.VB(max_iterations=60, tolerance=0.0, restarts=2), 2),
     "EM of parts in batches": (mixture(k=2), parts, probml.EM(batch_rows=16, max_iterations=9, tolerance=0.0, restarts=2), 2),
     "MAP of parts in batches": (logistic(), regression_parts, probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=16), 2),
     "SVI of parts in batches": (logistic(), regression_parts, probml.SVI(steps=1200, batch_rows=16), 1),
     "NUTS": (logistic(), regression(), probml.NUTS(draws=40, warmup=40, chains=2, chain_method="sequential"), 5),
 }
-LONG = tuple(case for case in CASES if case not in ("EM", "MAP of parts in batches"))
+LONG = tuple(case for case in CASES if case != "EM")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -103,6 +105,8 @@ def test_a_fit_that_goes_on_ends_as_one_that_was_not_interrupted(case, tmp_path,
     model, table, engine, at = CASES[case]
     monkeypatch.setattr(stepwise, "BEGUN", 40)
     monkeypatch.setattr(stepwise, "BATCHES", 1)
+    monkeypatch.setattr(stochastic, "BEGUN", 40)
+    monkeypatch.setattr(stochastic, "BATCHES", 1)
     whole = model.fit(table, engine, checkpoint=tmp_path / "never")
     turns, stopped, noted = [], [], checkpoint.Journal.note
 

@@ -16,7 +16,7 @@ from probml.models.mixtures.counting import _first_gap, _gaps
 @pytest.fixture(scope="module")
 def groups():
     random = np.random.default_rng(0)
-    return np.concatenate([random.normal(m, 1.0, (30, 2)) for m in ((0, 0), (9, 0), (0, 9))])
+    return np.concatenate([random.normal(m, 1.0, (30, 2)) for m in ((0, 0), (9, 0), (4.5, 7.8))])
 
 
 @pytest.fixture(scope="module")
