@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.load import load, order
+from probml.device.layout import laid
+from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -107,6 +108,11 @@ class EM(Engine):
     def approximates(self) -> bool:
         """It refuses them: what their M-step would climb is no closed form, and MAP climbs it."""
         return True
+
+    @property
+    def whole(self) -> bool:
+        """Batches are of rows in another order each pass."""
+        return self.batch_rows is None
 
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
@@ -226,7 +232,8 @@ class EM(Engine):
         count = 1 if of is None else len(next(iter(of.values())))
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
-        some, shared = load(part, plan, weight, order(part, plan), len(groups), params=start)
+        some, shared = load(part, plan, weight, laid(part, plan, len(groups)), len(groups),
+                            params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))

@@ -97,6 +97,10 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def whole(self) -> bool:
+        return self.statistics
+
+    @property
     def squares(self) -> bool:
         return self.statistics
 

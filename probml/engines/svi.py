@@ -100,6 +100,10 @@ class SVI(Engine):
         """A batch is some rows and not others."""
         return self.batch_rows is None
 
+    @property
+    def whole(self) -> bool:
+        return self.statistics
+
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan

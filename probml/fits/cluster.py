@@ -63,8 +63,8 @@ class Cluster(Place):
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int,
-                reducible: bool) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool,
+                whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         survey, cutter = held.survey, Cut.of(held, plan, copies)

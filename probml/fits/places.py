@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
-from probml.device import load, sharded
+from probml.device import layout, load, sharded
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
@@ -30,10 +30,11 @@ class Place(ABC):
         """A user's data, checked against a model, see parts.opened."""
 
     @abstractmethod
-    def shipped(self, problem: Problem, copies: int,
-                reducible: bool) -> contextlib.AbstractContextManager:
+    def shipped(self, problem: Problem, copies: int, reducible: bool,
+                whole: bool) -> contextlib.AbstractContextManager:
         """Within it (rows, what they share), or on their way there; where the rows are `reducible`
-        to their statistics these may stand for them."""
+        to their statistics these may stand for them, and where they are only met as a `whole` they
+        may stand in tiles."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,16 @@ class Here(Place):
         return parts.opened(model, data)
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int,
-                reducible: bool) -> Iterator[tuple[Rows | Summary, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool,
+                whole: bool) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
             return
         if held.survey is None:
-            yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                            params=problem.start)
+            keep = layout.laid(held, plan, copies, whole)
+            yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
         feed, rows, known = streamed(held, plan, copies)
         reading(lambda: f", {feed.speed * rows.size:,.0f} rows a second")
@@ -77,8 +78,8 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int,
-                reducible: bool) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool,
+                whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:
@@ -87,7 +88,8 @@ class Devices(Place):
         if held.survey is not None:
             yield sharded.gathered(held, plan, self.mesh, copies)
             return
-        rows, known = load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                                params=problem.start, devices=self.mesh.size)
+        keep = layout.laid(held, plan, copies, whole)
+        rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
+                                devices=self.mesh.size)
         yield sharded.spread(rows, self.mesh), known
 

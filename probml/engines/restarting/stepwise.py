@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.load import load, order
+from probml.device.layout import laid
+from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.progress import Held, Progress, Turn, iterate
@@ -123,8 +124,8 @@ def _first(engine: "EM", problem: Problem) -> Mapping[str, Any]:
     data = data._replace(survey=None)
     brief = replace(engine, batch_rows=None, max_iterations=SHORT, progress=False)
     part = replace(problem, data=data, weights=weights)
-    rows, known = load(data, plan, weights, order(data, plan), brief.copies(part),
-                       params=problem.start)
+    copies = brief.copies(part)
+    rows, known = load(data, plan, weights, laid(data, plan, copies), copies, params=problem.start)
     return brief.run(replace(part, rows=rows, known=known)).params
 
 
