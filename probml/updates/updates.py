@@ -221,14 +221,13 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
                 for name, value in _unpacked(params, alike, c).items()}
 
     def once(at):
-        points = [form.points(c, blocks[0].event)
-                  for form, c, (blocks, _) in zip(forms, at, groups, strict=True)]
+        points = [_points(c, blocks[0]) for c, (blocks, _) in zip(at, groups, strict=True)]
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
                   for p in points]
         slopes = objective.gradients(together, padded, rowwise, names)
-        natural = [form.read(p, g[: len(p)], b[0].event)
-                   for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
+        natural = [_read(p, g[: len(p)], b[0])
+                   for p, g, (b, _) in zip(points, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
                 for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
@@ -249,6 +248,27 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()}
                for block in alike}
     return [of[block.names] for block in stage]
+
+
+def _points(c: jax.Array, block: Block) -> jax.Array:
+    """Where gradients are wanted; of vectors that are not coupled, along one axis of all at
+    once."""
+    if not block.vectors:
+        return block.form.points(c, block.event)
+    points = block.form.points(c.reshape(block.vectors, -1), block.event)
+    return points.reshape(len(points), -1)
+
+
+def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, jax.Array]:
+    """The natural parameters of a block's form from those; of vectors that are not coupled, those
+    of the one vector that they stand for."""
+    if not block.vectors:
+        return block.form.read(points, gradients, block.event)
+    apart = [array.reshape(len(array), block.vectors, -1) for array in (points, gradients)]
+    found = block.form.read(*apart, block.event)
+    blocks = found["precision"][:, :, None] * jnp.eye(block.vectors)[:, None, :, None]
+    size = points.shape[-1]
+    return {"loc": found["loc"].reshape(size), "precision": blocks.reshape(size, size)}
 
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
