@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 LOCKER  := .cache/lock
 PIP     := -m pip --disable-pip-version-check
-EXTRAS  := data dask plot sklearn cli arviz bench notebook test build
+EXTRAS  := data dask plot sklearn cli arviz serve formula bench notebook test build
 
 # In place, without the timestamps that would make every run a change; a notebook that fails stays as it was.
 define EXECUTE
@@ -26,14 +26,15 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-versions fuzz faults nightly times lint bench notebooks docs dist lock clean
+.PHONY: help env demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP)  ## build .venv from requirements.lock (PYTHON=python3.12 chooses another Python; after `make clean`)
 
-# The stamp goes first and comes back last: an install that fails part-way is done again.
+# The stamp goes first and comes back last: an install that fails part-way is done again. The two links are for what reads
+# and does not run: editors complete probml.models, and the documentation finds it, without the hook of an editable install.
 $(STAMP): requirements.lock pyproject.toml
 	@rm -f $@
 	@echo "building $(VENV) (once, a minute or two) ..."
@@ -41,6 +42,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python $(PIP) install -q --require-hashes -r requirements.lock
 	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e .
+	@ln -sfn ../models probml/models && ln -sfn ../data probml/data
 	@touch $@
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
@@ -79,14 +81,17 @@ bench: env  ## time against scikit-learn, cold and warm
 	@$(BIN)/python benchmarks/run.py
 
 notebooks: env  ## execute every notebook in place
-	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb
+	@$(BIN)/python -c "$$EXECUTE" notebooks/*.ipynb notebooks/course/*.ipynb
+
+gallery: env  ## draw the pictures of docs/gallery.md anew
+	@$(BIN)/python tests/gallery.py
 
 docs: env  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
-	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5"
+	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29"
 	@$(BIN)/python -m mkdocs build
 
 dist: env  ## a wheel and a source archive, tried in an empty environment
-	@$(BIN)/python tests/wheel.py
+	@$(BIN)/python tests/packing.py
 
 lock:  ## resolve pyproject.toml again into requirements.lock
 	@test -x $(LOCKER)/bin/pip-compile || { $(PYTHON) -m venv $(LOCKER) && $(LOCKER)/bin/python $(PIP) install -q pip-tools; }

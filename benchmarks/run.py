@@ -8,6 +8,7 @@ on the same data. Discriminative models are `million`, `digits`, `machine`, `exp
 second, or an error, as quality. `defaults` gives how far the first answers fall short of known
 likelihoods, nats a row, and then held-out scores of every face's first answer beside its peers'.
 `first` counts the programs of first fits and questions, in seconds of processor.
+`variational` is VB beside BayesianGaussianMixture.
 `stream` passes over a folder of Parquet, beside reading alone and rows in memory.
 """
 
@@ -29,13 +30,15 @@ from mixed_cases import CASES as MIXED
 from network_cases import CASES as NETWORKS
 from posterior_cases import CASES as POSTERIORS
 from stream_cases import CASES as STREAMS
+from variational_cases import CASES as VARIATIONAL
 
 # case -> the files that run it
 FILES = {"common_cases.py": COMMON, "network_cases.py": NETWORKS, "chain_cases.py": CHAINS,
          "posterior_cases.py": POSTERIORS}
 FILES |= {"discriminative_cases.py": DISCRIMINATIVE, "default_cases.py": DEFAULTS,
           "first_answers.py": ANSWERS, "first_cases.py": FIRST, "kalman_cases.py": KALMAN,
-          "mixed_cases.py": MIXED, "stream_cases.py": STREAMS}
+          "mixed_cases.py": MIXED, "stream_cases.py": STREAMS,
+          "variational_cases.py": VARIATIONAL}
 CASES = {case: [file for file in FILES if case in FILES[file]] for cases in FILES.values()
          for case in cases}
 PRECISIONS = dict.fromkeys(("mixture", "unseen", "defaults", "kalman", *CHAINS), ("float64", "float32"))

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 
 from probml.models.bayesian_networks.bayesian_network import bayesian_network as bayesian_network
 from probml.models.chains.casino import dishonest_casino as dishonest_casino
+from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
 from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
 from probml.models.chains.hidden_markov import markov_chain as markov_chain
-from probml.models.chains.structural import level_part as level_part
 from probml.models.chains.structural import local_level as local_level
 from probml.models.chains.structural import local_trend as local_trend
 from probml.models.chains.structural import seasonal as seasonal
-from probml.models.chains.structural import seasonal_part as seasonal_part
-from probml.models.chains.structural import trend_part as trend_part
+from probml.models.chains.structural import structural_time_series as structural_time_series
+from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
+from probml.models.chains.structural_parts import cycle_part as cycle_part
+from probml.models.chains.structural_parts import level_part as level_part
+from probml.models.chains.structural_parts import seasonal_part as seasonal_part
+from probml.models.chains.structural_parts import trend_part as trend_part
 from probml.models.classifiers.linear_classification import (
     linear_support_vector_machine as linear_support_vector_machine,
 )
@@ -43,6 +47,7 @@ from probml.models.latent_factors.item_response import item_response as item_res
 from probml.models.mixtures.gaussian_mixture import gaussian_mixture as gaussian_mixture
 from probml.models.mixtures.mixture_of_mixtures import mixture_of_mixtures as mixture_of_mixtures
 from probml.models.mixtures.naive_bayes import naive_bayes as naive_bayes
+from probml.models.mixtures.topics import latent_dirichlet as latent_dirichlet
 from probml.models.neural_networks.neural_network import neural_network as neural_network
 from probml.models.regression.generalized_linear import generalized_linear as generalized_linear
 from probml.models.regression.generalized_linear import logistic_regression as logistic_regression
@@ -60,6 +65,10 @@ from probml.models.regression.smoothing import bspline_basis as bspline_basis
 from probml.models.regression.smoothing import smoothing as smoothing
 
 if TYPE_CHECKING:  # for editors
+    from probml.models.bayesian_networks.adjustment import (
+        adjustment_sets,  # noqa: F401
+        backdoor,  # noqa: F401
+    )
     from probml.models.bayesian_networks.bif import (
         read_bif,  # noqa: F401
         write_bif,  # noqa: F401
@@ -68,7 +77,9 @@ if TYPE_CHECKING:  # for editors
         learn_structure,  # noqa: F401
         structure_score,  # noqa: F401
     )
+    from probml.models.chains.dynamic_factor_face import DynamicFactor  # noqa: F401
     from probml.models.chains.hidden_markov_face import HiddenMarkov  # noqa: F401
+    from probml.models.chains.structural_face import StructuralTimeSeries  # noqa: F401
     from probml.models.classifiers.discriminant_faces import (
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
@@ -83,11 +94,16 @@ if TYPE_CHECKING:  # for editors
         MixtureOfExpertsClassifier,  # noqa: F401
     )
     from probml.models.experts.experts_face import MixtureOfExperts  # noqa: F401
+    from probml.models.hypotheses.rules import association_rules  # noqa: F401
+    from probml.models.hypotheses.samples import two_samples  # noqa: F401
+    from probml.models.hypotheses.screening import screen  # noqa: F401
+    from probml.models.hypotheses.tables import dependence  # noqa: F401
     from probml.models.kernels.gaussian_process_face import GaussianProcess  # noqa: F401
     from probml.models.kernels.kernel_density_faces import (
         KernelDensity,  # noqa: F401
         ParzenClassifier,  # noqa: F401
     )
+    from probml.models.kernels.neighbours_face import NearestNeighbours  # noqa: F401
     from probml.models.kernels.support_vector_faces import (
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
@@ -102,7 +118,9 @@ if TYPE_CHECKING:  # for editors
         MixedMixture,  # noqa: F401
         PoissonMixture,  # noqa: F401
     )
+    from probml.models.mixtures.counting import how_many  # noqa: F401
     from probml.models.mixtures.gaussian_face import GaussianMixture  # noqa: F401
+    from probml.models.mixtures.topics_face import TopicModel  # noqa: F401
     from probml.models.neural_networks.neural_network_faces import (
         NeuralNetworkClassifier,  # noqa: F401
         NeuralNetworkRegressor,  # noqa: F401
@@ -110,19 +128,30 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.bayesian_regression_face import (
         BayesianLinearRegression,  # noqa: F401
     )
+    from probml.models.regression.formulas import formula  # noqa: F401
     from probml.models.regression.generalized_linear_faces import (
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
     )
     from probml.models.regression.mixed_model_face import MixedModel  # noqa: F401
     from probml.models.regression.smoothing_face import SmoothingSpline  # noqa: F401
+    from probml.models.trees.boosting_face import Boosted  # noqa: F401
+    from probml.models.trees.evidence_tree_face import EvidenceTree  # noqa: F401
 
 _LATE = {
+    "adjustment_sets": "bayesian_networks.adjustment",
+    "backdoor": "bayesian_networks.adjustment",
     "learn_structure": "bayesian_networks.learn_structure",
     "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
+    "association_rules": "hypotheses.rules",
+    "dependence": "hypotheses.tables",
+    "screen": "hypotheses.screening",
+    "two_samples": "hypotheses.samples",
+    "how_many": "mixtures.counting",
     "GaussianMixture": "mixtures.gaussian_face",
+    "TopicModel": "mixtures.topics_face",
     "LatentClass": "mixtures.column_faces",
     "MixedMixture": "mixtures.column_faces",
     "PoissonMixture": "mixtures.column_faces",
@@ -134,9 +163,12 @@ _LATE = {
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
     "ItemResponse": "latent_factors.item_response_face",
+    "DynamicFactor": "chains.dynamic_factor_face",
     "HiddenMarkov": "chains.hidden_markov_face",
+    "StructuralTimeSeries": "chains.structural_face",
     "GaussianProcess": "kernels.gaussian_process_face",
     "KernelDensity": "kernels.kernel_density_faces",
+    "NearestNeighbours": "kernels.neighbours_face",
     "ParzenClassifier": "kernels.kernel_density_faces",
     "GeneralizedLinearModel": "regression.generalized_linear_faces",
     "RobustRegression": "regression.generalized_linear_faces",
@@ -148,15 +180,21 @@ _LATE = {
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
     "MixedModel": "regression.mixed_model_face",
+    "formula": "regression.formulas",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
+    "Boosted": "trees.boosting_face",
+    "EvidenceTree": "trees.evidence_tree_face",
     "SupportVectorMachine": "kernels.support_vector_faces",
     "SupportVectorRegression": "kernels.support_vector_faces",
 }
 __all__ = [
+    "autoregressive_part",
     "bayesian_network",
     "bspline_basis",
+    "cycle_part",
     "dishonest_casino",
+    "dynamic_factor",
     "factor_analysis",
     "gaussian_mixture",
     "gaussian_process",
@@ -167,6 +205,7 @@ __all__ = [
     "item_response",
     "kernel_density",
     "lasso",
+    "latent_dirichlet",
     "level_part",
     "linear_regression",
     "linear_support_vector_machine",
@@ -190,6 +229,7 @@ __all__ = [
     "seasonal_part",
     "smoothing",
     "softmax_regression",
+    "structural_time_series",
     "support_vector_machine",
     "support_vector_regression",
     "trend_part",

@@ -2,6 +2,7 @@
 reference data."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,14 @@ def forget_programs():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
         jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    """pyplot keeps every figure until it is told, and warns from the twentieth on."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_collection_modifyitems(items):

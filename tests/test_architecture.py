@@ -19,7 +19,7 @@ FLOORS = (  # from the ground up: a room knows those below it
 ZOO = (
     "frames", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",
     "chains", "classifiers",
-    "neural_networks", "pictures", "commandline",
+    "neural_networks", "hypotheses", "trees", "pictures", "commandline",
 )  # fmt: skip
 DOORS = {  # imports inside functions, each for what few runs ask while all pay for `import probml`
     ("probml", "probml.comparison.compare"),

@@ -2,17 +2,35 @@
 told."""
 
 import contextlib
+import importlib
+import inspect
 import io
 import re
 from pathlib import Path
 
 import pytest
 
+import gallery
 import probml
+from probml import models
+from probml.assessment.pages import citations
+from probml.engines.ladder import KINDS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted((DOCS / "how_to").glob("*.md"))
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```\n)?", re.DOTALL)
+PICTURES = {"density", "ellipses", "profile", "responsibilities", "draw_network", "calibration",
+            "reliability", "choosing", "comparison", "confusion"}
+SHOWN_ELSEWHERE = {  # number of an expectation → file of tests, a name in it
+    4: ("models/test_faces.py", "parametrize_with_checks"),
+    22: ("interface/test_functions.py", "test_a_scan_over_states_is_the_sum_over_all_paths"),
+    23: ("interface/test_functions.py", "test_batches_of_a_subsampled_plate_are_the_whole"),
+    24: ("engines/test_posteriors.py", "test_a_users_own_guide_is_fitted"),
+    36: ("extensions/test_von_mises.py", "test_the_density_is_that_of_scipy"),
+    56: ("models/test_network_learning.py", "test_a_gaussian_node_is_least_squares"),
+    57: ("models/test_network_learning.py", "also_where_cells_are_unseen"),
+    59: ("assessment/test_whole_arviz.py", "arviz.loo"),
+}
 
 
 def printed(page: Path) -> list[tuple[str, str]]:
@@ -26,7 +44,8 @@ def printed(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_a_how_to_prints_what_it_shows(page):
+def test_a_how_to_prints_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for shown, said in printed(page):
         assert said == shown
 
@@ -45,3 +64,64 @@ def test_the_site_lists_every_page():
     listed = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")]
     assert [page for page in pages if page not in listed] == []
+
+
+def test_the_reference_has_every_public_name_once_and_no_other():
+    told = [name for page in sorted((DOCS / "reference").glob("*.md"))
+            for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)]
+    assert len(told) == len(set(told))
+    public = {*probml.__all__, *models.__all__, *PICTURES, "Certificate"}
+    assert {name.rpartition(".")[2] for name in told} == public
+    for name in told:
+        place, _, own = name.rpartition(".")
+        found = getattr(importlib.import_module(place), own)
+        assert inspect.getdoc(found), f"{name} has no docstring"
+
+
+def test_what_cite_prints_stands_among_the_works():
+    page = (DOCS / "bibliography.md").read_text(encoding="utf-8")
+    cited = [line for lines in (*citations.ENGINES.values(), citations.SOFTWARE, citations.SEVERAL,
+                                citations.CHAINS, citations.NUMBERS) for line in lines]
+    assert set(citations.ENGINES) == {kind.__name__ for kind in KINDS}
+    for line in cited:
+        assert re.match(r".*?\(\d{4}\)", line)[0] in page, line
+
+
+def expectations() -> dict[str, tuple[str, str]]:
+    """Section → its table, and its code."""
+    text = (DOCS / "expectations.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
+    return {title: (re.split("```python", body)[0], BLOCK.search(body)["code"])
+            for title, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:NUTS of model:RuntimeWarning")  # a hundred draws
+@pytest.mark.parametrize("section", expectations())
+def test_what_is_expected_holds(section, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(expectations()[section][1], section, "exec"), {"__name__": "expectations"})
+
+
+def test_every_yes_is_shown_or_says_where():
+    numbers = []
+    for table, code in expectations().values():
+        rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|$", table, re.MULTILINE)
+        shown = {int(number) for number in re.findall(r"# (\d+)$", code, re.MULTILINE)}
+        numbers += [int(number) for number, *_ in rows]
+        for number, what, here in rows:
+            elsewhere = int(number) in SHOWN_ELSEWHERE
+            assert (here[:3] != "yes") or (int(number) in shown) != elsewhere, what
+    assert numbers == list(range(1, len(numbers) + 1))
+    for path, name in SHOWN_ELSEWHERE.values():
+        assert name in (DOCS.parent / "tests" / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_gallery_draws_what_it_shows(tmp_path):
+    pytest.importorskip("matplotlib")
+    fresh = gallery.drawn(tmp_path, dpi=20)
+    page = gallery.PAGE.read_text(encoding="utf-8")
+    assert len(fresh) == page.count("![") == page.count("```python")
+    kept = {path.name for path in (DOCS / "pictures").iterdir()}
+    assert {path.name for path in fresh} == kept and all(path.stat().st_size for path in fresh)

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.ipynb")), ids=lambda path: path.name)
 def test_notebook_runs_without_an_error(path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     book = nbformat.read(path, as_version=4)
@@ -31,4 +31,6 @@ def test_notebook_runs_without_an_error(path):
     assert not [output for output in outputs if output.output_type == "error"]
     # no warning: every fit converged
     assert not [output.text for output in outputs if output.get("name") == "stderr"]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 4
+    # a chapter of the course is short
+    least = 2 if path.parent.name == "course" else 4
+    assert sum("image/png" in output.get("data", {}) for output in outputs) >= least

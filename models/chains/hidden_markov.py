@@ -20,7 +20,9 @@ n_i1, …, a + n_ik), where n_ij is how often j followed i, and it is exact.
 Sources: Rabiner (1989), "A tutorial on hidden Markov models and selected applications in speech
 recognition"; Zucchini & MacDonald (2009), "Hidden Markov Models for Time Series", chapters 1–3
 (stationary starts, Poisson states); Murphy (2012), "Machine Learning: a Probabilistic Perspective",
-chapter 17; Fox et al. (2011), "A sticky HDP-HMM", for the sticky diagonal.
+chapter 17; Fox et al. (2011), "A sticky HDP-HMM", for the sticky diagonal; MacKay (1997), "Ensemble
+learning for hidden Markov models", and Paisley & Carin (2009), "Hidden Markov models with
+stick-breaking priors", for more states than are needed.
 """
 
 import contextlib
@@ -33,6 +35,7 @@ from numpyro.distributions import constraints
 
 import probml
 from probml.models.mixtures.gaussian_mixture import canonical, from_data, shapes
+from probml.models.mixtures.weights import weights_prior
 
 # emission -> covariance of gaussian_mixture
 _COVARIANCES = {name: name for name in ("full", "spherical", "tied", "tied diagonal",
@@ -63,6 +66,7 @@ def hidden_markov(
     shape=2.0,
     rate=0.01,
     first=None,
+    transitions: str = "even",
 ):
     """k unseen states in turn, each with its own distribution of what is seen at a step.
 
@@ -102,9 +106,15 @@ def hidden_markov(
             `concentration`, so that their mode is the mean of what `concentration` leaves them,
             Laplace's rule: every sequence shows one first state, of which a mode under the uniform
             prior, 1, is sure where there is one sequence.
+        transitions: "even"; "sparse", every row of `transition`, and `initial`, a Dirichlet of
+            concentration a/k, or "sticks", Dirichlet processes of concentration a cut at k: with VB
+            they empty the states that the sequences do not ask for, and k is then only the most
+            there can be, an infinite hidden Markov model cut at k. Conjugate, as VB needs it, are
+            all emissions but "normal".
 
     Raises:
-        ModelError: an unknown emission or initial, or several columns of symbols.
+        ModelError: an unknown emission, initial or transitions, several columns of symbols, or
+            sticky sticks.
     """
     emission = named(emission)
     _check(k, d, emission, initial)
@@ -119,7 +129,7 @@ def hidden_markov(
                          from_data("prior_scale", scale, d))
     if emission == "poisson":
         rate = from_data("prior_rate", rate, d)
-    beginning, transition = _chain(k, initial, concentration, sticky, first)
+    beginning, transition = _chain(k, initial, concentration, sticky, first, transitions)
     state = plate("state", k)
     if emission == "normal":
         with state:
@@ -173,13 +183,22 @@ def markov_chain(k: int, concentration=1.0, sticky=0.0):
         sample("z", probml.MarkovChain(initial, transition))
 
 
-def _chain(k: int, initial: str, concentration, sticky, first):
+def _chain(k: int, initial: str, concentration, sticky, first, transitions: str = "even"):
     """(initial (k,), transition (k, k)), sampled."""
     flat, beginning = _wide(concentration, k), None
+    after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
+    if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
+        raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): sticks "
+                                f"have no further counts of a state: leave sticky at 0, or take "
+                                f"transitions='sparse'")
     if initial == "free":
-        beginning = sample("initial", dist.Dirichlet(_wide(first, k)))
+        beginning = sample("initial", dist.Dirichlet(_wide(first, k)) if transitions == "even"
+                           else after)
+    if transitions != "sticks":
+        own = flat / k if transitions == "sparse" else flat
+        after = dist.Dirichlet(own + jnp.asarray(sticky) * jnp.eye(k))
     with plate("state", k):
-        transition = sample("transition", dist.Dirichlet(flat + jnp.asarray(sticky) * jnp.eye(k)))
+        transition = sample("transition", after)
     return (probml.stationary(transition) if beginning is None else beginning), transition
 
 

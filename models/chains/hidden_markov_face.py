@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from probml import EM, DataError, Fit, ModelError, stationary
+from probml import EM, VB, DataError, Fit, ModelError, stationary
 from probml.estimators.face import n_parameters
 from probml.estimators.rules import (
     ENGINE,
@@ -28,10 +28,11 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.language.language import whole_seed
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
-from probml.models.chains.sequence_data import OfSequences
+from probml.models.chains.sequence_data import OfEmissions
 from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates
+from probml.models.mixtures.weights import WEIGHTS
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -40,7 +41,7 @@ START: Rule = ("None or a mapping of names to values",
 
 
 @dataclass(eq=False, repr=False)
-class HiddenMarkov(OfSequences):
+class HiddenMarkov(OfEmissions):
     """A hidden Markov model of one or many sequences of any lengths; unseen cells are NaN. The
     model is probml.models.hidden_markov.
 
@@ -76,7 +77,10 @@ class HiddenMarkov(OfSequences):
         rate: pseudo-steps of the Gamma prior of Poisson rates; None puts its mode at the mean count
             of each column.
         concentration, sticky, alpha, mean_scale, shape, first: the prior, see hidden_markov.
-        engine: an engine's value instead of the EM that these arguments describe.
+        transitions: "even"; "sparse" or "sticks", priors under which states that the sequences do
+            not ask for empty themselves (see hidden_markov): n_states is then the most there can
+            be, and the engine is VB. For emissions other than "normal".
+        engine: an engine's value instead of the EM, or VB, that these arguments describe.
         criterion: of several n_states the lowest "bic" (Schwarz 1978, of the steps) or "aic"
             (Akaike 1974) is kept.
 
@@ -112,6 +116,7 @@ class HiddenMarkov(OfSequences):
     shape: float = parameter(2.0, number(0.0, above=True))
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
     first: ArrayLike | None = parameter(None, optional(numbers(0.0)))
+    transitions: str = parameter("even", one_of(*WEIGHTS))
     engine: Any = parameter(None, ENGINE)
     criterion: str = parameter("bic", one_of("bic", "aic"))
 
@@ -140,6 +145,9 @@ class HiddenMarkov(OfSequences):
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: "
                 f"use at most {len(steps.values)} states"
             )
+        if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
+            raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
+                            f"({len(steps.lengths)},), one number a sequence")
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):
@@ -148,14 +156,11 @@ class HiddenMarkov(OfSequences):
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
-        em = EM(
-            max_iterations=self.max_iter,
-            tolerance=self.tol * scale,
-            restarts=self.n_init,
-            prior=bool(self.prior),
-            accelerate=self.accelerate,
-        )
-        engine, start, seed = self.engine or em, dict(self.start or {}), self._seed()
+        climb = {"max_iterations": self.max_iter, "tolerance": self.tol * scale,
+                 "restarts": self.n_init}
+        own = (EM(prior=bool(self.prior), accelerate=self.accelerate, **climb)
+               if self.transitions == "even" else VB(**climb))
+        engine, start, seed = self.engine or own, dict(self.start or {}), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,
@@ -186,6 +191,7 @@ class HiddenMarkov(OfSequences):
             shape=self.shape,
             rate="each" if self.rate is None else self.rate,
             first=self.first,
+            transitions=self.transitions,
         )
 
     def _numbers_of_states(self) -> list[int]:
@@ -215,7 +221,9 @@ class HiddenMarkov(OfSequences):
         if self.emission == "poisson":
             counts = moments(steps.values, weights).centre
             return {} if self.rate is not None else {"prior_rate": rates(counts, self.shape)}
-        found = moments(steps.values, weights, clusters(steps.values, k, weights), k)
+        # of states of which most are to be empty no clusters are known
+        parts = k if self.transitions == "even" else 1
+        found = moments(steps.values, weights, clusters(steps.values, parts, weights), parts)
         measured = {"prior_centre": (self.centre, found.centre),
                     "prior_scale": (self.scale, found.within)}
         return {site: value for site, (setting, value) in measured.items() if setting is None}

@@ -1,8 +1,8 @@
-"""What the face of hidden Markov models reads: sequences of numbers or symbols, and states where
-they are known, as the data of the model."""
+"""What faces of sequences read: numbers or symbols, and states where they are known, as the data of
+the model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from probml.models.chains.sequences import Steps, read, together
 
 class OfSequences(Face):
     """A face of sequences: X, lengths and y as data, checked."""
+
+    lists: ClassVar[bool] = True
 
     def _asked(self, X, lengths=None):
         check_is_fitted(self, "fit_")
@@ -28,25 +30,41 @@ class OfSequences(Face):
         return steps
 
     def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
-        """Refuse cells that the emission does not take, saying where they are."""
+        """Refuse cells that the face does not take, saying where they are."""
         d = values.shape[1]
         if reset:
             self.n_features_in_ = d
             self._refuse_missing(np.isnan(values).all(0))
         elif d != self.n_features_in_:
-            raise DataError(f"X has {d} features, but HiddenMarkov is expecting "
+            raise DataError(f"X has {d} features, but {type(self).__name__} is expecting "
                             f"{self.n_features_in_} features as input")
+        self._refuse(values, sizes, np.isinf(values), "a finite number")
+
+    @staticmethod
+    def _refuse(values: np.ndarray, sizes: np.ndarray, bad: np.ndarray, expected: str) -> None:
+        if bad.any():
+            step, column = map(int, np.unravel_index(np.argmax(bad), bad.shape))
+            i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
+            step, shown = step - int(sizes[:i].sum()), values[step, column]
+            where = f"sequence {i}, step {step}, column {column}"
+            raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
+                            f"is NaN")
+
+    def _padded(self, steps: Steps) -> dict[str, Any]:
+        """The sequences as the model's data: an array where they are equally long, else a list."""
+        return {"y": together(steps.parts(steps.values))}
+
+
+class OfEmissions(OfSequences):
+    """Sequences that hidden states emit: of numbers, symbols or counts."""
+
+    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+        super()._judge(values, sizes, reset)
+        d = values.shape[1]
 
         def refuse(bad: np.ndarray, expected: str) -> None:
-            if bad.any():
-                step, column = map(int, np.unravel_index(np.argmax(bad), bad.shape))
-                i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
-                step, shown = step - int(sizes[:i].sum()), values[step, column]
-                where = f"sequence {i}, step {step}, column {column}"
-                raise DataError(f"X has {shown:g} in {where}: expected {expected}. An unseen cell "
-                                f"is NaN")
+            self._refuse(values, sizes, bad, expected)
 
-        refuse(np.isinf(values), "a finite number")
         whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:

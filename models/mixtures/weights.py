@@ -16,7 +16,8 @@ _PRIORS: dict[str, Callable[..., dist.Distribution]] = {
 WEIGHTS = tuple(_PRIORS)
 
 
-def weights_prior(weights: str, concentration, k: int, model: str) -> dist.Distribution:
+def weights_prior(weights: str, concentration, k: int, model: str,
+                  setting: str = "weights") -> dist.Distribution:
     """The prior of k weights by a word.
 
     | word | prior |
@@ -30,6 +31,6 @@ def weights_prior(weights: str, concentration, k: int, model: str) -> dist.Distr
         ModelError: another word.
     """
     if weights not in _PRIORS:
-        raise probml.ModelError(f"{model}(weights={weights!r}): expected one of "
+        raise probml.ModelError(f"{model}({setting}={weights!r}): expected one of "
                                 f"{', '.join(map(repr, WEIGHTS))}")
     return _PRIORS[weights](concentration, k)

@@ -1,8 +1,8 @@
 """Pictures of fitted mixtures and classifiers: densities, ellipses, responsibilities, profiles.
 
 Each function takes a face, or a probml Fit with its data as a mapping, draws on `ax` (by default on
-a new figure, without pyplot) and returns the Axes; `returned.figure` shows or saves it. Components
-bear their number or name beside their colour."""
+a new figure, which is pyplot's where pyplot is loaded) and returns the Axes, whose `figure` shows
+or saves it. Components bear their number or name beside their colour."""
 
 import numpy as np
 
@@ -175,7 +175,7 @@ def profile(fitted, *, ax=None):
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, shrink=min(1.0, 6 / len(names)), pad=0.02)
-    bar.set_label("sd from the mean over all")
+    bar.set_label("sd from the\nmean over all", fontsize=8)
     bar.outline.set_visible(False)
     return ax
 

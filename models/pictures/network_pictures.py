@@ -11,6 +11,7 @@ from typing import Any
 
 from probml import Fit
 from probml.assessment.pages.layout import Layout, arrange
+from probml.models.pictures.canvas import figure_of
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
@@ -67,8 +68,6 @@ def draw_network(fit: Fit, evidence: Any = None, nodes: Iterable[str] | None = N
 
 
 def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
-    from matplotlib.figure import Figure
-
     size = {name: (_box if detailed else _dot)(node) for name, node in shown.items()}
     layout = arrange(dag, size)
     left = min(layout.x[n] - w / 2 for n, (w, _) in size.items()) - 0.1
@@ -78,9 +77,8 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
     bottom, top = layout.top[-1] - layout.height[-1] - 0.1, 0.1
     if ax is None:
         shrink = min(1.0, LARGEST / max(right - left, top - bottom))
-        ax = Figure(figsize=(shrink * (right - left), shrink * (top - bottom))).add_axes(
-            (0, 0, 1, 1)
-        )
+        figure = figure_of((shrink * (right - left), shrink * (top - bottom)), layout=None)
+        ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", anchor="N")
     ax.set_axis_off()
     scale = _scale(ax)

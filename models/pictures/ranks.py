@@ -4,7 +4,7 @@ draws."""
 import numpy as np
 
 from probml import ModelError
-from probml.models.pictures.canvas import COLOURS
+from probml.models.pictures.canvas import COLOURS, figure_of
 
 
 def calibration(report, quantities=None, *, columns=3):
@@ -25,7 +25,6 @@ def calibration(report, quantities=None, *, columns=3):
     Raises:
         ModelError: no Certificate, or a quantity that it has not.
     """
-    from matplotlib.figure import Figure
     from scipy.stats import binom
 
     if not hasattr(report, "levels"):
@@ -43,7 +42,7 @@ def calibration(report, quantities=None, *, columns=3):
     low, high = binom.interval(0.99, n, 1 / bins)
     columns = min(columns, len(names))
     lines = -(-len(names) // columns)
-    figure = Figure(figsize=(2.6 * columns, 0.5 + 1.7 * lines), layout="constrained")
+    figure = figure_of((2.6 * columns, 0.5 + 1.7 * lines))
     axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, name in zip(axes, names, strict=False):
         ax.axhspan(low, high, color="0.9", linewidth=0, zorder=0)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from probml import Calibration, ModelError
-from probml.models.pictures.canvas import COLOURS
+from probml.models.pictures.canvas import COLOURS, axes_of
 
 
 def reliability(report, label=None, *, ax=None):
@@ -20,17 +20,13 @@ def reliability(report, label=None, *, ax=None):
     Raises:
         ModelError: no calibration report, or a label that it has not.
     """
-    from matplotlib.figure import Figure
-
     if not isinstance(report, Calibration):
         raise ModelError(f"reliability: expected what fit.calibration(...) returns, got "
                          f"{type(report).__name__}")
     if label is not None and label not in report.curves:
         raise ModelError(f"reliability(label={label!r}): expected one of {list(report.labels)}")
     curve = report.curve if label is None else report.curves[label]
-    if ax is None:
-        ax = Figure(figsize=(4.8, 4.8), layout="constrained").subplots()
-        ax.spines[["top", "right"]].set_visible(False)
+    ax = axes_of(ax, (4.8, 4.8))
     rows, predicted, share = (curve[name].to_numpy(float)
                               for name in ("rows", "predicted", "observed"))
     low, high = _wilson(share, rows)

@@ -118,8 +118,10 @@ def distribution(probabilities: Any, verb: str) -> np.ndarray:
     try:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):
-        raise DataError(f"{verb}(probabilities): expected numbers (..., states), got "
-                        f"{probabilities!r:.80}") from None
+        got = " ".join(f"{probabilities!r:.80}".split())
+        truth = "; the truth comes first" if verb == "calibration" else ""
+        raise DataError(f"{verb}(probabilities): expected numbers (..., states), got {got}"
+                        f"{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
         hint = ": of two states give both, np.column_stack([1 - p, p])" if p.ndim == 1 else ""
         raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape "

@@ -134,6 +134,15 @@ def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
     return along(structure, known) | entries(structure, labels) | _stated(structure, labels)
 
 
+def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tuple]) -> str:
+    """What an entry of a parameter is called, w[smoke], by the names along its axes."""
+    if not index:
+        return name
+    words = (entries[name, axis][i] if (name, axis) in entries else i
+             for axis, i in enumerate(index))
+    return f"{name}[{', '.join(map(str, words))}]"
+
+
 def _stated(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the labels of the site whose states number it."""
     picked, out = _picked(structure, labels), {}

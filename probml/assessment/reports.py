@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment import dimensions, whole_arviz
+from probml.assessment import dimensions, prior_arviz, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.device import layout, load
@@ -27,16 +27,13 @@ def summary(fit: Fitted):
     import pandas as pd
 
     records, entries = [], dimensions.named_entries(fit, fit.names)
-    computed = outside.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
+    computed = (outside.chains(fit, posterior_draws(fit))
+                if fit.belief.varies and fit.structure.derived else {})
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)
-        along = [entries.get((name, axis), range(size)) for axis, size in enumerate(value.shape)]
         for index in np.ndindex(value.shape):
-            label = (
-                f"{name}[{', '.join(str(names[i]) for names, i in zip(along, index, strict=True))}]"
-                if index else name
-            )
+            label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: np.broadcast_to(v, value.shape)[index]
                                                    for c, v in columns.items()})
     columns = list(dict.fromkeys(column for record in records for column in record))
@@ -142,7 +139,7 @@ def arviz_module():
     return arviz
 
 
-def to_arviz(fit: Fitted, data: Any = None):
+def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None):
     """See Fit.to_arviz."""
     if fit.learnt is not None:
         raise ModelError("to_arviz() tells what was learnt: ask the Fit before do(), which changes "
@@ -173,8 +170,8 @@ def to_arviz(fit: Fitted, data: Any = None):
                   for name, v in values.items()}
         used = {dim for array in arrays.values() for dim in array.dims}
         coords = {dim: labels for dim, labels in names.coords.items() if dim in used}
-        coords |= {dim: np.arange(size) for dim, size in zip(lead, (chains, count), strict=True)
-                   if dim in used}
+        sizes = {dim: size for array in arrays.values() for dim, size in array.sizes.items()}
+        coords |= {dim: np.arange(sizes[dim]) for dim in lead if dim in used}
         return xarray.Dataset(arrays, coords, {"inference_library": "probml",
                                                "model": repr(fit.model), "engine": fit.engine})
 
@@ -183,6 +180,8 @@ def to_arviz(fit: Fitted, data: Any = None):
     posterior = {**draws, **outside.chains(fit, draws), **inside}
     groups = {"posterior": group(posterior, lambda name: names.inside(name) if name in inside
                                  else names.outside(name))}
+    if prior is not None:
+        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
     stats = fit.belief.stats
     if stats:
         steps = np.asarray(stats["steps"])

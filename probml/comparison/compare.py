@@ -1,35 +1,27 @@
 """Fitted models side by side: likelihood, information criteria, evidence, leave-one-out and K-fold
 scores, in one table."""
 
-import functools
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.folds import engine_of, left_out, mapping, own_rows, splits_of
+from probml.comparison.contestants import EVIDENCE, Density, Fitted
+from probml.comparison.folds import left_out, own_rows, splits_of
+from probml.comparison.in_parts import HELD, InParts
 from probml.comparison.predictive import predictions
-from probml.dataset import dataset
-from probml.device import load
-from probml.engines.engine import Status
-from probml.errors import DataError, ModelError, Refusal
-from probml.evidence import density, passes
+from probml.dataset.sources.parts import source_of
+from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.language import whole_seed
-from probml.numerics.compiling import jit
-from probml.plan.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 POINT = ("loglik", "parameters", "aic", "bic")
-EVIDENCE = ("log_evidence", "log_bayes_factor")
 BOUND = ("bound",)
 LOO = ("elpd_loo", "se", "p_loo", "bad_k", "elpd_diff", "se_diff")
 FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
@@ -73,12 +65,16 @@ def compare(
     | `accuracy`, `brier` | of classes: share of right answers; Σ_k (p_k − [y = k])², 0 … 2 |
     | `rmse`, `r2` | of numbers: root mean squared error; 1 − its square / variance of y |
 
+    Of a function that is one density of everything, rows are the elements of what it observes, in
+    `bic` and, given the parameters and what is observed before, in `elpd_loo`.
+
     Args:
         fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs
             may differ. With `target` also
             estimators: X is the data's other columns, or its other arrays side by side.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
-            by NUTS, SVI or Laplace has its own.
+            by NUTS, SVI or Laplace has its own. Of a source each Fit takes a pass, and what asks
+            for all rows at once, elpd_loo and folds, is not there.
         target: the site inside rows(), with one value a row, that is predicted. folds is then by
             default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
@@ -107,6 +103,8 @@ def compare(
         return predictions(fits, data, target, folds, engines or {}, seed)
     contestants = _contestants(fits, data, engines or {})
     rows = _same_rows(contestants)
+    if folds is not None and any(isinstance(found, InParts) for found in contestants.values()):
+        raise ModelError(f"compare(folds={folds}): {HELD}")
     splits = None if folds is None else splits_of(folds, rows, seed)
     records: dict[str, dict[str, float]] = {}
     failed: dict[str, str] = {}
@@ -157,78 +155,7 @@ def compare(
     return table
 
 
-# Who is compared. A contestant has `rows`, `point()`, `leave_one_out()` and `held_out(train, test,
-# seed)`.
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    """A Fit and its rows."""
-
-    name: str
-    fit: Fit
-    held: dataset.Data
-    engine: Any = None  # of refits
-
-    @property
-    def rows(self) -> int:
-        return self.held.table.rows
-
-    def point(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Likelihood, parameters, criteria and evidence, and what there is not."""
-        fit = self.fit
-        self.held.structure.need_likelihood("compare")
-        values = {**fit.given, **self.held.table.values}
-        held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
-        plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
-        rows, known = load.load(held, plan, params=fit.point)
-        loglik = float(_loglik(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
-                               known, rows))
-        count = 0 if fit.outcome is Status.KNOWN else _freedom(plan, known)
-        n = held.table.rows
-        if held.structure.chains:
-            n = n * held.steps if held.lengths is None else int(held.lengths.sum())
-        out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
-               "bic": -2 * loglik + count * np.log(n)}
-        if fit.log_evidence is not None:
-            return out | {"log_evidence": float(fit.log_evidence),
-                          "bound": float(fit.log_evidence)}, {}
-        if fit.bound is not None:
-            return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{_short(fit)} finds a lower bound of the evidence, `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{_short(fit)} finds no evidence; fit with "
-                                  f"probml.Exact() where every prior is conjugate")
-
-    def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
-        """PSIS-LOO and its terms, (n,).
-
-        Raises:
-            ModelError: no posterior, arviz is absent, rows that have no likelihoods of their own.
-        """
-        try:
-            draws = reports.posterior_draws(self.fit)
-        except Refusal:
-            raise ModelError(f"{_short(self.fit)} found a point, not a posterior: fit with "
-                             f"probml.NUTS() or probml.Exact()") from None
-        arviz = reports.arviz_module()
-        logs = reports.log_likelihood(self.fit, self.held, draws)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bad k, which the table counts
-            found = arviz.loo(arviz.from_dict(posterior=draws, log_likelihood={"row": logs}),
-                              pointwise=True)
-        bad = int((np.asarray(found["pareto_k"]) > found["good_k"]).sum())
-        terms = np.asarray(found["loo_i"], float)
-        return {"elpd_loo": float(found["elpd_loo"]), "se": float(found["se"]),
-                "p_loo": float(found["p_loo"]), "bad_k": bad}, terms
-
-    def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
-        """log p(row | the training rows) of the test rows."""
-        engine = self.engine or engine_of(self.fit)
-        fit = self.fit.model.fit(mapping(self.held.taken(train)), engine, seed=seed)
-        return fit.log_prob(mapping(self.held.taken(test)))
-
-
-def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, _Fitted]:
+def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, Fitted]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
@@ -248,19 +175,25 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
                              f"learnt, before it")
-        held = reports.own_data(fit, rows[name], f"compare('{name}')")
-        n = held.table.rows
+        source = source_of(rows[name])
+        if source is not None:
+            found: Fitted = InParts.of(str(name), fit, source)
+        else:
+            held = reports.own_data(fit, rows[name], f"compare('{name}')")
+            kind = Density if fit.model.whole else Fitted
+            found = kind(str(name), fit, held, engines.get(name))
+        n = found.held.table.rows if source is None else found.rows
         count = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None:
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:
             raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: "
                             f"give those that were fitted, each once")
-        out[name] = _Fitted(str(name), fit, held, engines.get(name))
+        out[name] = found
     return out
 
 
-def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
+def _same_rows(contestants: Mapping[str, Fitted]) -> int:
     """The number of rows that all have seen alike."""
     first, *others = contestants.values()
     for other in others:
@@ -269,7 +202,7 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
                 f"compare: '{first.name}' saw {first.rows} rows, '{other.name}' {other.rows}: "
                 f"likelihoods of other rows cannot be compared"
             )
-        ours, theirs = first.held.table.columns, other.held.table.columns
+        ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
                 f"compare: '{first.name}' explains {sorted(ours)}, '{other.name}' "
@@ -278,8 +211,7 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
                 "inputs"
             )
         for site in ours:
-            a, b = (c.shown if c.likelihood is None else c.likelihood
-                    for c in (ours[site], theirs[site]))
+            a, b = np.asarray(ours[site]), np.asarray(theirs[site])
             same = a.shape == b.shape and (
                 np.isclose(a, b, rtol=1e-6, atol=0) | (np.isnan(a) & np.isnan(b))
             )
@@ -291,26 +223,7 @@ def _same_rows(contestants: Mapping[str, _Fitted]) -> int:
     return first.rows
 
 
-def _short(fit: Fit) -> str:
-    return fit.engine.partition("(")[0]
-
-
 # Numbers
-
-
-@functools.partial(jit, static_argnums=0)
-def _loglik(plan: Plan, params: Mapping, known, rows) -> jax.Array:
-    return passes.log_evidence(plan, params, known, rows)
-
-
-def _freedom(plan: Plan, known) -> int:
-    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
-    effects of groups, depend."""
-    sites, structure = plan.structure.sites, plan.structure
-    direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
-              for p in structure.programs[s.name][1]}
-    shapes = density.shapes(plan, known)
-    return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
 
 
 def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:

@@ -55,6 +55,7 @@ class Data(NamedTuple):
     # index input → the number of its new member, (rows, ...); −1 where the fit knows it
     new: Mapping[str, np.ndarray] = {}
     survey: "Survey | None" = None  # these are a sample of rows that are read in parts
+    weights: np.ndarray | None = None  # (rows,), where those of a source have some
 
     @property
     def size(self) -> int:
@@ -62,11 +63,16 @@ class Data(NamedTuple):
         return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
-    def extent(self) -> str:
-        """Rows × numbers a row, in words."""
+    def numbers(self) -> int:
+        """How many a row has."""
         held = [column.values for column in self.table.columns.values()]
         held += self.table.inputs.values()
-        return f"{self.size:,} × {sum(math.prod(value.shape[1:]) for value in held)}"
+        return sum(math.prod(value.shape[1:]) for value in held)
+
+    @property
+    def extent(self) -> str:
+        """Rows × numbers a row, in words."""
+        return f"{self.size:,} × {self.numbers}"
 
     @property
     def pattern(self) -> dict[str, str]:
@@ -209,7 +215,7 @@ class Data(NamedTuple):
         table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
         new = {name: array[index] for name, array in self.new.items()}
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
-                             survey=None)
+                             survey=None, weights=at(self.weights))
 
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern

@@ -98,6 +98,11 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return out
 
 
+def is_far(data: Any) -> bool:
+    """Whether data are a table that lies elsewhere, as Dask's: its length is work."""
+    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
 def is_table(data: Any) -> bool:
     """Whether data are a table of some library, with columns by name."""
     kind = type(data)  # asking a lazy table itself would make it read

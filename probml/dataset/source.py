@@ -6,9 +6,12 @@ a table, `model.fit(Mine(...))`, and asked about, `fit.log_prob(Mine(...))`.
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from probml.dataset import frames
 from probml.errors import DataError, RowError
 
 
@@ -18,11 +21,13 @@ class Part(NamedTuple):
     Args:
         name: what messages call where they lie, such as a file. rows: as `fit` takes a table.
         first: the number of the first of them there.
+        weights: one a row, in all parts or in none; None: 1 each.
     """
 
     name: str
     rows: Any
     first: int = 0
+    weights: Any = None
 
     @property
     def called(self) -> str:
@@ -39,6 +44,13 @@ class Source(ABC):
         time. Only the part that is asked for is read.
         """
 
+    def mixed(self, random: np.random.Generator) -> Iterator[Part | tuple[str, Any]]:
+        """The same rows in parts of any size, in an order that `random` chooses, for engines that
+        take batches. A source that cannot be read here and there gives them as they come: batches
+        are then mixed within a buffer alone.
+        """
+        return self.parts()
+
 
 class Batches(Source):
     """A function that makes a new iterator of tables."""
@@ -51,11 +63,53 @@ class Batches(Source):
             yield Part(f"batch {i}", batch)
 
 
+class Weighed(Source):
+    """A source whose rows have their weights in a column."""
+
+    def __init__(self, source: Source, column: str):
+        self.source, self.column = source, column
+
+    def parts(self) -> Iterator[Part]:
+        return self._parted(self.source.parts())
+
+    def mixed(self, random: np.random.Generator) -> Iterator[Part]:
+        return self._parted(self.source.mixed(random))
+
+    def _parted(self, parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
+        for found in named(parts):
+            with naming(found):
+                rows, weights = without(found.rows, self.column)
+            yield found._replace(rows=rows, weights=weights)
+            del found, rows, weights  # before another part comes
+
+
 def parts_of(source: Source) -> Iterator[Part]:
     """A new iterator of the parts of a source."""
-    for found in source.parts():
+    return named(source.parts())
+
+
+def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
+    """Parts as such."""
+    for found in parts:
         yield Part(*found)
         del found  # before another part comes
+
+
+def without(rows: Any, column: str) -> tuple[Any, Any]:
+    """A table without one of its columns, and that column.
+
+    Raises:
+        DataError: it has none of that name.
+    """
+    names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
+    if column not in names:
+        raise DataError(f"weights='{column}': there is no such column, the data have "
+                        f"{', '.join(map(repr, names[:12]))}")
+    if isinstance(rows, Mapping):
+        return {name: rows[name] for name in rows if name != column}, rows[column]
+    if hasattr(rows, "drop_columns"):  # Arrow's
+        return rows.drop_columns([column]), rows.column(column)
+    return rows.drop(columns=[column]), rows[column]
 
 
 @contextlib.contextmanager

@@ -112,8 +112,9 @@ def read(
     return Table(n, columns, given, values, kept, index)
 
 
-def read_weights(weights, rows: int) -> np.ndarray | None:
-    """Row weights as float64 (n,), finite, not negative, not all zero; None stays None."""
+def read_weights(weights, rows: int, all_rows: bool = True) -> np.ndarray | None:
+    """Row weights as float64 (n,), finite, not negative, of all rows not all zero; None stays
+    None."""
     if weights is None:
         return None
     raw = as_raw("weights", weights, True)
@@ -122,7 +123,7 @@ def read_weights(weights, rows: int) -> np.ndarray | None:
                         f"{raw.values.shape}.")
     out = _complete("weights", raw).astype(np.float64)
     deny(out < 0, "weights", out, ">= 0", hint="Weight 0 leaves a row out.")
-    if not out.any():
+    if all_rows and not out.any():
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
     return out
 

@@ -1,7 +1,6 @@
 """Rows on the host in blocks of one shape, each shipped when its turn comes: for what is passed
 over once. No copy of all rows is made, and one program serves any number of them."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -42,7 +41,7 @@ class Blocks:
                          if name in plan.centred or scattered(plan, name)}
         self.moments: dict[str, Moments] = {}
         self.size = plan.chunk_rows()
-        self.chunks = max(NUMBERS // (_numbers(data) * self.size), 1)
+        self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
         index = self._some()
         guess = {name: Moments.of(_of(column, index)) for name, column in self.measured.items()}
         self.centre, spread = located(plan, guess, len(index))
@@ -98,9 +97,3 @@ class Blocks:
 def _of(column: Column, index: np.ndarray) -> Column:
     return replace(column, values=column.values[index], likelihood=None,
                    seen=None if column.seen is None else column.seen[index])
-
-
-def _numbers(data: Data) -> int:
-    """Of a row, its weight included."""
-    arrays = [column.values for column in data.table.columns.values()]
-    return 1 + sum(math.prod(array.shape[1:]) for array in (*arrays, *data.table.inputs.values()))

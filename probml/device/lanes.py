@@ -2,7 +2,7 @@
 cut into blocks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,13 +11,16 @@ import numpy as np
 
 from probml.dataset import tables
 from probml.dataset.moments import Moments
+from probml.dataset.sources.sequences import along_steps
 from probml.device.rows import Chunk, Steps
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import CHUNK, Plan, bucket
+from probml.structure.site import Site
 
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data
+    from probml.device.load import Kinds
 
 
 # of a scan along time on a CPU: fewer leave it idle between steps, more do not stay in cache
@@ -59,16 +62,30 @@ def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
     return False
 
 
+def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """What a site along time is centred on, and its spread: (lattice cells, event)."""
+    spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
+    shape = (math.prod(site.lattice), *site.event)
+    return found.mean.reshape(shape), spread.reshape(shape)
+
+
 class Lanes:
     """Loads the sites along time: every step as a row, in the order (L, rows, blocks) that
-    chains.py scans."""
+    chains.py scans.
+
+    Args:
+        wide: see `sparse`. place: array → where it is to lie. most: of vectors seen in part any
+            coordinate may be unseen.
+    """
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
-                 shape: tuple[int, int], params: Mapping, span: int | None = None):
+                 shape: tuple[int, int], wide: bool, kinds: "Kinds", span: int | None = None,
+                 place: Callable = placed, most: bool = False):
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
+        self.kinds, self.place, self.most = kinds, place, most
         host = jax.default_backend() == "cpu"
         lanes, steps = (LANES if host else SPREAD), data.steps
-        self.wide = sparse(plan, params)
+        self.wide = wide
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
         cut = (bool(plan.chains or self.chained) and not self.wide
@@ -99,12 +116,12 @@ class Lanes:
             whole[len(array) :] = whole[:1]
             lanes = whole.reshape(chunks, size, self.blocks, self.length, *array.shape[2:])
             lanes = np.expand_dims(np.moveaxis(lanes, 3, 1), 4 + time)
-        return placed(np.ascontiguousarray(lanes, kind).reshape(chunks, -1, *lanes.shape[4:]))
+        return self.place(np.ascontiguousarray(lanes, kind).reshape(chunks, -1, *lanes.shape[4:]))
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
         """The steps; adds the means and spreads of what is centred."""
         data, plan, sites, dtype = (self.data, self.plan, self.data.structure.sites,
-                                    jnp.result_type(float))
+                                    self.kinds.real)
         named = data.structure.named
         asked = tuple(name for name in plan.targets if named[name].time is not None)
         inside = (*plan.steps, *plan.counted, *asked, *self.chained)
@@ -120,7 +137,7 @@ class Lanes:
             if name in plan.centred and time is not None:
                 array = self._centred(name, column, centre, spreads)
             values[name] = self.ship(array, time,
-                                     jnp.result_type(int) if sites[name].discrete else dtype)
+                                     self.kinds.whole if sites[name].discrete else dtype)
             if column.seen is not None and (time is not None or name in self.chained):
                 seen[name] = self.ship(column.seen, time)
                 if name in plan.torn and time is not None:
@@ -144,35 +161,28 @@ class Lanes:
         whole = np.zeros((chunks * size, span), bool)
         whole[: len(within), :steps] = within
         lanes = np.moveaxis(whole.reshape(chunks, size, self.blocks, self.length), 3, 1)
-        return placed(np.ascontiguousarray(lanes).reshape(chunks, -1))
+        return self.place(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
     def _centred(self, name: str, column: tables.Column, centre: dict, spreads: dict) -> np.ndarray:
         """A column less its mean over the steps seen; unseen cells 0."""
-        site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
+        site, n = self.data.structure.sites[name], self.data.table.rows
+        if name not in centre:
+            weight = None if self.index is not None else self.weight[:n]
+            centre[name], spread = located_along(site, along_steps(self.data, name, weight))
+            spreads[name] = placed(spread, self.kinds.real)
         array, seen = (leaf if leaf is None else np.moveaxis(leaf, 1 + site.time, 1)
                        for leaf in (column.values, column.seen))
-        weight = np.ones(n) if self.index is not None else self.weight[:n]
-        share = np.broadcast_to(weight[:, None], (n, steps))
-        if self.data.lengths is not None:
-            share = share * (np.arange(steps) < self.data.lengths[:, None])
-        flat = tables.Column(*(leaf if leaf is None else leaf.reshape(n * steps, *leaf.shape[2:])
-                               for leaf in (array, seen)))
-        found = Moments.of(flat, None if (share == 1).all() else share.reshape(-1))
-        spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
-        shape = (math.prod(site.lattice), *site.event)
-        centre[name] = found.mean.reshape(shape)
-        spreads[name] = placed(spread.reshape(shape), jnp.result_type(float))
-        out = array - found.mean
+        out = array - centre[name].reshape(array.shape[2:])
         return np.moveaxis(out if seen is None else np.where(seen, out, 0.0), 1, 1 + site.time)
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
         site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
         flat = np.moveaxis(seen, 1 + site.time, 1).reshape(n * steps, math.prod(site.lattice),
                                                            *site.event)
-        found = locate(flat, False)
+        found = locate(flat, False, self.most)
         return Unseen(*(leaf if leaf is None else self._flat(leaf, n, steps) for leaf in found))
 
     def _flat(self, leaf: np.ndarray, n: int, steps: int) -> jax.Array:
         """(rows · steps, ...) → (chunks, N, ...)."""
         shipped = self.ship(leaf.reshape(n, steps, *leaf.shape[1:]), 0)
-        return jnp.squeeze(shipped, 2)
+        return shipped.squeeze(2)

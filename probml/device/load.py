@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.device.lanes import Lanes, fitting_rows
+from probml.device.lanes import Lanes, fitting_rows, sparse
 from probml.device.layout import Layout
 from probml.device.rows import Chunk, Coordinates, Known, Resident
 from probml.families.marginal_normal import Tiles, locate
@@ -83,7 +83,7 @@ def load(
     # on a CPU the device keeps these arrays, which nobody else has
     held = jax.tree.map(jax.device_put, held)
     if data.steps:
-        lanes = Lanes(data, plan, weight, index, (chunks, size), params or {},
+        lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
                       room(data.steps) if roomy and data.steps <= ROOM else None)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
     known = Known(given, {name: placed(value, dtype) for name, value in centre.items()},

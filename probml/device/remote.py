@@ -38,6 +38,10 @@ class Remote(Rows):
         return float(self.total_weight)
 
     @property
+    def mass(self) -> jax.Array:
+        return jax.numpy.asarray(self.total_weight)
+
+    @property
     def first(self) -> Chunk:
         return self.example
 

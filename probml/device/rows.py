@@ -125,6 +125,11 @@ class Rows(ABC):
 
     @property
     @abstractmethod
+    def mass(self) -> jax.Array:
+        """The same inside programs."""
+
+    @property
+    @abstractmethod
     def first(self) -> Chunk:
         """The first chunk."""
 
@@ -167,23 +172,46 @@ class Rows(ABC):
         """question(chunk, ...) of every chunk, stacked."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
-        """step(carry, rows of a batch) → carry, of batches in which every row is met once.
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
+        """step(carry, rows of a batch) → carry, of batches in which every row is met once, in
+        random order.
 
         Args:
-            size: rows of a batch, padding included; rows that are read in parts come in the chunks
-                and the order in which they are read. key: of the order of rows that are held.
+            size: rows of a batch, padding included. key, epoch: of the order.
         """
-        def turn(carry: Any, chunk: Chunk) -> tuple[Any, Any]:
-            return step(carry, Resident(jax.tree.map(lambda leaf: leaf[None], chunk))), ()
+        places = self.chunks * self.size
+        batches = -(-places // size)
+        mixed = jnp.resize(self.ordered(key, epoch, places), batches * size)
+        real = (jnp.arange(batches * size) < places).reshape(batches, size)
 
-        return self.fold(turn, init)[0]
+        def turn(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+            found = self.taken(at[0]).stacked
+            weights = jnp.where(at[1], found.weights, 0.0)
+            return step(carry, Resident(found._replace(weights=weights))), ()
+
+        return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
+
+    def ordered(self, key: jax.Array, epoch: Any, rows: int) -> Any:
+        """What tells which of so many rows are in which batch of an epoch, in random order."""
+        return jax.random.permutation(jax.random.fold_in(key, epoch), rows)
+
+    def batch(self, order: Any, i: Any, size: int) -> "Rows":
+        """The i-th batch of what `ordered` gave."""
+        return self.taken(jax.lax.dynamic_slice(order, (i * size,), (size,)))
+
+    def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> "Rows":
+        """A random batch: each of so many rows is as probable in it.
+
+        Args:
+            step: its number, for rows that come in an order.
+        """
+        return self.taken(jax.random.randint(key, (size,), 0, rows))
 
     def whole(self, most: int) -> Chunk | None:
         """All rows as one chunk, where they are held and are no more than so many."""
         return None
 
-    def taken(self, index: jax.Array) -> "Rows":
+    def taken(self, index: jax.Array) -> "Resident":
         """Some rows by their numbers, chunks behind one another, in chunks of their own.
 
         Args:
@@ -227,6 +255,10 @@ class Stacked(Rows):
         return self.stacked.weights.shape[1]
 
     @property
+    def mass(self) -> jax.Array:
+        return self.stacked.weights.sum()
+
+    @property
     def first(self) -> Chunk:
         return jax.tree.map(lambda leaf: leaf[0], self.stacked)
 
@@ -244,20 +276,6 @@ class Resident(Stacked):
             carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
         return jax.lax.scan(lambda carry, parts: step(carry, *parts), init, (self.stacked, *along))
-
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
-        """As Rows.walk, rows in random order: a gather a batch."""
-        places = self.chunks * self.size
-        batches = -(-places // size)
-        mixed = jnp.resize(jax.random.permutation(key, places), batches * size)
-        real = (jnp.arange(batches * size) < places).reshape(batches, size)
-
-        def turn(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-            found = self.taken(at[0]).stacked
-            weights = jnp.where(at[1], found.weights, 0.0)
-            return step(carry, Resident(found._replace(weights=weights))), ()
-
-        return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
 
     def whole(self, most: int) -> Chunk | None:
         return merged(self.stacked) if self.stacked.weights.size <= most else None

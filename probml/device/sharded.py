@@ -31,6 +31,10 @@ class Sharded(Stacked):
     def weight(self) -> float:
         return float(self.total_weight)
 
+    @property
+    def mass(self) -> jax.Array:
+        return jax.numpy.asarray(self.total_weight)
+
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         """As Rows.fold: one chunk after another, wherever it lies."""
         return Resident(self.stacked).fold(step, init, *along)
@@ -60,9 +64,6 @@ class Sharded(Stacked):
         ))
         return program(self.stacked, *along)
 
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array) -> Any:
-        return Resident(self.stacked).walk(step, init, size, key)
-
     def taken(self, index: jax.Array) -> Resident:
         return Resident(self.stacked).taken(index)
 
@@ -90,15 +91,19 @@ def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Shard
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     devices = sum(device.process_index == jax.process_index() for device in mesh.devices.flat)
-    most = max(cutter.reader.count, *map(cutter.reader.counted, data.survey.shares or ((),)))
-    count = math.ceil(most / devices) * devices
-    stacked = jax.tree.map(lambda spec: np.zeros((count, *spec.shape), spec.dtype), cutter.specs)
-    chunk = None
-    for i, chunk in enumerate(cutter.read()):
-        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf), stacked, chunk)
-    assert chunk is not None
-    empty = chunk._replace(weights=np.zeros_like(chunk.weights))
-    for i in range(cutter.reader.count, count):
-        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf), stacked, empty)
-    total = np.asarray(data.survey.profile.rows, stacked.weights.dtype)
+    together, shares = cutter.shape[0], data.survey.shares or (data.survey.sizes,)
+    count = math.ceil(max(map(cutter.counted, shares)) * together / devices) * devices
+    stacked = jax.tree.map(lambda spec: np.zeros((count, *spec.shape[1:]), spec.dtype),
+                           cutter.specs(cutter.shape))
+    made, filled = None, 0
+    for made in cutter.read():
+        jax.tree.map(lambda out, leaf, at=filled: out.__setitem__(slice(at, at + together), leaf),
+                     stacked, made)
+        filled += together
+    assert made is not None
+    # what is left is padding of rows that are there
+    for i in range(filled, count):
+        jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf[0]), stacked, made)
+    stacked.weights[filled:] = 0.0
+    total = np.asarray(data.survey.profile.weight, stacked.weights.dtype)
     return Sharded(jax.tree.map(functools.partial(cut, mesh), stacked), total, mesh), cutter.known

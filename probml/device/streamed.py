@@ -1,5 +1,5 @@
-"""Rows that no memory holds: each pass reads them anew, chunk by chunk, while the chunk before is
-worked on."""
+"""Rows that no memory holds: each pass reads them anew, several chunks at a time, while those
+before are worked on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,63 +11,111 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
-from probml.device.load import Kinds, located, packed
-from probml.device.rows import Chunk, Known, Rows
+from probml.dataset.sources.profile import regrouped
+from probml.device.lanes import Lanes, fitting_rows, located_along, sparse
+from probml.device.load import Kinds, aligned, located, packed, used
+from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding
 from probml.numerics.transfer import placed
-from probml.plan.plan import Plan
+from probml.plan.plan import Plan, bucket
+
+NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
+FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
 
 
 @dataclass(frozen=True)
 class Streamed(Rows):
-    """Rows of a feed. Programs know the shapes of a chunk; which feed it is, how many chunks it has
-    and what they weigh are operands: other data of such chunks compile nothing."""
+    """Rows of a feed, so many chunks each time. Programs know the shapes of these; which feed it
+    is, how often it is asked in a pass and what all rows weigh are operands: other data of such
+    chunks compile nothing.
+
+    Attributes:
+        mixed: the same rows in batches, for engines that take them; see device/mixed.py.
+    """
 
     number: Any  # () int32, of the feed
-    count: Any  # () int32, chunks
+    count: Any  # () int32, feeds of a pass
     total_weight: Any  # ()
     leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: Any  # the tree of a chunk
+    form: Any  # the tree of chunks
+    mixed: "Mixed | None" = None
 
     held = False
     several = True
 
     @property
+    def together(self) -> int:
+        """Chunks of a feed."""
+        return self._specs.weights.shape[0]
+
+    @property
     def chunks(self) -> int:
-        return self.count
+        return self.count * self.together
 
     @property
     def size(self) -> int:
-        return self._specs.weights.shape[0]
+        return self._specs.weights.shape[1]
 
     @property
     def weight(self) -> float:
         return float(self.total_weight)
 
     @property
+    def mass(self) -> jax.Array:
+        return jnp.asarray(self.total_weight)
+
+    @property
     def first(self) -> Chunk:
-        return self._chunk(np.int32(0))
+        return self._fed(np.int32(0)).first
 
     @property
     def _specs(self) -> Chunk:
         return jax.tree.unflatten(self.form, self.leaves)
 
-    def _chunk(self, i: Any) -> Chunk:
-        return feeding.chunk(self.number, i, self._specs)
+    def _fed(self, i: Any) -> Resident:
+        return Resident(feeding.chunk(self.number, i, self._specs))
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         """As Rows.fold, of steps that say nothing: there is no room for something of each chunk."""
         silence: list[Any] = []  # the tree of nothing
 
         def turn(i: Any, carry: Any) -> Any:
-            carry, said = step(carry, self._chunk(i), *along)
+            carry, said = self._fed(i).fold(lambda carry, chunk: step(carry, chunk, *along), carry)
             silence.append(said)
             _refuse(said)
             return carry
 
         _refuse(along)
         return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
+
+    def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
+        """As Rows.walk, in the order of the mixed rows."""
+        mixed = self._batches(size)
+
+        def turn(i: Any, carry: Any) -> Any:
+            return step(carry, mixed.batch(epoch * mixed.count + i))
+
+        return jax.lax.fori_loop(0, mixed.count, turn, init)
+
+    def ordered(self, key: jax.Array, epoch: int, rows: int) -> Any:
+        """As Rows.ordered: the number of the epoch's first batch."""
+        assert self.mixed is not None
+        return np.int32(epoch) * self.mixed.count
+
+    def batch(self, order: Any, i: Any, size: int) -> Rows:
+        return self._batches(size).batch(order + i)
+
+    def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> Rows:
+        """As Rows.drawn, without replacement in an epoch, whose last rows may stay behind."""
+        mixed, whole = self._batches(size), rows // size
+        return mixed.batch(step // whole * mixed.count + step % whole)
+
+    def _batches(self, size: int) -> "Mixed":
+        if self.mixed is None or self.mixed.size != size:
+            raise Refusal("rows that are read in parts come in batches only where an engine says "
+                          "of how many rows, `batch_rows=`")
+        return self.mixed
 
 
 def _refuse(kept: Any) -> None:
@@ -76,8 +124,29 @@ def _refuse(kept: Any) -> None:
                       "them in memory")
 
 
-jax.tree_util.register_dataclass(Streamed, data_fields=["number", "count", "total_weight"],
-                                 meta_fields=["leaves", "form"])
+@dataclass(frozen=True)
+class Mixed:
+    """Batches of a feed without an end, epoch after epoch."""
+
+    number: Any  # () int32, of the feed
+    count: Any  # () int32, batches of an epoch
+    leaves: tuple[jax.ShapeDtypeStruct, ...]
+    form: Any  # the tree of a batch, which is one chunk
+
+    @property
+    def size(self) -> int:
+        """Rows of a batch."""
+        return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
+
+    def batch(self, i: Any) -> Resident:
+        """The i-th since the first epoch began."""
+        return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
+
+
+jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],
+                                 data_fields=["number", "count", "total_weight", "mixed"])
+jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
+                                 data_fields=["number", "count"])
 
 
 @dataclass(frozen=True)
@@ -85,49 +154,92 @@ class Cut:
     """How the rows of a source become chunks of one shape.
 
     Attributes:
-        reader: of its pieces. chunk: a piece as a chunk on the host; no JAX in it.
-        specs: the shapes and types of a chunk. known: what all rows share.
+        reader: of its parts. shape: chunks that are made at once, and rows of a chunk.
+        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it.
+        some: a few rows. known: what all rows share.
     """
 
     reader: Reader
-    chunk: Callable[[Data], Chunk]
-    specs: Chunk
+    shape: tuple[int, int]
+    pack: Callable[[Data, tuple[int, int]], Chunk]
+    some: Data
     known: Known
 
     @classmethod
-    def of(cls, data: Data, plan: Plan, copies: int = 1) -> "Cut":
+    def of(cls, data: Data, plan: Plan, copies: int = 1, alone: bool = False) -> "Cut":
         """Of a source, see parts.opened.
 
         Args:
             copies: how many parameter values the rows will be met with at once.
+            alone: one chunk at a time, no larger than the largest part.
         """
         assert data.survey is not None
         profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
-        most = min(plan.chunk_rows(copies), max(profile.sizes))
-        size = -(-max(profile.sizes) // -(-max(profile.sizes) // most))
         kinds = Kinds(dtype, jnp.result_type(int))
-        centre, spread = located(plan, profile.moments, profile.rows)
-        reader = Reader(data, size, {name: found.mean for name, found in profile.moments.items()})
+        still = {name: found for name, found in profile.moments.items() if sites[name].time is None}
+        centre, spread = located(plan, still, profile.weight)
+        for name in (n for n in profile.moments if n in plan.centred and n not in still):
+            centre[name], wide = located_along(sites[name], profile.moments[name])
+            spread[name] = placed(wide, dtype)
+        improbable = bool(data.steps) and sparse(plan, {})
 
-        def chunk(piece: Data) -> Chunk:
-            weight = np.zeros(size)
-            weight[: piece.table.rows] = 1.0
-            made = packed(piece, plan, centre, weight, (1, size), kinds, most=True)
-            return jax.tree.map(lambda leaf: leaf[0].astype(types[leaf.dtype], copy=False), made)
+        def pack(piece: Data, shape: tuple[int, int]) -> Chunk:
+            rows, weight = piece.table.rows, aligned((shape[0] * shape[1],), kinds.real)
+            weight[:rows] = 1.0 if piece.weights is None else piece.weights
+            weight[rows:] = 0.0
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True)
+            if piece.steps is not None:
+                lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
+                              most=True)
+                made = made._replace(steps=lanes.load(used(piece, plan), centre, spread))
+            return jax.tree.map(lambda leaf: leaf.astype(types[leaf.dtype], copy=False), made)
 
         types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
             "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
             "float32", "float64"))}
-        some = data.taken(np.arange(min(size, data.table.rows)))
-        specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), chunk(some))
         given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
                  for name, value in data.table.values.items()}
         known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
-        return cls(reader, chunk, specs, known)
+        most = (plan.chunk_rows(copies) if data.steps is None
+                else fitting_rows(plan.width * bucket(data.steps), copies))
+        shape = (1, _even(max(profile.sizes), most)) if alone else _shape(
+            most, profile.rows, max(data.numbers, 1))
+        return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
+
+    @property
+    def rows(self) -> int:
+        """Of all chunks that are made at once."""
+        return self.shape[0] * self.shape[1]
+
+    def counted(self, sizes: tuple[int, ...]) -> int:
+        """How often chunks are made of parts of these sizes."""
+        return -(-sum(sizes) // self.rows)
+
+    def specs(self, shape: tuple[int, int]) -> Chunk:
+        """The shapes and types of chunks."""
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
+                            self.pack(self.some, shape))
 
     def read(self) -> Iterator[Chunk]:
-        """A pass: chunk after chunk."""
-        return map(self.chunk, self.reader.pieces())
+        """A pass: chunks after chunks."""
+        for piece in regrouped(self.reader.pieces(), self.rows):
+            yield self.pack(piece, self.shape)
+
+
+def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
+    """Chunks of at most so many rows that are fed at once, and the rows of each: the same for many
+    rows, of few so that little is padded."""
+    fed = max(NUMBERS // numbers // most, 1)
+    if rows > FIXED * fed * most:
+        return fed, most
+    few = bucket(rows)
+    together = -(-_even(few, fed * most) // most)
+    return together, -(-_even(few, fed * most) // together)
+
+
+def _even(rows: int, most: int) -> int:
+    """The size of as few pieces as no more than `most` rows allow."""
+    return -(-rows // -(-rows // most))
 
 
 def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
@@ -137,12 +249,13 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     Args:
         data: see parts.opened. copies: as for Cut.of.
 
-    Cost: two chunks of memory and one part of the source, whatever the number of rows.
+    Cost: two feeds of memory and one part of the source, whatever the number of rows.
     """
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
-    feed = feeding.Feed(cutter.read, cutter.specs, cutter.reader.count)
-    leaves, form = jax.tree.flatten(cutter.specs)
-    weight = np.asarray(data.survey.profile.rows, jnp.result_type(float))
+    specs = cutter.specs(cutter.shape)
+    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.sizes))
+    leaves, form = jax.tree.flatten(specs)
+    weight = np.asarray(data.survey.profile.weight, jnp.result_type(float))
     rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known

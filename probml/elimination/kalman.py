@@ -23,7 +23,7 @@ of its entry and where it leads (kalman_blocks.py).
 Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
@@ -60,6 +60,13 @@ jax.tree_util.register_dataclass(
     System, meta_fields=["blocks"], data_fields=[
         "mean", "covariance", "transition", "offset", "noise", "value", "slope", "variance",
         "seen", "alive"])
+
+
+def about(system: System, centre: jax.Array) -> System:
+    """The same in states less `centre`, (D, M or 1)."""
+    moved = applied(system.transition, centre[None]) - centre
+    return replace(system, mean=system.mean - centre, offset=system.offset + moved,
+                   value=system.value - applied(system.slope, centre[None]))
 
 
 State = tuple[jax.Array, jax.Array]  # (D, M), (D, D, M): mean and covariance, or λ and N

@@ -1,10 +1,13 @@
 """The evidence of Gaussian chains with its gradient, and their smoothed states (kalman.py)."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.elimination.kalman import (
+    Adjoint,
     Filtered,
     Smoothed,
     System,
@@ -19,10 +22,35 @@ from probml.elimination.kalman import (
 from probml.elimination.kalman_blocks import backward, forward
 
 
+class Noise(NamedTuple):
+    """What each step adds to its state, given all that is seen of its lane; entry 0 means
+    nothing."""
+
+    mean: jax.Array  # (T, D, M)
+    covariance: jax.Array  # (T, D, D, M)
+    across: jax.Array  # (T, D, D, M) Cov(s_{t−1}, ε_t)
+
+
 def smoothed(system: System) -> Smoothed:
     """The states given all that is seen."""
     found = forward(system)
+    return _states(system, found, backward(system, found))
+
+
+def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
+    """The states, and the noise of the moves: from λ and N, so that it has the digits of its own
+    size, however large the states are (de Jong 1989; Koopman 1993, the disturbance smoother)."""
+    found = forward(system)
     back = backward(system, found)
+    push, curve = back.before
+    bend = product(curve, system.noise)
+    moved = product(previous(found.after[1]), transposed(system.transition))
+    noise = Noise(applied(system.noise, push),
+                  symmetric(system.noise - product(system.noise, bend)), -product(moved, bend))
+    return _states(system, found, back), noise
+
+
+def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
     (mean, covariance), (push, curve) = found.after, back.after
     whole = covariance - product(product(covariance, curve), covariance)
     moved = product(previous(covariance), transposed(system.transition))

@@ -110,9 +110,8 @@ class EM(Engine):
         return True
 
     @property
-    def whole(self) -> bool:
-        """Batches are of rows in another order each pass."""
-        return self.batch_rows is None
+    def batch(self) -> int | None:
+        return self.batch_rows
 
     def copies(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
@@ -286,14 +285,12 @@ class EM(Engine):
         found = []
         for at in members:
             part = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state)
-            best, history = best_at(part, alike), trail[at]
+            best, history, hidden = best_at(part, alike), trail[at], False
             if len(members) == 1:
-                part, history = rested(self, plan, part, history, best, first, rows, known, closed,
-                                       close)
+                part, history, hidden = rested(self, plan, part, history, best, first, rows, known,
+                                               closed, close)
             outcome = best_of(plan, part, history, alike, best)
-            adrift = (part.left.dtype == np.float32 and outcome.status is Status.CONVERGED
-                      and bool(part.left[best] > close))
-            found.append(outcome._replace(adrift=adrift))
+            found.append(outcome._replace(adrift=hidden and part.left.dtype == np.float32))
         return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int]) -> list[Outcome]:

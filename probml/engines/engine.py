@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
-        short: of digits, see factors.digits.short.
+        short, wide: of digits, see factors.digits.
         adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
@@ -115,6 +115,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    wide: bool = False
     adrift: bool = False
     bound: float | None = None
     model: Bound | None = None
@@ -241,12 +242,17 @@ class Engine(ABC):
     def whole(self) -> bool:
         """Whether it adds up over all rows, and picks none by their numbers: rows may then stand in
         any order, and some of them twice (at weight 0, device/layout.py)."""
-        return True
+        return self.batch is None
 
     @property
     def held(self) -> bool:
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True
+
+    @property
+    def batch(self) -> int | None:
+        """Rows of the random batches in which it takes them; None: all at once."""
+        return None
 
     def copies(self, problem: Problem) -> int:
         """How many parameter values the rows will be met with at once: chunks are made smaller."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from probml.engines.engine import Engine, Outcome, Problem, Status
 from probml.engines.map import MAP
+from probml.engines.sampling.reliance import doubts
 from probml.engines.sampling.states import settled
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
@@ -38,8 +39,11 @@ class Laplace(Engine):
         over: names of the parameters that vary, such as those of a network's last layer; the others
             stay at MAP()'s mode. None: all.
 
-    Cost: a climb, 6 d gradients for d parameters that vary, d³; after ten seconds a clock, in a
-        terminal or a notebook.
+    `status` says where the posterior is no such normal: one standard deviation away, and in the
+    tails (PSIS k-hat, Yao et al. 2018).
+
+    Cost: a climb, 6 d gradients for d parameters that vary, d³, at most 400 evidences; after ten
+        seconds a clock, in a terminal or a notebook.
     """
 
     over: tuple[str, ...] | None = None
@@ -118,7 +122,8 @@ class Laplace(Engine):
                            {name: value[0] for name, value in point.items()})
         notes = ((f"its centre is {left:.2g} standard deviations from the mode",)
                  if left > SHORT else ())
-        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes + shape,
+        notes += shape + doubts(problem, normal)
+        return Outcome(params, history, Status.APPROXIMATED, len(history) - 1, notes,
                        posterior=settled(plan, normal, known, rows, seed))
 
     def _part(self, problem: Problem) -> Outcome:

@@ -12,6 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import off_edge
+from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.closed import closed_start
@@ -98,7 +99,12 @@ class MAP(Engine):
 
     @property
     def whole(self) -> bool:
+        """As `statistics`."""
         return self.statistics
+
+    @property
+    def batch(self) -> int | None:
+        return self.batch_rows
 
     @property
     def squares(self) -> bool:
@@ -133,10 +139,10 @@ class MAP(Engine):
         name it warns of one."""
         if self.restricted:
             self._refuse_restricted(problem)
-        if problem.in_parts and not self.statistics:
-            raise Refusal(f"MAP(batch_rows=..., held_out=...) cannot fit {problem}: its rows are "
-                          f"read in parts, of which a batch would be another pass. Take MAP() or "
-                          f"EM(), which pass over all of them, or give the rows in memory")
+        if problem.in_parts and self.held_out:
+            raise Refusal(f"MAP(held_out={self.held_out}) cannot fit {problem}: its rows are read "
+                          f"in parts, of which none are held. Leave some parts out, and ask "
+                          f"fit.score of them")
         check_distinct(problem.data, problem.plan)
         need_prior(problem.plan, "MAP", self.prior)
         hierarchy.judge(problem.plan, problem.size, "MAP", not problem.asked)
@@ -167,6 +173,10 @@ class MAP(Engine):
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if hierarchy.ties(plan) else {}
         notes = hierarchy.vanished(plan, begun, outcome.params)
+        if not notes and lost(problem, outcome.params):
+            notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
+                     "them: the density rises for ever. Give it a prior that vanishes at 0 "
+                     "(LogNormal, InverseGamma) with prior=True",)
         return outcome._replace(status=Status.RUNAWAY,
                                 notes=(*outcome.notes, *notes)) if notes else outcome
 

@@ -17,8 +17,10 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
+from probml.engines.sampling.reliance import check_proper, doubts
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
+from probml.engines.start.standing import standing
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import carried, density
@@ -34,6 +36,7 @@ KEPT = 2000  # draws of a guide that is the user's own
 RANK = 10  # of a low-rank covariance, at the most
 GUIDES = ("normal", "multivariate_normal", "lowrank")
 RATE = 1e-2  # of Adam, at the first step
+SHARE = 0.5  # of the steps, as many evidences are worth it to look at what was found
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,11 @@ class SVI(Engine):
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
-    Cost: `particles` evidences and gradients of the batch a step.
+    `status` says where the posterior has more in its tails than the guide (PSIS k-hat, Yao et al.
+    2018), of named guides, and where all rows once more are a small part of what was spent.
+
+    Cost: `particles` evidences and gradients of the batch a step; 400 evidences of all rows at the
+    most.
     """
 
     guide: str | Callable = "normal"
@@ -91,6 +98,10 @@ class SVI(Engine):
         return carrying.manner(problem)
 
     @property
+    def batch(self) -> int | None:
+        return self.batch_rows
+
+    @property
     def step_by(self) -> Any:
         """The optimiser, or the one that is taken without one."""
         return self.optimizer or _adam(self.steps)
@@ -100,17 +111,9 @@ class SVI(Engine):
         """A batch is some rows and not others."""
         return self.batch_rows is None
 
-    @property
-    def whole(self) -> bool:
-        return self.statistics
-
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
-        if problem.in_parts and self.batch_rows is not None:
-            raise Refusal(f"SVI(batch_rows=...) cannot fit {problem}: its rows are read in parts, "
-                          f"of which a batch would be another pass. Leave batch_rows out, or give "
-                          f"the rows in memory")
         if guided.meant(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_distinct(problem.data, plan)
@@ -146,9 +149,10 @@ class SVI(Engine):
             params = begin.compiled_prior_point(plan, known)
             begun = carrying.begun(problem, np.zeros((1, size + carried.size(plan, rows))))
         else:
-            params = begin.rough(problem)
+            near = standing(problem) if problem.in_parts and self.batch_rows else problem
+            params = begin.rough(near)
             others = begin.elsewhere(plan, known, seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, known, rows,
+            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
                                    np.zeros((1, size)), others)
         begin.check(plan, begun, params, known, "SVI")
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.apart(
@@ -162,7 +166,8 @@ class SVI(Engine):
         def turn(done: int) -> Turn:
             nonlocal state
             count = min(BLOCK, self.steps - done)
-            state, trail = _descend(plan, static, frame, state, known, rows, count)
+            state, trail = _descend(plan, static, frame, state, known, rows, np.int32(done),
+                                    count)
             losses.append(np.asarray(trail)[:count])
             return Turn(count, -float(losses[-1].mean()))
 
@@ -176,6 +181,7 @@ class SVI(Engine):
             iterate(bar, self.steps, turn, held=kept)
         history = -np.concatenate(losses)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
+        notes: tuple[str, ...] = ()
         if callable(self.guide):
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
                                             random_key(seed + 1)))
@@ -183,12 +189,21 @@ class SVI(Engine):
                                      known, rows, seed)
         else:
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
+            if status is Status.APPROXIMATED:
+                check_proper(problem, normal, "SVI")
+                notes = doubts(problem, normal, self._worth(total))
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, KEPT, 0).items()
                             if n in (*plan.free, *plan.effects)})
-        return Outcome(point, history, status, self.steps, posterior=found)
+        return Outcome(point, history, status, self.steps, notes, posterior=found)
+
+    def _worth(self, total: int) -> float:
+        """Evidences of all rows that are a small part of what was spent: of `total` rows where
+        batches are taken."""
+        steps = self.steps * self.particles
+        return SHARE * steps * (self.batch_rows or 0) / total if total else SHARE * steps
 
 
 @dataclass(frozen=True)
@@ -262,7 +277,8 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, count):
+def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
+             count):
     svi, _ = _vi(plan, static, frame)
     svi.init(jax.random.key(0), rows, 1.0, known)  # gives the guide its prototype
 
@@ -270,9 +286,8 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         state, losses = carry
         part, scale = rows, 1.0
         if static.batch:
-            index = jax.random.randint(jax.random.fold_in(state.rng_key, 3), (static.batch,), 0,
-                                       static.total)
-            part = rows.taken(index)
+            part = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                              static.total)
             scale = static.total / static.batch
         state, loss = svi.update(state, part, scale, known)
         return state, losses.at[i].set(loss)

@@ -7,11 +7,13 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from probml.device.rows import Summary
+from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, begun, finished, runs
 from probml.engines.em import EM
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.labelling import hidden
-from probml.engines.start.race import ALIKE, Race, ends
+from probml.engines.start.race import ALIKE, SHORT, Race, ends
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
 from probml.numerics.threads import one_thread
@@ -40,6 +42,10 @@ class VB(Engine):
             weight, in nats.
         restarts: starts in one program; the best is kept. None: as EM chooses; those that are far
             behind after some iterations are left.
+        batch_rows: stochastic variational inference (Hoffman et al. 2013): q(θ) moves after every
+            batch of so many rows, in another order each pass; an iteration is a pass, after which
+            the bound of all rows is in `history`, and may fall a little. For rows of which a few
+            passes are all one can wait for.
         progress: show a progress bar at once; else it comes after ten seconds, in a terminal or a
             notebook.
 
@@ -50,12 +56,18 @@ class VB(Engine):
     max_iterations: int = 1000
     tolerance: float = 1e-8
     restarts: int | None = None
+    batch_rows: int | None = None
     progress: bool = False
 
     statistics: ClassVar = True
 
     def __post_init__(self):
-        check_settings(self, positive=("max_iterations", "restarts"), nonnegative=("tolerance",))
+        check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
+                       nonnegative=("tolerance",))
+
+    @property
+    def batch(self) -> int | None:
+        return self.batch_rows
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
@@ -71,6 +83,8 @@ class VB(Engine):
         something unseen has no finite number of states."""
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
+        if self.batch_rows is not None:
+            stochastic.refuse(self.batch_rows, problem)
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, unseen and outside "
@@ -98,7 +112,19 @@ class VB(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
+            # statistics alone have no batches, and nothing in them is expected
+            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
+                return self._in_batches(problem)
             return self._found(problem)
+
+    def _in_batches(self, problem: Problem) -> Outcome:
+        brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
+        closed, history, status = stochastic.run(problem, brief, int(self.batch_rows or 0),
+                                                 self.max_iterations, self.tolerance, self.progress)
+        found = jax.device_get(finished(problem.plan, closed, problem.known))
+        note = f"stochastic, in batches of {self.batch_rows} rows"
+        return Outcome(found.mean, history, status, len(history) - 1, (note,), found,
+                       bound=float(np.nanmax(history)))
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known

@@ -26,7 +26,7 @@ class Portable:
         """
         kind = type(self)
         if not hasattr(self, "fit_"):
-            raise ModelError(f"save: this {kind.__name__} is not fitted yet: call fit first")
+            raise ModelError(f"save: this {kind.__name__} {_why_not(self)}")
         if not kind.__module__.startswith(ROOT):
             raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load would "
                              f"not find: save its fit_, or use pickle")
@@ -40,8 +40,7 @@ class Portable:
     def report(self, path: str | os.PathLike, X: Any = None) -> Any:
         """Write one HTML file about `fit_`: see Fit.report; X, the rows that were fitted."""
         if not hasattr(self, "fit_"):
-            raise ModelError(f"report: this {type(self).__name__} is not fitted yet: call fit "
-                             f"first")
+            raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
         return self.fit_.report(path, None if X is None else self._asked(X))
 
     @classmethod
@@ -51,6 +50,13 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(face, name, unpacked(value, arrays, FITS))
         return face
+
+
+def _why_not(face: Any) -> str:
+    """Why a face has no Fit, and what to do."""
+    if any(name.endswith("_") and not name.startswith("_") for name in vars(face)):
+        return "holds no Fit of probml's: keep it by pickle or joblib"
+    return "is not fitted yet: call fit first"
 
 
 def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:

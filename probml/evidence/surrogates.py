@@ -64,10 +64,10 @@ def surrogate(plan: Plan, expected: "Expected", params: Mapping, known: Known,
 
 
 def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
-                  anchor: Mapping | None = None) -> jax.Array:
+                  origin: Mapping, anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
     `anchor`, if given; of groups of latents and effects of groups, the expectation over them
-    too."""
+    too; of those along time what it gains over the parameters `origin`."""
     total = sum(
         (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
@@ -75,5 +75,6 @@ def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows
     )
     if plan.groupings:
         total += effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
-    return sum((integrated.expected(plan, params, known, rows, group, taps[group.name])
+    return sum((integrated.expected(plan, params, known, rows, group, taps[group.name],
+                                    origin)
                 for group in plan.latents if group not in plan.even), start=total)

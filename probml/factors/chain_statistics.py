@@ -2,7 +2,8 @@
 group takes nothing of rows (Shumway & Stoffer 1982), and the expectations that it climbs.
 
 Each of the matrices of a chain is a regression of a step's numbers on those of the step before, so
-that second moments of (1, s_{t−1}, s_t) are all that it takes.
+that second moments are all that it takes: of (1, s_{t−1}, ε_t), ε_t what a step adds at the
+parameters of the E-step (latents/chain_gains.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,22 +24,35 @@ from probml.factors.linear_chains import (
     varying,
 )
 from probml.factors.naturals import environment, states_of
-from probml.latents import linear_chain
+from probml.latents import chain_gains, linear_chain
+from probml.latents.chain_gains import Line, Middle
 from probml.latents.latent import Group
-from probml.latents.pooled_normal import Second, columns, seconds
+from probml.latents.linear_chain import Moves
+from probml.latents.pooled_normal import Second, columns, residuals
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.structure.structure import Structure
 
 
 class Path(NamedTuple):
     """What an E-step knows of a group along time: of every step the states' probability times the
     row's weight, (N, *states), and the numbers' smoothed moments, (N, *states, D), (N, *states, D,
-    D) and Cov(s_{t−1}, s_t)."""
+    D) and Cov(s_{t−1}, s_t); and those of the noise of each move at the E-step's parameters."""
 
     weight: jax.Array
     mean: jax.Array
     covariance: jax.Array
     across: jax.Array
+    noise: kalman_evidence.Noise
+
+
+class Totals(NamedTuple):
+    """Second moments added up over rows and steps: of the moves, of the first states, and of each
+    site below; see chain_gains."""
+
+    moves: jax.Array
+    begin: jax.Array
+    below: dict[str, Second]
 
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -50,12 +64,13 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     """
 
     def at(env: dict) -> tuple:
-        found = kalman_evidence.smoothed(system(plan, env, known, rows, group)[0])
-        return tuple(map(steps_first, found))
+        told, _, centre = system(plan, env, known, rows, group)
+        found, noise = kalman_evidence.smoothed_moves(told)
+        return jax.tree.map(steps_first, (*found._replace(mean=found.mean + centre), noise))
 
-    found = (states_second(leaf, plan.reach(group))
-             for leaf in over(plan, params, known, group, at))
-    found = (jnp.where(jnp.isfinite(leaf), leaf, 0.0) for leaf in found)
+    found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
+                         over(plan, params, known, group, at))
+    found = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
     steps = rows.steps
     spread = jnp.repeat(weight, steps.blocks, 0)
     spread = jnp.broadcast_to(spread, (steps.length, *spread.shape)).reshape(-1, *weight.shape[1:])
@@ -64,31 +79,24 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     return Path(spread, *found)
 
 
-def statistics(plan: Plan, rows: Chunk, group: Group, middle: Any,
-               path: Path) -> dict[str, Any]:
+def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
 
     def one(middle, path):
-        return _seconds(plan, rows.steps, group, middle, path)
+        steps = rows.steps
+        first = starts(steps, len(path.weight))
+        at, before = np.flatnonzero(first), _before(steps, path.mean - middle.state)
+        return Totals(
+            _moved(jnp.where(first, 0.0, path.weight), before, path.noise.mean,
+                   _before(steps, path.covariance), path.noise.covariance, path.noise.across),
+            _begun(path.weight[at], path.mean[at] - middle.state, path.covariance[at]),
+            {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
+                           path.covariance) for name, old in middle.below.items()})
 
     for _ in plan.reach(group):
         one = jax.vmap(one, in_axes=(0, 1))
     return one(middle, path)
-
-
-def _seconds(plan: Plan, steps: Steps, group: Group, middle: Mapping, path: Path,
-             names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Second moments of the sites below, and of the moves, added up over steps."""
-    mean, first = path.mean - middle[""], starts(steps, len(path.weight))
-    out: dict[str, Any] = {}
-    for name in linear_chain.below(group) if names is None else names:
-        out[name] = _second(plan, steps.rows, name, middle, path.weight, mean, path.covariance)
-    out["moves"] = _moved(jnp.where(first, 0.0, path.weight), _before(steps, mean), mean,
-                          _before(steps, path.covariance), path.covariance, path.across)
-    at = np.flatnonzero(first)
-    out["begin"] = _begun(path.weight[at], mean[at], path.covariance[at])
-    return out
 
 
 def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
@@ -97,120 +105,142 @@ def _before(steps: Steps, leaf: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.roll(lanes[-1:], 1, 1), lanes[:-1]]).reshape(leaf.shape)
 
 
-def _moved(weight: jax.Array, before: jax.Array, later: jax.Array, spread_before: jax.Array,
-           spread_later: jax.Array, across: jax.Array) -> jax.Array:
-    """Σ weight × E[u uᵀ], u = (1, s_{t−1}, s_t), of n pairs of states."""
+def _moved(weight: jax.Array, before: jax.Array, noise: jax.Array, spread_before: jax.Array,
+           spread_noise: jax.Array, across: jax.Array) -> jax.Array:
+    """Σ weight × E[u uᵀ], u = (1, s_{t−1} − s̄, ε_t), of n moves."""
     d, one = before.shape[1], jnp.ones((len(weight), 1), before.dtype)
-    both = jnp.concatenate([one, before, later], 1)
+    both = jnp.concatenate([one, before, noise], 1)
     across = jnp.tensordot(weight, across, 1)
     spread = jnp.block([[jnp.tensordot(weight, spread_before, 1), across],
-                        [across.T, jnp.tensordot(weight, spread_later, 1)]])
+                        [across.T, jnp.tensordot(weight, spread_noise, 1)]])
     return ((weight[:, None] * both).T @ both).at[1 : 1 + 2 * d, 1 : 1 + 2 * d].add(spread)
 
 
 def _begun(weight: jax.Array, mean: jax.Array, spread: jax.Array) -> jax.Array:
-    """The same of u = (1, s_1), of n states."""
+    """The same of u = (1, s_1 less where it is expected), of n states."""
     one = jnp.concatenate([jnp.ones((len(weight), 1), mean.dtype), mean], 1)
     return ((weight[:, None] * one).T @ one).at[1:, 1:].add(jnp.tensordot(weight, spread, 1))
 
 
-def _second(plan: Plan, rows: Chunk, name: str, middle: Mapping, weight: jax.Array,
+def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, weight: jax.Array,
             mean: jax.Array, covariance: jax.Array) -> Second:
-    site = plan.structure.sites[name]
-    x = columns(site, cells(site, rows.values[name])) - middle[name]
+    """The second moments of (1, s − state, x less its location at `old`)."""
+    site, away = plan.structure.sites[name], mean - state
+    left = columns(site, cells(site, rows.values[name])) - old.offset
+    left = left - jnp.einsum("cdi,ni->ncd", old.slope, away)
     mask = rows.seen.get(name)
     mask = None if mask is None else columns(site, cells(site, mask))
-    return seconds(weight, mean, covariance, x, mask, slice(0), x.shape[1])
+    return residuals(weight, away, covariance, left, mask, old.slope)
 
 
-def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Any:
-    """Where a group stands before anything is seen, over its states."""
-    return over(plan, params, known, group, lambda env: linear_chain.middle(plan.structure, group,
-                                                                              env))
+def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
+    """The parameters' point, over the states beside a group."""
+    return over(plan, params, known, group, lambda env: chain_gains.middle(plan.structure, group,
+                                                                           env))
 
 
-def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Any,
-           statistics: Any) -> jax.Array:
-    """Σ over steps, rows and states of weight × E[log p | params], from statistics."""
+def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Middle,
+           statistics: Totals) -> jax.Array:
+    """What Σ over steps, rows and states of weight × E[log p] gains over the point `middle`, from
+    statistics."""
     structure = plan.structure
 
     def one(env, middle, found):
-        total = sum((linear_chain.log_seen(structure, group, name, env, middle, found[name])
-                     for name in linear_chain.below(group)), start=jnp.zeros(()))
-        total += linear_chain.log_moves(linear_chain.moves(structure, group, env), middle[""],
-                                        found["moves"])
-        return total + linear_chain.log_moves(linear_chain.first(structure, group, env),
-                                              middle[""], found["begin"])
+        total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
+                     for name, old in middle.below.items()), start=jnp.zeros(()))
+        total += chain_gains.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
+                                        middle.state, found.moves)
+        return total + chain_gains.moves_gain(linear_chain.first(structure, group, env),
+                                              middle.begin, middle.state, found.begin)
 
-    return _walked(plan, params, known, group, one, (middle, statistics), 0).sum()
+    return _walked(plan, (environment(plan, params, known),), group, one, (middle, statistics),
+                   0).sum()
+
+
+def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array,
+                old: Line, second: Second) -> jax.Array:
+    new = chain_gains.line(structure, group, name, env, state)
+    return chain_gains.seen_gain(structure.sites[name], new, old, second)
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             path: Path) -> jax.Array:
-    """The same from the beliefs of a chunk of rows, of a group that takes something of rows or
-    steps: what takes nothing is added up first."""
-    structure, steps, sites = plan.structure, rows.steps, plan.structure.sites
-    below = linear_chain.below(group)
-    own = {name: varying(plan, known, steps, (name,)) for name in below}
+             path: Path, origin: Mapping) -> jax.Array:
+    """The same over the point `origin` from the beliefs of a chunk of rows, of a group that takes
+    something of rows or steps: what takes nothing is added up first."""
+    structure, steps = plan.structure, rows.steps
     moving = varying(plan, known, steps, group.names)
-    fixed = tuple(name for name in below if not own[name])
-    means = {name: columns(sites[name], cells(sites[name], steps.rows.values[name])).mean(0)
-             for name in below}
 
-    def one(env, path):
-        start, first = path.mean[0], starts(steps, len(path.weight))
-        middle, found = {"": start, **means}, {}
-        found = _seconds(plan, steps, group, middle, path, fixed)
-        total = sum((linear_chain.log_seen(structure, group, name, env, middle, found[name])
-                     for name in fixed), start=jnp.zeros(()))
-        for name in (name for name in below if own[name]):
+    def one(env, past, path):
+        total, count = jnp.zeros(()), len(path.weight)
+        for name in linear_chain.below(group):
+            own = varying(plan, known, steps, (name,))
 
-            def step(along, x, seen, weight, mean, covariance, name=name):
-                alone = steps.rows._replace(values={name: x}, seen={} if seen is None
-                                            else {name: seen})
-                second = _second(plan, alone, name, middle, weight, mean - start, covariance)
-                return linear_chain.log_seen(structure, group, name, {**env, **along}, middle,
-                                             second)
+            def seen(along, x, mask, *found, name=name):
+                some = steps.rows._replace(values={name: x},
+                                           seen={} if mask is None else {name: mask})
+                state = found[1][0]
+                old = chain_gains.line(structure, group, name, {**past, **along}, state)
+                second = _second(plan, some, name, state, old, *found)
+                return _gain_below(structure, group, name, {**env, **along}, state, old, second)
 
-            total += _each(step, own[name], steps.rows.values[name], steps.rows.seen.get(name),
+            total += _each(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
                            path.weight, path.mean, path.covariance)
-        if not moving:
-            total += linear_chain.log_moves(linear_chain.moves(structure, group, env), start,
-                                            found["moves"])
-            return total + linear_chain.log_moves(linear_chain.first(structure, group, env), start,
-                                                  found["begin"])
 
-        def moved(along, *pair):
-            return linear_chain.log_moves(linear_chain.moves(structure, group, {**env, **along}),
-                                          start, _moved(*pair))
+        def moved(along, weight, before, later, spread_before, spread_later, across):
+            old = linear_chain.moves(structure, group, {**past, **along})
+            new = linear_chain.moves(structure, group, {**env, **along})
+            noise = _noise(old, before, later, spread_before, spread_later, across)
+            return chain_gains.moves_gain(new, old, before[0], _moved(
+                weight, before - before[0], noise.mean, spread_before, noise.covariance,
+                noise.across))
 
-        def begun(along, *first):
-            return linear_chain.log_moves(linear_chain.first(structure, group, {**env, **along}),
-                                          start, _begun(*first))
+        def begun(along, weight, mean, spread):
+            old = linear_chain.first(structure, group, {**past, **along})
+            new = linear_chain.first(structure, group, {**env, **along})
+            return chain_gains.moves_gain(new, old, old.offset, _begun(weight, mean - old.offset,
+                                                                       spread))
 
-        mean, at = path.mean - start, np.flatnonzero(first)
-        total += _each(moved, moving, jnp.where(first, 0.0, path.weight), _before(steps, mean),
-                       mean, _before(steps, path.covariance), path.covariance, path.across)
+        first = starts(steps, count)
+        at = np.flatnonzero(first)
+        total += _each(moved, moving, jnp.where(first, 0.0, path.weight),
+                       _before(steps, path.mean), path.mean, _before(steps, path.covariance),
+                       path.covariance, path.across)
         return total + _each(begun, jax.tree.map(lambda leaf: leaf[at], moving), path.weight[at],
-                             mean[at], path.covariance[at])
+                             path.mean[at], path.covariance[at])
 
-    return _walked(plan, params, known, group, one, (path,), 1).sum()
+    return _walked(plan, (environment(plan, params, known), environment(plan, origin, known)),
+                   group, one, (path,), 1).sum()
+
+
+def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
+           spread_later: jax.Array, across: jax.Array) -> kalman_evidence.Noise:
+    """The noise of n moves at other parameters than the E-step's, from the states' moments."""
+    slope = at.slope
+    pushed = slope @ across
+    spread = (spread_later - pushed - jnp.swapaxes(pushed, -1, -2)
+              + slope @ spread_before @ slope.T)
+    return kalman_evidence.Noise(later - before @ slope.T - at.offset, spread,
+                                 across - spread_before @ slope.T)
 
 
 def _each(function: Callable, along: Mapping, *leaves: Any) -> jax.Array:
-    """Σ of function(along, *leaves) of every step by itself."""
+    """Σ of function(along, *leaves) of every step by itself, or, where it takes nothing of them, of
+    all at once."""
+    if not along:
+        return function({}, *leaves)
     return jax.vmap(lambda own, *more: function(own, *jax.tree.map(
         lambda leaf: leaf[None], more)))(along, *leaves).sum()
 
 
-def _walked(plan: Plan, params: Mapping, known: Known, group: Group, function: Callable,
-            more: tuple, axis: int) -> jax.Array:
-    """function(env, *more) over the states beside a group, of which `more` has axes from `axis`
-    on."""
-    fixed, reach = environment(plan, params, known), plan.reach(group)
+def _walked(plan: Plan, fixed: tuple[dict, ...], group: Group, function: Callable, more: tuple,
+            axis: int) -> jax.Array:
+    """function(*environments, *more) over the states beside a group, of which `more` has axes from
+    `axis` on."""
+    reach = plan.reach(group)
 
     def at(states, more):
-        return function({**fixed, **dict(zip(reach, states, strict=True))}, *more)
+        own = dict(zip(reach, states, strict=True))
+        return function(*({**env, **own} for env in fixed), *more)
 
     for i in reversed(range(len(reach))):
         own = tuple(0 if i == j else None for j in range(len(reach)))

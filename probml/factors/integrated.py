@@ -134,7 +134,7 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
 def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
            statistics: Mapping) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], of the groups
-    whose statistics pool."""
+    whose statistics pool, up to a constant: along time it is what is gained over `middle`."""
     fixed, total = environment(plan, params, known), jnp.zeros(())
     for group in plan.even:
         if plan.timed(group):
@@ -156,10 +156,11 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             belief: Any) -> jax.Array:
-    """Σ over rows and states of weight × E[log p(latents, what is seen | params)]."""
+             belief: Any, origin: Mapping) -> jax.Array:
+    """Σ over rows and states of weight × E[log p(latents, what is seen | params)], up to a
+    constant: along time it is what is gained over the parameters `origin`."""
     if plan.timed(group):
-        return chain_statistics.expected(plan, params, known, rows, group, belief)
+        return chain_statistics.expected(plan, params, known, rows, group, belief, origin)
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)

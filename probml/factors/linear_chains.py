@@ -28,7 +28,7 @@ from probml.structure.densities import cells
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
     """log p(what is seen of a group | states), its numbers integrated out: (rows, *states)."""
     def at(env: dict) -> jax.Array:
-        told, volume = system(plan, env, known, rows, group)
+        told, volume, _ = system(plan, env, known, rows, group)
         return kalman_evidence.evidence(told) + volume
 
     log = over(plan, params, known, group, at)
@@ -41,11 +41,11 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
     is seen up to the step, or "predicted" by what is seen before it."""
 
     def at(env: dict) -> jax.Array:
-        told, _ = system(plan, env, known, rows, group)
+        told, _, centre = system(plan, env, known, rows, group)
         if view == "all":
-            return steps_first(kalman_evidence.smoothed(told).mean)
+            return steps_first(kalman_evidence.smoothed(told).mean + centre)
         found = forward(told)
-        return steps_first((found.after if view == "filtered" else found.before)[0])
+        return steps_first((found.after if view == "filtered" else found.before)[0] + centre)
 
     return states_second(over(plan, params, known, group, at), plan.reach(group))
 
@@ -56,8 +56,9 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     *states, D, D)."""
 
     def at(env: dict) -> tuple:
-        found = kalman_evidence.smoothed(system(plan, env, known, rows, group)[0])
-        return steps_first(found.mean), steps_first(found.covariance)
+        told, _, centre = system(plan, env, known, rows, group)
+        found = kalman_evidence.smoothed(told)
+        return steps_first(found.mean + centre), steps_first(found.covariance)
 
     return jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
                         over(plan, params, known, group, at))
@@ -73,7 +74,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     reach = plan.reach(group)
 
     def at(env: dict) -> jax.Array:
-        return kalman_paths.draw(system(plan, env, known, rows, group)[0], key)
+        told, _, centre = system(plan, env, known, rows, group)
+        return kalman_paths.draw(told, key) + centre
 
     paths = over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
@@ -154,9 +156,10 @@ def states_second(leaf: jax.Array, reach: tuple[str, ...]) -> jax.Array:
 
 
 def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
-            group: Group) -> tuple[kalman.System, jax.Array]:
-    """What the filter takes at one state of the discrete sites beside a group; and log volumes of
-    what is seen, (rows,)."""
+            group: Group) -> tuple[kalman.System, jax.Array, jax.Array]:
+    """What the filter takes at one state of the discrete sites beside a group; log volumes of what
+    is seen, (rows,); and the states that are its 0, (D, lanes or 1): where each row is expected to
+    begin, so that a level far from 0 keeps its digits."""
     structure, steps, size = plan.structure, rows.steps, len(rows.weights)
     own = varying(plan, known, steps, group.names)
     begin = _led(lambda at: linear_chain.first(structure, group, at), env,
@@ -175,11 +178,15 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     value, seen = jnp.concatenate([value, given], 1), jnp.concatenate([seen, shown], 1)
     alive = None if alive is None else alive.reshape(steps.length, -1)
     volume = jnp.where(seen, log, 0.0).reshape(steps.length, size, -1).sum((0, 2))
-    return kalman.System(
+    told = kalman.System(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_lanes(steps, leaf) for leaf in moves), _lanes(steps, value), _lanes(steps, slope),
         _lanes(steps, variance), _lanes(steps, seen), alive, steps.blocks
-    ), volume
+    )
+    centre = told.mean
+    if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
+        centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
+    return kalman.about(told, centre), volume, centre
 
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,

@@ -17,7 +17,7 @@ from probml.device.remote import Remote
 from probml.device.rows import Known, Rows
 from probml.device.streamed import Cut
 from probml.engines.engine import Problem
-from probml.errors import DataError
+from probml.errors import DataError, Refusal
 from probml.fits import cluster_work as work
 from probml.fits.places import Place
 from probml.language.language import Bound
@@ -33,8 +33,9 @@ class Cluster(Place):
 
     client: Any
     frames: list[Any] = field(default_factory=list)
+    weights: str | None = None  # the column of them
 
-    def opened(self, model: Bound, data: Any) -> Data:
+    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
         """See parts.opened; of a Dask DataFrame, whose partitions are looked at where they are.
 
         Raises:
@@ -44,6 +45,10 @@ class Cluster(Place):
             raise DataError(f"where={self.client!r}: expected a Dask DataFrame, as of "
                             f"dask.dataframe.read_parquet, got {type(data).__name__}: rows of this "
                             f"process become one by dask.dataframe.from_pandas")
+        if not (weights is None or isinstance(weights, str)):
+            raise DataError("the rows of a Dask DataFrame have their weights in a column of it: "
+                            "give its name, weights='...'")
+        self.weights = weights
         double, content = jax.config.jax_enable_x64, work.portable(model)
         every = self.client.compute(data.to_delayed())
         counts = self._all([self.client.submit(len, frame) for frame in every])
@@ -53,34 +58,38 @@ class Cluster(Place):
             raise DataError(f"model '{model.name}': the Dask DataFrame has no rows")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        looks = [self.client.submit(work.look, content, double, frame, name, begin)
+        looks = [self.client.submit(work.look, content, double, frame, name, begin, weights)
                  for frame, name, begin in zip(self.frames, names, first, strict=True)]
         while len(looks) > 1:
             looks = [self.client.submit(work.merge, content, double, *pair) if len(pair) > 1
                      else pair[0] for pair in _grouped(looks, 2)]
         profile = self._all(looks)[0].dressed(model)
-        source = work.Frame(data, "the frame")
+        source = work.rows_of(data, "the frame", weights)
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                whole: bool) -> Iterator[tuple[Rows, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
-        survey, cutter = held.survey, Cut.of(held, plan, copies)
+        if batch is not None:
+            raise Refusal(f"{problem}: rows on a cluster are added up where they are, and come in "
+                          f"no batches: leave batch_rows out, or read the files here, "
+                          f"fit(pyarrow.dataset.dataset(folder), ...)")
+        survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = work.Recipe(
             work.portable(held.model), jax.config.jax_enable_x64, work.bare(some), held.shapes,
             replace(survey.profile, sample=None, ranks=survey.profile.ranks[:1]),  # type: ignore
-            tuple(plan.effects), copies
+            tuple(plan.effects), copies, self.weights
         )
         parts = [self.client.submit(work.chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
-        size = cutter.specs.weights.shape[0]
-        example = cutter.chunk(held.taken(np.arange(min(size, held.table.rows))))
+        example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
+        count = sum(cutter.counted((rows,)) for rows in survey.sizes)
         with _Workers(self, parts) as pool:
-            yield Remote(np.int32(pool.number), np.int32(cutter.reader.count),
-                         np.asarray(survey.profile.rows, jnp.result_type(float)),
+            yield Remote(np.int32(pool.number), np.int32(count),
+                         np.asarray(survey.profile.weight, jnp.result_type(float)),
                          example), cutter.known
 
     def _all(self, futures: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data, Survey
-from probml.dataset.source import Part, Source
+from probml.dataset.source import Part, Source, Weighed
 from probml.dataset.sources.parts import looked
 from probml.dataset.sources.profile import Profile
 from probml.device.rows import Chunk
@@ -62,6 +62,12 @@ class Recipe(NamedTuple):
     profile: Profile  # of all rows, without their sample
     effects: tuple[str, ...]
     copies: int
+    weights: str | None  # the column of them
+
+
+def rows_of(frame: Any, name: str, weights: str | None) -> Source:
+    """A partition, its weights apart."""
+    return Frame(frame, name) if weights is None else Weighed(Frame(frame, name), weights)
 
 
 def bare(data: Data) -> Data:
@@ -97,10 +103,11 @@ def model_of(content: bytes) -> Bound:
     return kind(generative(function), settings, interventions)
 
 
-def look(content: bytes, double: bool, frame: Any, name: str, first: int) -> Look:
+def look(content: bytes, double: bool, frame: Any, name: str, first: int,
+         weights: str | None) -> Look:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
-        return Look.of(looked(model_of(content), Frame(frame, name), first))
+        return Look.of(looked(model_of(content), rows_of(frame, name, weights), first))
 
 
 def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
@@ -114,10 +121,12 @@ def chunks(recipe: Recipe, frame: Any, name: str, rows: int) -> list[Chunk]:
     """A partition as chunks on the host."""
     with jax.enable_x64(recipe.double):
         some = under(recipe.some, model_of(recipe.model), recipe.shapes)
-        survey = Survey(Frame(frame, name), replace(recipe.profile, sample=some), (name,), (rows,))
+        survey = Survey(rows_of(frame, name, recipe.weights),
+                        replace(recipe.profile, sample=some), (name,), (rows,))
         data = some._replace(survey=survey)
         plan = data.plan(effects=recipe.effects)
-        return list(Cut.of(data, plan, recipe.copies).read())
+        made = Cut.of(data, plan, recipe.copies, alone=True).read()
+        return [jax.tree.map(lambda leaf: leaf[0], chunk) for chunk in made]
 
 
 def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
 from probml.device import layout, load, sharded
+from probml.device.mixed import mixed
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
@@ -26,27 +27,31 @@ class Place(ABC):
     """Where rows lie."""
 
     @abstractmethod
-    def opened(self, model: Bound, data: Any) -> Data:
-        """A user's data, checked against a model, see parts.opened."""
+    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+        """A user's data, checked against a model, with their weights, see parts.opened."""
 
     @abstractmethod
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                whole: bool) -> contextlib.AbstractContextManager:
+                batch: int | None, whole: bool) -> contextlib.AbstractContextManager:
         """Within it (rows, what they share), or on their way there; where the rows are `reducible`
-        to their statistics these may stand for them, and where they are only met as a `whole` they
-        may stand in tiles."""
+        to their statistics these may stand for them.
+
+        Args:
+            batch: rows of the batches in which they are asked for; None: in none.
+            whole: they are only met all together, and may stand in tiles.
+        """
 
 
 @dataclass(frozen=True)
 class Here(Place):
     """The one device: tables are held, sources streamed."""
 
-    def opened(self, model: Bound, data: Any) -> Data:
-        return parts.opened(model, data)
+    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
+        return parts.opened(model, data, weights)
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                whole: bool) -> Iterator[tuple[Rows | Summary, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if held.survey is None and reducible:
@@ -56,9 +61,14 @@ class Here(Place):
             keep = layout.laid(held, plan, copies, whole)
             yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
-        feed, rows, known = streamed(held, plan, copies)
-        reading(lambda: f", {feed.speed * rows.size:,.0f} rows a second")
-        with feed:
+        with contextlib.ExitStack() as stack:
+            feed, rows, known = streamed(held, plan, copies)
+            stack.enter_context(feed)
+            each, source = rows.size * rows.together, feed
+            if batch is not None and batch < held.size:
+                each, source, rows = batch, *mixed(held, plan, rows, batch, problem.seed)
+                stack.enter_context(source)
+            reading(lambda: f", {source.speed * each:,.0f} rows a second")
             yield rows, known
 
 
@@ -69,17 +79,17 @@ class Devices(Place):
 
     mesh: Mesh
 
-    def opened(self, model: Bound, data: Any) -> Data:
+    def opened(self, model: Bound, data: Any, weights: Any) -> Data:
         if shared(self.mesh):
-            return processes.opened(model, data)
-        held = parts.opened(model, data)
+            return processes.opened(model, data, weights)
+        held = parts.opened(model, data, weights)
         return held if held.survey is None else held._replace(
             survey=held.survey._replace(held=True)
         )
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                whole: bool) -> Iterator[tuple[Rows, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:

@@ -15,7 +15,7 @@ from probml.interface.parameters import Parameters
 from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.plan import plan as planning
-from probml.queries import asking, queries
+from probml.queries import asking, decoding, queries
 from probml.queries.simulation import simulate_rows
 from probml.structure import deterministics
 from probml.structure.trace import trace
@@ -52,6 +52,23 @@ class Answers(Parameters):
                           f"for one of these, or posterior('{site}'); questions about rows need "
                           f"`with probml.rows():` in the place of a plate")
         return found
+
+    def _whole_decoded(self, held: dataset.Data,
+                       sites: Sequence[str] | None) -> dict[str, np.ndarray]:
+        """The most probable values of the discrete sites that one density of everything sums
+        out."""
+        joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
+        if joint:
+            return decoding.outside(self, held, joint if sites is None else list(sites))
+        inputs = {name: value[0] for name, value in held.table.inputs.items()}
+        summed = list(leaning.met_by(self, inputs))
+        wanted = summed if sites is None else list(sites)
+        unknown = next((name for name in wanted if name not in summed), None)
+        if unknown is not None or not wanted:
+            raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one density of "
+                          f"everything, which sums {summed or joint or 'nothing'} out: ask for "
+                          f"some of these")
+        return leaning.decoded(self, inputs, wanted)
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)

@@ -63,7 +63,7 @@ class Fit(Questions):
         where there is one chain)."""
         return reports.summary(self)
 
-    def to_arviz(self, data: Any = None):
+    def to_arviz(self, data: Any = None, prior: int | None = None):
         """An arviz InferenceData: posterior, sample_stats, log_likelihood of each row,
         posterior_predictive, observed_data, with the names of plates and the labels of states as
         dimensions and coordinates. Of a function that is one density of everything log_likelihood
@@ -71,11 +71,12 @@ class Fit(Questions):
 
         Args:
             data: the rows; by default those that were fitted.
+            prior: so many draws of the prior as well, the groups prior and prior_predictive.
 
         Raises:
-            Refusal: the engine found a point, not a posterior.
+            Refusal: the engine found a point, not a posterior; a prior that cannot be drawn from.
         """
-        return reports.to_arviz(self, data)
+        return reports.to_arviz(self, data, prior)
 
     @in_tables()
     def log_joint(self, data: Any) -> float:
@@ -186,8 +187,8 @@ class Fit(Questions):
         return type(self).of(self.model, fitting.merged(self, other), self.columns)
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
-        """The Fit of further rows together with those already fitted: merge with their statistics,
-        without fitting them alone.
+        """The Fit of further rows, or of a source of them, together with those already fitted:
+        merge with their statistics, without fitting them alone.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """

@@ -16,6 +16,7 @@ from numpyro.primitives import Messenger
 
 from probml.assessment.pages.figure import drawn
 from probml.dataset.frames import columns_of
+from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
@@ -63,6 +64,9 @@ class Generative:
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
+        if not callable(function) or isinstance(function, type):
+            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
+                             f"that samples its sites with numpyro.sample")
         own = inner(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -140,14 +144,15 @@ class Model(Bound):
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(); None takes the first of the
                 first three that does not refuse.
-            weights: one non-negative weight a row, shape (n,); weight 2 equals the row twice.
-            seed: seeds every random choice: a whole number, or a NumPy generator.
+            weights: one non-negative weight a row, shape (n,), or the name of their column in the
+                data, by which a source has them; weight 2 equals the row twice.
+            seed: seeds every random choice: a whole number, a JAX key, or a NumPy generator.
             start: starting values of some parameters, in their own coordinates, such as another
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
             checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
                 every 30 seconds, and at Ctrl-C and SIGTERM. The same call goes on where it was,
-                and ends where it would have ended; after the end it returns at once. EM, MAP, SVI
-                and NUTS keep what they iterate.
+                and ends where it would have ended; after the end it returns at once. EM, VB, MAP,
+                SVI and NUTS keep what they iterate.
             where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
                 and are passed over there, parameters are the same everywhere. Of several processes
                 (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
@@ -163,6 +168,7 @@ class Model(Bound):
         self.check_context()
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             checkpoint = Checkpoint(checkpoint)
+        data, weights = weighed(data, weights)
         columns = columns_of(data)
         read, data, _, begin = meet(self, data)
         seed = whole_seed(seed, "fit")
@@ -198,7 +204,7 @@ class Model(Bound):
 
         Args:
             parameters: answer with the parameters that were drawn as well.
-            seed: a whole number, or a NumPy generator, which gives its next one.
+            seed: a whole number, a JAX key, or a NumPy generator, which gives its next one.
         """
         self.check_context()
         seed = whole_seed(seed, "simulate")

@@ -1,6 +1,7 @@
 """A user's questions about rows: how probable, which state, what value, what comes next."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,8 +50,14 @@ class Questions(Serving):
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_likelihood("log_prob")
-        return members.answer(self, held, plug_in,
-                              lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
+        found = members.answer(self, held, plug_in,
+                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
+        lost = np.isnan(found) if isinstance(found, np.ndarray) else np.zeros(1, bool)
+        if lost.any():
+            warnings.warn(f"log_prob of row {int(np.argmax(lost))} ({int(lost.sum())} in all) is "
+                          f"NaN: a cell of it is so far out that its density has no digits",
+                          RuntimeWarning, stacklevel=2)
+        return found
 
     def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob."""
@@ -249,8 +256,16 @@ class Questions(Serving):
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all unseen discrete cells, or of `sites` with all
         else summed out; seen cells stay. Behind the end of a sequence of a list its last state is
-        repeated."""
+        repeated.
+
+        Of a function that is one density of everything: of the sites that it sums out in plates or
+        steps, (*cells), at the point `params`.
+        """
         held = self._read(data)
+        if sites is not None and isinstance(sites, str):
+            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
+        if self.model.whole:
+            return self._whole_decoded(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
         held = held._replace(lengths=held.given)
         every = [s.name for s in self.structure.sites.values() if s.rows and s.finite
@@ -258,8 +273,6 @@ class Questions(Serving):
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
             self._inside(name)
-        if sites is not None and isinstance(sites, str):
-            raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
         question = asking.prepare(self, held, wanted, plug_in).at_point(self)
         plan, back = question.plan, question.back
         if sites is not None:

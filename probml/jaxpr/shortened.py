@@ -73,14 +73,19 @@ def _once(eqn: Any, values: list[Any], made: dict[tuple, tuple]) -> Sequence[Any
     key = None if eqn.effects else _key(eqn, values)
     if key is not None and key in made:
         return made[key][1]
+    results = bind(eqn, values)
+    if key is not None:
+        made[key] = (values, results)
+    return results
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
+    """The results of an equation for operands of the same shapes."""
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
     with source_info_util.user_context(eqn.source_info.traceback), eqn.ctx.manager:
         found = eqn.primitive.bind(*functions, *values, **params)
-    results = found if eqn.primitive.multiple_results else [found]
-    if key is not None:
-        made[key] = (values, results)
-    return results
+    return found if eqn.primitive.multiple_results else [found]
 
 
 def _key(eqn: Any, values: list[Any]) -> tuple | None:

@@ -83,16 +83,22 @@ def whole_steps(steps: Any, where: str) -> int | None:
 
 def whole_seed(seed: Any, where: str) -> int:
     """A seed, checked: the same bits come of a whole number of at least 0; a NumPy generator gives
-    its next number."""
+    its next number; jax.random.key(seed) is the seed."""
     if isinstance(seed, np.random.Generator):
         return int(seed.integers(2**31 - 1))
     if isinstance(seed, np.random.RandomState):
         return int(seed.randint(2**31 - 1))
+    if isinstance(seed, jax.Array):
+        if jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
+            seed = jax.random.key_data(seed)
+        if seed.shape == (2,) and seed.dtype == np.uint32:
+            high, low = map(int, np.asarray(seed))
+            return (high << 32 | low) % 2**63
     if (isinstance(seed, int | np.integer) and not isinstance(seed, bool)
         and 0 <= seed < 2**63):
         return int(seed)
-    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0, or a NumPy "
-                     f"generator")
+    raise ModelError(f"{where}(seed={seed!r}): expected a whole number of at least 0, a JAX key, "
+                     f"or a NumPy generator")
 
 
 def chain_steps(own: int | None, kind: str) -> int:

@@ -21,10 +21,9 @@ import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
 from probml.jaxpr.levels import Level
-from probml.latents.gaussian import KINDS, LOG_TWO_PI, PLAIN, log_total, root_of, straight
+from probml.latents.gaussian import KINDS, PLAIN, root_of, straight
 from probml.latents.latent import Group
-from probml.latents.pooled_normal import Second, columns, locations, scatter
-from probml.numerics.semidefinite import log_det, rank, root, standardised
+from probml.latents.pooled_normal import locations
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
@@ -182,41 +181,6 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
         parts["slope"].append(slope.reshape(-1, len(zero)))
         parts["offset"].append(offset.reshape(-1))
     return Sight(**{name: jnp.concatenate(part) for name, part in parts.items()}, roots=roots)
-
-
-def middle(structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
-    """Where the states (under "") and the sites below begin: about it statistics are taken."""
-    state = first(structure, group, env).offset
-    at = {**env, **placed(structure, group, state)}
-    return {"": state, **{name: columns(structure.sites[name], structure.cells(name, at)["loc"])
-                          for name in below(group)}}
-
-
-def log_seen(structure: Structure, group: Group, name: str, env: Mapping, centre: Mapping,
-             second: Second) -> jax.Array:
-    """Σ of E[log p] of a site below, from its second moments about `centre`."""
-    site = structure.sites[name]
-    loc, slope, arguments = locations(structure, name, env, centre[""],
-                                      lambda flat: placed(structure, group, flat))
-    left = scatter(second, loc - centre[name], slope)
-    return log_total(site, root_of(site, arguments), left, second.around[:, 0, 0])
-
-
-def log_moves(found: Moves, centre: jax.Array, second: jax.Array) -> jax.Array:
-    """Σ of E[log p(s_t | s_{t−1})], or of the first, from second moments of (1, s_{t−1} − centre,
-    s_t − centre), or of (1, s_1 − centre); of singular noise that of the numbers that have some."""
-    eye = jnp.eye(len(centre), dtype=centre.dtype)
-    if found.slope is None:
-        line = jnp.concatenate([(centre - found.offset)[:, None], eye], 1)
-    else:
-        gap = centre - found.slope @ centre - found.offset
-        line = jnp.concatenate([gap[:, None], -found.slope, eye], 1)
-    lower = root(found.covariance)
-    half = standardised(lower, line @ second @ line.T)
-    square = jnp.trace(standardised(lower, half.T))
-    count = second[0, 0]
-    total = -0.5 * square - count * (log_det(lower) + 0.5 * LOG_TWO_PI * rank(lower))
-    return jnp.where(count > 0, total, 0.0)
 
 
 def at_row(site: Site, folded: jax.Array) -> Any:

@@ -93,7 +93,28 @@ def scatter(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
     Args:
         gap: loc(z̄) − x̄, (cells, d). slope: (cells, d, p).
     """
+    return second.own + shifted(second, gap, slope)
+
+
+def shifted(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
+    """What `scatter` has above Σ E[(x − x̄)(x − x̄)ᵀ]."""
     line = jnp.concatenate([gap[..., None], slope], -1)
     mixed = line @ second.across
-    return (second.own - mixed - jnp.swapaxes(mixed, -1, -2)
-            + line @ second.around @ jnp.swapaxes(line, -1, -2))
+    return line @ second.around @ jnp.swapaxes(line, -1, -2) - mixed - jnp.swapaxes(mixed, -1, -2)
+
+
+def residuals(weight: jax.Array, mean: jax.Array, spread: jax.Array, left: jax.Array,
+              seen: jax.Array | None, slope: jax.Array) -> Second:
+    """The second moments of a site over rows, with x − loc(z) in the place of x − x̄: nothing of
+    what a location explains is left in them, and has to cancel.
+
+    Args:
+        weight, mean, spread, seen: as of `seconds`. left: x − loc(z̄ + mean), (b, cells, d). slope:
+            of the location, (cells, d, p).
+    """
+    found = seconds(weight, mean, jnp.zeros_like(spread), left, seen, slice(0), left.shape[1])
+    share = weight[:, None] if seen is None else weight[:, None] * seen.all(-1)
+    held = (share.T @ spread.reshape(len(spread), -1)).reshape(-1, *spread.shape[1:])
+    pull = held @ jnp.swapaxes(slope, -1, -2)
+    return Second(found.around.at[:, 1:, 1:].add(held), found.across.at[:, 1:].add(-pull),
+                  found.own + slope @ pull)

@@ -1,15 +1,23 @@
 """The jointly most probable states of each row (max-product; along time Viterbi 1967)."""
 
 import functools
+from collections.abc import Mapping, Sequence
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
+from probml.dataset.dataset import Data
+from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.elimination import chain_paths, elimination
 from probml.elimination.factor import Factor
+from probml.errors import Refusal
+from probml.evidence import passes
 from probml.factors import sequences
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
 from probml.queries.parts import Belief, level, parts_of
 
@@ -75,3 +83,33 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
         return jnp.broadcast_to(best, (size,)), out
 
     return every.map(chunk)
+
+
+def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarray]:
+    """The jointly most probable values of discrete sites outside rows at the point, all others
+    summed out: site → (*cells).
+
+    Raises:
+        Refusal: nothing that is seen depends on a site, and its values have no end.
+    """
+    held = data.trimmed()
+    plan = held.plan()
+    idle = next((name for name in sites if name not in plan.globals), None)
+    if idle is not None:
+        raise Refusal(f"decode: nothing seen depends on '{idle}', and its values have no end that "
+                      f"could be listed")
+    rows, known = load.load(held, plan, params=fit.point)
+    params = {name: jnp.asarray(fit.point[name]) for name in plan.free}
+    share = np.exp(np.asarray(_outside(plan, params, known, rows)))
+    axes = [plan.globals.index(name) for name in sites]
+    rest = tuple(i for i in range(share.ndim) if i not in axes)
+    share = share.sum(rest, keepdims=True)
+    best = np.unravel_index(share.argmax(), share.shape)
+    every = held.structure.sites
+    return {name: every[name].valued(np.asarray(plan.variables[name].values)[best[axis]])
+            for name, axis in zip(sites, axes, strict=True)}
+
+
+@functools.partial(jit, static_argnums=0)
+def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    return passes.global_posterior(plan, params, known, rows)

@@ -53,6 +53,15 @@ class Case:
     def sites(self) -> dict[str, Mapping[str, Any]]:
         return {site["name"]: site for site in self.recipe["sites"]}
 
+    def renamed(self) -> "Case":
+        """The same with other names, whose order is the other way round."""
+        to = {name: f"s{len(self.sites) - i}" for i, name in enumerate(self.sites)}
+        sites = [{key: to[value] if key == "name" else [to.get(each, each) for each in value]
+                  if key in ("parents", "adds") else value for key, value in site.items()}
+                 for site in self.recipe["sites"]]
+        return Case({**self.recipe, "sites": sites}, self.rows, self.seed,
+                    {to[name]: word for name, word in self.hidden.items()})
+
     @property
     def learnt(self) -> bool:
         """Whether something is a parameter."""

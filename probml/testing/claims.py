@@ -2,6 +2,7 @@
 does not hold."""
 
 import functools
+import itertools
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.engines import EM, MAP
+from probml.engines import EM, MAP, VB, Exact
 from probml.errors import Refusal
 from probml.interface.fit import Fit
 from probml.interface.loading import load
@@ -164,8 +165,63 @@ def kept(case: Case) -> None:
     _alike(fit, again, "saved and loaded")
 
 
+def parts(case: Case) -> None:
+    """Rows that are read in parts, some at a time, give what rows in memory give."""
+    if (fit := few(case)) is None:
+        return
+    cuts = [0, 1, case.rows // 2, case.rows]
+
+    def read():
+        for low, high in itertools.pairwise(cuts):
+            yield {name: np.asarray(value)[low:high] for name, value in case.data.items()}
+
+    _alike(fit, few(case, read), "rows in parts")
+    same(fit.log_prob(read), fit.log_prob(case.data), "log_prob of rows in parts", 1e-7)
+
+
+def names(case: Case) -> None:
+    """What sites are called makes no difference, nor in which order the names stand."""
+    other = case.renamed()
+    to = dict(zip(case.sites, other.sites, strict=True))
+    fits = [one.model.at(one.drawn[0]) for one in (case, other)]
+    shown = {to.get(name, name): value for name, value in case.data.items()}
+    same(fits[1].log_prob(shown), fits[0].log_prob(case.data), "log_prob under other names", CLOSE)
+    for name in case.unseen:
+        same(fits[1].predict_proba(shown, to[name]), fits[0].predict_proba(case.data, name),
+             f"predict_proba of '{name}' under another name", CLOSE)
+
+
+def exactly(case: Case) -> None:
+    """Of one parameter, Exact's evidence is p(data, parameter) / p(parameter | data)."""
+    params, _, right = *case.drawn, known(case)[2]
+    if len(params) != 1 or not case.data:
+        return
+    fit = _fitted(case, Exact(), case.data, None)
+    name, value = next(iter(params.items()))
+    log = np.sum(np.asarray(fit.posterior(name).log_prob(value)))
+    same(fit.log_evidence, right.evidence.sum() + right.prior - log, "Exact's evidence", CLOSE)
+
+
+def bounds(case: Case) -> None:
+    """VB's bound does not fall, and lies below the evidence where that is known."""
+    if not case.learnt or not case.data:
+        return
+    fit = _fitted(case, VB(max_iterations=30, restarts=1), case.data, None)
+    history = np.asarray(fit.history)
+    assert (np.diff(history) > -1e-7 * (1 + np.abs(history[1:]))).all(), (
+        f"VB's bound falls: {history}")
+    try:
+        exact = _fitted(case, Exact(), case.data, None)
+    except Refusal:
+        return
+    assert fit.bound <= exact.log_evidence + 1e-7 * (1 + abs(exact.log_evidence)), (
+        f"VB's bound {fit.bound} lies above the evidence {exact.log_evidence}")
+
+
 CLAIMS: tuple[Callable[[Case], None], ...] = (
-    density, probabilities, decoding, imputation, single, learning, order, weight, modes, kept)
+    density, probabilities, decoding, imputation, single, learning, order, weight, modes, kept,
+    parts, names, exactly, bounds)
+ALWAYS = 4  # of these are held of every case; of the others each round of fuzzing takes some
 
 
 def check(case: Case, claims: tuple[Callable[[Case], None], ...] = CLAIMS) -> int:

@@ -91,7 +91,7 @@ class Objective:
 
             def chunk(rows, taps):
                 part = jax.grad(lambda c: self._averaged(lambda params: row_surrogate(
-                    self.plan, taps, params, self.known, rows, self.params
+                    self.plan, taps, params, self.known, rows, self.params, self.params
                 ), unpack(c)))
                 return jax.vmap(part)(points)
 
@@ -115,7 +115,7 @@ class Objective:
 
             def chunk(rows, taps):
                 return jax.value_and_grad(lambda c: row_surrogate(
-                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
+                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
                 ))(c)
 
             more = self._over(chunk)
@@ -128,7 +128,7 @@ class Objective:
 
         def chunk(rows, taps):
             return jax.hessian(lambda c: row_surrogate(
-                self.plan, taps, {**self.params, **unpack(c)}, self.known, rows
+                self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
             ))(c)
 
         pooled = jax.hessian(lambda c: self._pooled(unpack, c))(c)

@@ -184,3 +184,18 @@ def test_every_posterior_engine_exports_what_it_has(engine):
     assert ("sample_stats" in data.groups()) == isinstance(engine, probml.NUTS)
     np.testing.assert_allclose(data.log_likelihood["x"].values.mean((0, 1)).sum(),
                                fit.log_prob({"x": x}).sum(), atol=8)
+
+
+def test_the_prior_and_what_it_predicts_are_groups_if_asked_for(exported, table):
+    fit, plain = exported
+    data = fit.to_arviz(table, prior=400)
+    assert set(data.groups()) - set(plain.groups()) == {"prior", "prior_predictive"}
+    mean, x = data.prior["mean"], data.prior_predictive["x"]
+    assert mean.dims == data.posterior["mean"].dims and mean.shape == (1, 400, 2, 2)
+    assert abs(float(mean.std()) - 3.0) < 0.3 and x.shape == (1, 400, 14, 2)
+    # rows are made with their own draw: normal about the mean of their label
+    z = np.asarray(data.prior_predictive["z"][0], int)
+    near = np.stack([mean.values[0, np.arange(400)[:, None], j, z] for j in range(2)], -1)
+    assert abs(float((x.values[0] - near).std()) - 1.0) < 0.05
+    with pytest.raises(probml.ModelError, match=r"to_arviz\(prior=0\): expected how many"):
+        fit.to_arviz(table, prior=0)

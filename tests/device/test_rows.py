@@ -20,12 +20,12 @@ def chunk(x: np.ndarray, weights: np.ndarray) -> Chunk:
     return Chunk({}, {}, {}, {}, {}, {"x": x}, weights)
 
 
-def streamed(x: np.ndarray, weights: np.ndarray) -> tuple[feeding.Feed, Streamed]:
-    specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
-                         chunk(x[0], weights[0]))
-    feed = feeding.Feed(lambda: map(chunk, x, weights), specs, len(x))
+def streamed(x: np.ndarray, weights: np.ndarray, together: int = 1) -> tuple[feeding.Feed, Streamed]:
+    fed = [chunk(x[i : i + together], weights[i : i + together]) for i in range(0, len(x), together)]
+    specs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), fed[0])
+    feed = feeding.Feed(lambda: iter(fed), specs, len(fed))
     leaves, form = jax.tree.flatten(specs)
-    return feed, Streamed(np.int32(feed.number), np.int32(len(x)), weights.sum(), tuple(leaves),
+    return feed, Streamed(np.int32(feed.number), np.int32(len(fed)), weights.sum(), tuple(leaves),
                           form)
 
 
@@ -48,9 +48,11 @@ def taken(rows, index):
 
 def test_sums_samples_and_passes_side_by_side_are_those_of_numpy():
     feed, stream = streamed(X, WEIGHTS)
+    other, at_once = streamed(X, WEIGHTS, CHUNKS)
     index, powers = np.array([[11, 0], [5, 5]]), np.array([1.0, 2.0], np.float32)
-    with feed:
-        for rows in (Resident(chunk(X, WEIGHTS)), stream):
+    assert stream.together == 1 and at_once.together == CHUNKS
+    with feed, other:
+        for rows in (Resident(chunk(X, WEIGHTS)), stream, at_once):
             total, weight = moments(rows)
             np.testing.assert_allclose(total, np.einsum("ci,cij->j", WEIGHTS, X), rtol=1e-5)
             assert weight == rows.weight == WEIGHTS.sum() and rows.size == SIZE

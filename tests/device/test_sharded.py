@@ -34,7 +34,7 @@ def asked(rows, powers, index, order):
 
     sums = jax.vmap(lambda p: rows.total(lambda some: some.weights @ jnp.abs(some.inputs["x"]) ** p))(powers)
     answers = rows.map(lambda some, scale: scale * some.inputs["x"].sum(1), jnp.arange(3.0))
-    return sums, answers, rows.taken(index).stacked.inputs["x"], rows.walk(batch, (0.0, 0), 5, order)
+    return sums, answers, rows.taken(index).stacked.inputs["x"], rows.walk(batch, (0.0, 0), 5, order, 0)
 
 
 def test_sums_answers_samples_and_batches_are_those_of_one_device():

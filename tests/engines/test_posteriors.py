@@ -19,7 +19,7 @@ from compilations import counted
 from probml.dataset import read
 from probml.device import load
 from probml.evidence import density
-from probml.posteriors import diagnostics, relabelling
+from probml.posteriors import diagnostics, pareto, relabelling
 
 RANDOM = np.random.default_rng(0)
 
@@ -467,3 +467,36 @@ def test_laplace_ends_at_the_mode_also_where_it_climbs_by_lbfgs():
     deviations = np.array([np.exp(log) / np.sqrt(len(y)), 1 / np.sqrt(2 * len(y))])
     np.testing.assert_array_less(np.abs(slope * deviations), 1e-6)
     assert "from the mode" not in fit.status
+
+
+# Whether a normal stands for the posterior
+
+
+@pytest.mark.parametrize("df", [1.0, 2.0, 5.0, None])
+def test_paretos_k_is_arvizs(df):
+    import arviz
+
+    wide = stats.norm if df is None else stats.t(df)
+    u = np.random.default_rng(3).standard_normal(400)
+    logs = wide.logpdf(u) - stats.norm.logpdf(u)
+    if df is None:
+        logs = logs + stats.norm.logpdf(u, 0.0, 0.9) - stats.norm.logpdf(u)
+    np.testing.assert_allclose(pareto.k_hat(logs), arviz.psislw(logs)[1], atol=1e-10)
+    assert pareto.k_hat(np.zeros(400)) == -np.inf
+    assert pareto.k_hat(np.where(np.arange(400), 0.0, 900.0)) == np.inf
+
+
+@probml.model
+def heavy():
+    at = sample("at", dist.StudentT(2.0, 0.0, 1.0).expand([10]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(at.sum(), 100.0))
+
+
+@pytest.mark.parametrize("engine", [
+    probml.Laplace(), pytest.param(probml.SVI(guide="multivariate_normal", steps=800),
+                                   marks=pytest.mark.slow)])
+def test_a_normal_in_the_place_of_heavy_tails_is_not_to_be_relied_on(engine):
+    fit = heavy().fit({"y": np.zeros(4)}, engine)
+    assert "not to be relied on: the posterior has more in its tails" in fit.status
+    assert "k-hat" not in regression().fit(LINE, engine, seed=1).status

@@ -11,6 +11,7 @@ from numpyro import plate, sample
 from scipy.special import gammaln, logsumexp
 
 import probml
+from probml.engines import em
 from probml.engines.restarting import rest
 from probml.models import HiddenMarkov, PoissonMixture
 
@@ -54,6 +55,15 @@ def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():
     fine, coarse = (PoissonMixture(4, tol=tol).fit(QUAKES[:, None]) for tol in (1e-7, 1e-3))
     assert coarse.converged_ and coarse.n_iter_ < fine.n_iter_
     assert rest.near(1e-3) > 0.04 > rest.near(1e-7) > 4e-4
+
+
+def test_parameters_that_creep_for_ever_cost_no_more_than_the_climb_itself(monkeypatch):
+    iterations = []
+    for close in (np.inf, 0.0):  # anywhere, and nowhere, is at rest
+        monkeypatch.setattr(em, "near", lambda tolerance, close=close: close)
+        monkeypatch.setattr(rest, "STRICT", 0.0)
+        iterations.append(PoissonMixture(4).fit(QUAKES[:, None]).n_iter_)
+    assert iterations[0] < iterations[1] <= max(2 * iterations[0] + 1, iterations[0] + 32)
 
 
 def test_no_iterations_beyond_those_allowed_are_made_on_a_ridge():

@@ -11,6 +11,10 @@ from numpyro import plate, sample
 
 import probml
 from compilations import compiled
+from probml.dataset.sources.parts import Reader, opened
+from probml.device.load import load
+from probml.device.rows import merged
+from probml.device.streamed import Cut
 from probml.errors import DataError, Refusal
 
 
@@ -85,11 +89,14 @@ def effects(group):
 
 
 @probml.model
-def chain():
+def walks():
     first = sample("first", dist.Dirichlet(jnp.ones(2)))
     table = sample("table", dist.Dirichlet(jnp.ones((2, 2))).to_event(1))
+    with plate("state", 2):
+        mean = sample("mean", dist.Normal(0.0, 1e3))
     with probml.rows():
-        sample("z", probml.MarkovChain(first, table))
+        z = sample("z", probml.MarkovChain(first, table))
+        sample("x", dist.Normal(mean[z], 1.0).to_event(1))
 
 
 # without leaps, which enlarge what rounding leaves
@@ -182,6 +189,90 @@ def test_other_rows_of_the_same_chunks_compile_nothing_and_two_parts_are_held(tm
     assert fit.history[-1] == pytest.approx(mixture(k=2).fit(table, EIGHT).history[-1], rel=1e-9)
 
 
+def sequences() -> list[np.ndarray]:
+    """Of 3 to 9 steps, the longest in the middle, some cells unseen."""
+    random, out = np.random.default_rng(2), []
+    for steps in [3, 4, 3, 5, 9, 6, 4, 3, 3, 3, 5]:
+        x = random.normal(size=steps) + 4.0 * (np.arange(steps) % 3 > 0) + 50.0
+        x[random.random(steps) < 0.15] = np.nan
+        out.append(x)
+    return out
+
+
+def some_sequences():
+    for low, high in ((0, 3), (3, 4), (4, 11)):
+        yield {"x": sequences()[low:high]}
+
+
+def test_sequences_in_parts_lie_on_the_device_as_those_in_memory():
+    held, whole = opened(walks(), some_sequences), opened(walks(), {"x": sequences()})
+    assert held.steps == 9 and held.size == 11 and held.pattern == whole.pattern
+    np.testing.assert_array_equal(held.lengths, whole.lengths)
+    cut = Cut.of(held, plan := held.plan())
+    (chunk,) = cut.read()
+    rows, known = load(whole, whole.plan())
+    np.testing.assert_allclose(cut.known.centre["x"], known.centre["x"], rtol=1e-6)
+    loaded, rows = rows.stacked.steps.rows, merged(rows.stacked).weights
+    assert plan == whole.plan() and chunk.weights.sum() == rows.sum() == 11
+    real = np.asarray(loaded.weights)
+    assert chunk.steps.rows.weights.shape == loaded.weights.shape
+    np.testing.assert_array_equal(chunk.steps.rows.weights, loaded.weights)
+    np.testing.assert_array_equal(chunk.steps.rows.seen["x"][real], loaded.seen["x"][real])
+    np.testing.assert_allclose(chunk.steps.rows.values["x"][real], loaded.values["x"][real],
+                               atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:EM of model:RuntimeWarning")
+def test_sequences_in_parts_are_fitted_and_asked_as_sequences_in_memory():
+    start, table = {"mean": np.array([49.0, 55.0])}, {"x": sequences()}
+    plain = walks().fit(table, FOUR, start=start)
+    fit = walks().fit(some_sequences, FOUR, start=start)
+    np.testing.assert_allclose(fit.history, plain.history, rtol=1e-6)
+    for name, value in plain.params.items():
+        np.testing.assert_allclose(fit.params[name], value, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(fit.log_prob(some_sequences), plain.log_prob(table), rtol=1e-4)
+    few = probml.EM(batch_rows=4, max_iterations=3, tolerance=0.0)
+    found = walks().fit(some_sequences, few, start=start)
+    assert found.score(table) > plain.score(table) - 0.1
+
+
+def test_labels_of_an_index_are_those_of_all_parts():
+    table = rows_of("effects")
+    table["group"] = np.array(["oslo", "bergen", "tromso", "hamar", "voss", "alta"], object)[table["group"]]
+    few = table["group"] != "tromso"
+    cut = [few & (np.arange(240) < 100), ~few, few & (np.arange(240) >= 100)]
+    tables = [{name: column[rows] for name, column in table.items()} for rows in cut]
+    whole = {name: np.concatenate([part[name] for part in tables]) for name in table}
+    held, plain = opened(effects(), lambda: iter(tables)), opened(effects(), whole)
+    assert held.labels == plain.labels == {"group": ("alta", "bergen", "hamar", "oslo", "tromso", "voss")}
+    codes = np.concatenate([part.table.inputs["group"] for part in Reader(held).pieces()])
+    np.testing.assert_array_equal(codes, plain.table.inputs["group"])
+    np.testing.assert_array_equal(held.table.inputs["group"], plain.table.inputs["group"])
+    tables[1]["group"] = np.full((~few).sum(), 2)
+    with pytest.raises(DataError, match="'group' has labels, .*, in some parts, and codes in others"):
+        opened(effects(), lambda: iter(tables))
+    tables[1]["group"] = np.full((~few).sum(), "rena", object)
+    tables[2]["group"][0] = "moss"
+    with pytest.raises(DataError, match="'group' has 7 labels in all parts"):
+        opened(effects(), lambda: iter(tables))
+
+
+def test_weights_of_a_source_stand_in_a_column(tmp_path):
+    table, weights = rows_of("normal"), np.arange(240) % 4 / 2.0
+    plain = normal().fit(table, probml.Exact(), weights=weights)
+    for data in (stored(tmp_path, table | {"w": weights}, CUTS), table | {"w": weights}):
+        fit = normal().fit(data, probml.Exact(), weights="w")
+        assert fit.log_evidence == pytest.approx(plain.log_evidence, rel=1e-6)
+        np.testing.assert_allclose(fit.params["mean"], plain.params["mean"], rtol=1e-5)
+    source = stored(tmp_path, table | {"w": np.zeros(240)}, CUTS)
+    with pytest.raises(DataError, match="weights are all zero"):
+        normal().fit(source, weights="w")
+    source = stored(tmp_path, table | {"w": np.where(np.arange(240) == 53, -1.0, 1.0)}, CUTS)
+    with pytest.raises(DataError, match="part 'part1.npz': weights must be >= 0, got -1.0 in row 3"):
+        normal().fit(source, weights="w")
+
+
 def test_a_function_that_makes_batches_is_a_source():
     table = rows_of("normal")
 
@@ -235,15 +326,12 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
 
 
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
-    with pytest.raises(Refusal, match="read in parts: 'z' runs along time"):
-        chain().fit(lambda: iter([{"z": np.array([[0, 1, 1]])}]))
-    letters = np.array(["a", "b"], object)
-    with pytest.raises(Refusal, match="the index 'group' has labels, which each part"):
-        effects().fit(lambda: iter([{"group": letters, "y": np.ones(2)}]))
     source = stored(tmp_path, rows_of("logistic"), CUTS)
-    with pytest.raises(Refusal, match="read in parts have no weights"):
+    with pytest.raises(DataError, match="have their weights in a column of their own"):
         logistic().fit(source, weights=np.ones(240))
-    for engine in (probml.MAP(optimizer=optax.adam(0.1), batch_rows=10), probml.SVI(batch_rows=10),
-                   probml.NUTS()):
+    with pytest.raises(DataError, match="part 'part0.npz': weights='w': there is no such column, "
+                                        "the data have 'x', 'y'"):
+        logistic().fit(source, weights="w")
+    for engine in (probml.MAP(optimizer=optax.adam(0.1), held_out=0.1), probml.NUTS()):
         with pytest.raises(Refusal, match="its rows are read in parts"):
             logistic().fit(source, engine)

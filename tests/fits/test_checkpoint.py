@@ -4,12 +4,14 @@ import json
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import plate, sample
 
 import probml
+from probml.engines.conjugate import stochastic
 from probml.engines.restarting import stepwise
 from probml.errors import DataError, ModelError
 from probml.numerics.outside import checkpoint
@@ -24,6 +26,16 @@ def mixture(k: int):
     with probml.rows():
         z = sample("z", dist.Categorical(weights))
         sample("x", dist.Normal(mean[z], scale[z]))
+
+
+@probml.model
+def means(k: int):
+    weights = sample("weights", dist.Dirichlet(jnp.ones(k)))
+    with plate("component", k):
+        mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        z = sample("z", dist.Categorical(weights))
+        sample("x", dist.Normal(mean[z], 1.0))
 
 
 @probml.model
@@ -53,15 +65,37 @@ class Stop(KeyboardInterrupt):
     """As Ctrl-C at a certain turn."""
 
 
+def guide(x):
+    middle = numpyro.param("middle", jnp.zeros(2))
+    spread = numpyro.param("spread", jnp.ones(2), constraint=dist.constraints.positive)
+    sample("slope", dist.Normal(middle, spread).to_event(1))
+
+
+def by_hand(x, y=None):
+    slope = sample("slope", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    sample("y", dist.Bernoulli(logits=x @ slope).to_event(1), obs=y)
+
+
+def regression_parts():
+    for low in range(0, 80, 30):
+        yield {name: value[low : low + 30] for name, value in regression().items()}
+
+
 CASES = {
     "EM": (mixture(k=2), rows_of(), probml.EM(max_iterations=80, tolerance=0.0, accelerate=False, restarts=2), 2),
     "EM of parts": (mixture(k=2), parts, probml.EM(max_iterations=9, tolerance=0.0, accelerate=False, restarts=2), 4),
     "EM in batches": (mixture(k=2), rows_of(), probml.EM(batch_rows=20, max_iterations=9, tolerance=0.0, restarts=2), 2),
     "MAP by an optimiser": (logistic(), regression(), probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=20), 2),
-    "SVI": (logistic(), regression(), probml.SVI(steps=400), 1),
+    "SVI": (logistic(), regression(), probml.SVI(steps=1200), 1),
+    "SVI of a guide of one's own": (probml.model(by_hand)(), regression(), probml.SVI(guide=guide, steps=1200), 1),
+    "VB in batches": (means(k=2), rows_of(), probml.VB(batch_rows=20, max_iterations=9, tolerance=0.0, restarts=2), 2),
+    "VB": (means(k=2), rows_of(), probml.VB(max_iterations=60, tolerance=0.0, restarts=2), 2),
+    "EM of parts in batches": (mixture(k=2), parts, probml.EM(batch_rows=16, max_iterations=9, tolerance=0.0, restarts=2), 2),
+    "MAP of parts in batches": (logistic(), regression_parts, probml.MAP(optimizer=optax.adam(0.01), steps=600, batch_rows=16), 2),
+    "SVI of parts in batches": (logistic(), regression_parts, probml.SVI(steps=1200, batch_rows=16), 1),
     "NUTS": (logistic(), regression(), probml.NUTS(draws=40, warmup=40, chains=2, chain_method="sequential"), 5),
 }
-LONG = ("EM of parts", "EM in batches", "SVI", "NUTS", "MAP by an optimiser")
+LONG = tuple(case for case in CASES if case != "EM")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -71,6 +105,8 @@ def test_a_fit_that_goes_on_ends_as_one_that_was_not_interrupted(case, tmp_path,
     model, table, engine, at = CASES[case]
     monkeypatch.setattr(stepwise, "BEGUN", 40)
     monkeypatch.setattr(stepwise, "BATCHES", 1)
+    monkeypatch.setattr(stochastic, "BEGUN", 40)
+    monkeypatch.setattr(stochastic, "BATCHES", 1)
     whole = model.fit(table, engine, checkpoint=tmp_path / "never")
     turns, stopped, noted = [], [], checkpoint.Journal.note
 

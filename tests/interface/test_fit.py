@@ -228,7 +228,7 @@ def test_rows_simulated_from_a_posterior_spread_like_its_predictive():
 
 def test_the_summary_has_a_row_for_every_number():
     table = days().summary()
-    assert table.loc["p[1]"].iloc[0] == pytest.approx(19 / 32) and len(table) == 2 + 6 + 2 + 2
+    assert table.loc["p[wet]"].iloc[0] == pytest.approx(19 / 32) and len(table) == 2 + 6 + 2 + 2
     exact = cases.coin(a=2.0, b=3.0).fit({"toss": [1, 0]}).summary()
     assert (exact.loc["heads", "mean"] == pytest.approx(3 / 7)
             and exact.loc["heads", "sd"] == pytest.approx(np.sqrt(12 / (49 * 8))))

@@ -63,6 +63,20 @@ def test_plates_within_plates_have_the_marginals_of_brute_force():
     np.testing.assert_allclose(both["topic"], topics, atol=1e-10)
     with pytest.raises(Refusal, match="kind.*topic"):
         fit.predict_proba(DATA)
+    alone = fit.decode(DATA, ["kind"])  # topics summed out before
+    np.testing.assert_array_equal(alone["kind"], kinds.argmax(1))
+    joint = fit.decode(DATA)
+    for d in range(7):
+        own = np.flatnonzero(d == DOCUMENTS)
+        logs = {}
+        for kind in (0, 1):
+            share = POINT["t"][kind, d]
+            each = np.log([1 - share, share]) + stats.norm(
+                POINT["m"] + POINT["b"][d], 1).logpdf(VALUES[own][:, None])
+            logs[kind] = np.log((0.7, 0.3)[kind]) + each.max(1).sum(), each.argmax(1)
+        kind = max(logs, key=lambda k: logs[k][0])
+        assert joint["kind"][d] == kind
+        np.testing.assert_array_equal(joint["topic"][own], logs[kind][1])
 
 
 @pytest.mark.slow
@@ -108,6 +122,7 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
 
     y, row = RNG.normal(3.0, 1.0, size=(4, 2)), RNG.dirichlet(np.ones(3), 3)
     states, others = np.zeros((4, 2, 3)), np.zeros((4, 2, 2))
+    best = np.zeros(2), np.zeros((2, 4), int), np.zeros((2, 4), int)
     for animal in range(2):
         total = 0.0
         order = range(4)[::-1] if reverse else range(4)
@@ -119,6 +134,8 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
                         path[t] + 0.5 * (4 + extra[t]), 1).pdf(y[t, animal])
                     before = path[t]
                 total += p
+                if p > best[0][animal]:
+                    best[0][animal], best[1][animal], best[2][animal] = p, path, extra
                 states[range(4), animal, path] += p
                 others[range(4), animal, extra] += p
         states[:, animal] /= total
@@ -126,6 +143,24 @@ def test_steps_of_a_scan_have_the_marginals_of_brute_force(reverse):
     fit = probml.model(turned)().at({"row": row})
     np.testing.assert_allclose(fit.predict_proba({"y": y}, "z"), states, atol=1e-10)
     np.testing.assert_allclose(fit.predict_proba({"y": y}, "w"), others, atol=1e-10)
+    found = fit.decode({"y": y})
+    np.testing.assert_array_equal(found["z"], best[1].T)
+    np.testing.assert_array_equal(found["w"], best[2].T + 4)
+    with pytest.raises(Refusal, match="'w' stands in the same scan"):
+        fit.decode({"y": y}, ["z"])
+
+
+def test_a_change_point_outside_rows_is_decoded_from_its_joint_table():
+    def disasters(y):
+        early, late = sample("early", dist.Exponential(1.0)), sample("late", dist.Exponential(1.0))
+        s = sample("s", dist.DiscreteUniform(2, len(y) - 1))
+        sample("y", dist.Poisson(jnp.where(np.arange(len(y)) < s, early, late)), obs=y)
+
+    y = np.array([4, 6, 5, 3, 7, 5, 6, 1, 0, 0, 1, 0, 1])
+    logs = [stats.poisson(np.where(np.arange(13) < s, 5.0, 0.5)).logpmf(y).sum()
+            for s in range(2, 13)]
+    found = probml.model(disasters)().at({"early": 5.0, "late": 0.5}).decode({"y": y})
+    assert found["s"] == np.argmax(logs) + 2
 
 
 def test_the_values_of_a_summed_site_are_its_own():

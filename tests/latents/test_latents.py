@@ -229,7 +229,7 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
         def climbed(p):
             one = jax.tree.map(lambda leaf: leaf[0], (expected.taps, rows))
             return surrogate(plan, expected, p, known) + row_surrogate(plan, one[0], p, known,
-                                                                       one[1])
+                                                                       one[1], params)
 
         return (expected.log_evidence, jax.grad(climbed)(params),
                 jax.grad(lambda p: log_evidence(plan, p, known, rows))(params))

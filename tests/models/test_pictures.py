@@ -245,13 +245,24 @@ def test_choosing_takes_the_table_of_a_face_fitted_with_a_range(table):
 
 
 def test_pictures_are_drawn_where_they_are_told_to_and_leave_no_state(mixture, table):
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    before = pyplot and pyplot.get_fignums()
     ax = matplotlib.figure.Figure().subplots()
     assert (
         pictures.density(mixture, table, ax=ax) is ax
         and pictures.choosing(pd.DataFrame({"n_components": [1], "bic": [1.0]}), ax=ax) is ax
     )
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    assert pyplot is None or not pyplot.get_fignums()
+    assert (pyplot and pyplot.get_fignums()) == before
+
+
+def test_a_picture_is_pyplots_where_pyplot_is_loaded(monkeypatch):
+    table = pd.DataFrame({"n_components": [1, 2], "bic": [2.0, 1.0]})
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+        assert pictures.choosing(table).figure.canvas.manager is None
+    import matplotlib.pyplot as plt
+
+    assert pictures.choosing(table).figure is plt.gcf()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ read is told how to write it."""
 import inspect
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -50,7 +51,9 @@ def test_seeds_may_be_generators_which_move_on():
     again = coin().simulate(30, seed=np.random.default_rng(1))["toss"]
     np.testing.assert_array_equal(first, again)
     assert coin().simulate(3, seed=np.random.RandomState(0))["toss"].shape == (3,)
-    with pytest.raises(probml.ModelError, match="or a NumPy generator"):
+    np.testing.assert_array_equal(coin().simulate(30, seed=jax.random.key(7))["toss"],
+                                  coin().simulate(30, seed=7)["toss"])
+    with pytest.raises(probml.ModelError, match="a JAX key, or a NumPy generator"):
         coin().simulate(3, seed=1.5)
 
 

@@ -1,5 +1,6 @@
 """Chunks fed to a running program: in turn, two at the most, and what reading raises comes out."""
 
+import threading
 import weakref
 
 import jax
@@ -43,6 +44,22 @@ def test_every_pass_begins_anew_and_two_chunks_are_there_at_once():
         assert float(passes(np.int32(feed.number), np.int32(4), 3)) == 18 * 1.75
     assert len(begun) == 3 and max(most) <= 2
     assert feed.number not in feeding._OPEN
+
+
+def test_a_chunk_is_read_while_the_one_before_is_used():
+    made = [threading.Event() for _ in range(3)]
+
+    def read():
+        for i in range(3):
+            yield np.full(3, i, np.float32)
+            # asked for another: this one is used, or waits
+            made[i].set()
+
+    with feeding.Feed(read, SPEC, 3) as feed:
+        feed.chunk(0)
+        assert made[0].wait(10)  # nobody has asked for the second yet
+        found = list(feeding.ahead(iter(range(5))))
+    assert found == [0, 1, 2, 3, 4]
 
 
 def test_what_reading_raises_is_raised_as_it_was():

@@ -1,5 +1,8 @@
-"""Every reference in float32 has the answers of double: parameters to a thousandth, likelihoods to
-a thousandth of a nat.
+"""Every reference in float32 has the answers of double: parameters to a thousandth, what EM climbs
+to a thousandth of a nat.
+
+Likelihoods without the prior, which is not at its maximum there, move with the parameters to the
+first order: by as little as these tell, a hundred thousandth of their size.
 
 The data of the references, fitted by the faces' defaults; that these are right in double is asked
 elsewhere (test_references*.py).
@@ -40,13 +43,17 @@ def columns(folder, path, *names, **options):
 
 
 def hidden(face, X):
-    """A fit in which something is hidden: its parameters and its likelihood."""
+    """A fit in which something is hidden: its parameters, objective and likelihood."""
     params = face.fit(X).fit_.params
     order = np.argsort(params["weights"])  # which state is which is not told by the data
     shared = {"precision"} if getattr(face, "covariance_type", "").startswith("tied") else set()
     led = {name: v if name in shared or np.shape(v)[:1] != order.shape else np.asarray(v)[order]
            for name, v in params.items()}
-    return {"log-likelihood": face.score_samples(X).sum(), **led}
+    return {**climbed(face), "log-likelihood": face.score_samples(X).sum(), **led}
+
+
+def climbed(face):
+    return {"objective": np.max(face.fit_.history)}
 
 
 def mixture(name, shape, k):
@@ -72,7 +79,7 @@ def chain(name, k, *names, **settings):
     def fit(folder):
         X = columns(folder, f"{name}.csv", *names)
         face = HiddenMarkov(k, **settings).fit(X)
-        return {"log-likelihood": face.score(X), **face.fit_.params}
+        return {**climbed(face), "log-likelihood": face.score(X), **face.fit_.params}
 
     return fit
 
@@ -203,12 +210,12 @@ CASES |= {
 
 
 def differences(one, other):
-    """By how much each answer differs: in nats, and per ten thousand of them; or relative to the
-    largest of its kind."""
-    out = {}
+    """By how much each answer differs: in nats, and per ten thousand (a likelihood: hundred) of
+    them; or relative to the largest of its kind."""
+    out, shares = {}, {"objective": 1e-4, "log-likelihood": 1e-2}
     for name, right in one.items():
         right, found = np.asarray(right, float), np.asarray(other[name], float)
-        size = max(1.0, 1e-4 * abs(right)) if name == "log-likelihood" else max(
+        size = max(1.0, shares[name] * abs(right)) if name in shares else max(
             np.abs(right).max(initial=0.0), 1e-30
         )
         out[name] = float(np.abs(found - right).max(initial=0.0) / size)

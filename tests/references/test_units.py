@@ -15,6 +15,9 @@ import probml.models
 from probml.estimators.face import Face
 from probml.models import (
     BayesianLinearRegression,
+    Boosted,
+    DynamicFactor,
+    EvidenceTree,
     FactorAnalysis,
     FisherDiscriminant,
     GaussianDiscriminant,
@@ -34,6 +37,7 @@ from probml.models import (
     MixtureOfExperts,
     MixtureOfExpertsClassifier,
     NaiveBayes,
+    NearestNeighbours,
     NeuralNetworkClassifier,
     NeuralNetworkRegressor,
     ParzenClassifier,
@@ -42,8 +46,10 @@ from probml.models import (
     ProbabilisticPCA,
     RobustRegression,
     SmoothingSpline,
+    StructuralTimeSeries,
     SupportVectorMachine,
     SupportVectorRegression,
+    TopicModel,
     gaussian_mixture,
 )
 from probml.models.frames.clusters import clusters
@@ -56,6 +62,8 @@ MOVED = X * [1e6, 1.0, 1e-9, 1e-4] + [1e9, 1e9, 0.0, 0.0]  # huge, far, tiny and
 FAR = X + 1e9
 LIKE = X * 1e6 + 1e9  # all columns in one other unit
 FREE = {  # faces to which neither scale nor offset of any column matters
+    "pruned tree": EvidenceTree(),
+    "nearest neighbours": NearestNeighbours(),
     "naive Bayes": NaiveBayes(),
     "naive Bayes, some labels unseen": NaiveBayes(unlabelled_weight=0.5),
     "discriminant": GaussianDiscriminant(),
@@ -100,10 +108,12 @@ COMPARED = {
     "regression": BayesianLinearRegression(),
     "principal components": ProbabilisticPCA(2),
 }
-# categories and counts; groups, whose columns have a test of their own
-UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel)
+# categories and counts; groups and series, whose columns have tests of their own; likelihoods in any
+# unit
+UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted,
+            DynamicFactor, StructuralTimeSeries)
 QUICK = {
-    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
+    "pruned tree", "nearest neighbours", "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",
     "regression, a scale each",
     "smooth curves", "robust regression", "logistic regression", "least squares classifier",

@@ -1,11 +1,14 @@
 """The public calls whose arguments are misused, with good arguments for each."""
 
+import copy
+import inspect
 import warnings
 from functools import cache, partial
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 from numpyro import plate, sample
 
 import probml
@@ -127,6 +130,12 @@ def calls():
         "update": (two.update, {"data": TABLE, "weights": None}),
         "log_joint": (one.log_joint, {"data": DATA}),
         "load": (probml.load, {"path": "/nowhere/fit", "model": clusters()}),
+        "save": (one.save, {"path": "/nowhere/fit"}),
+        "report": (one.report, {"path": "/nowhere/fit.html", "data": DATA}),
+        "answer": (one.answer, {"data": DATA, "ask": ("log_prob",), "site": None, "to": None}),
+        "Checkpoint": (probml.Checkpoint, {"path": "/tmp/fit", "seconds": 1.0}),
+        "read_bif": (models.read_bif, {"path": "/nowhere/network.bif"}),
+        "write_bif": (partial(models.write_bif, one), {"path": "/nowhere/network.bif"}),
         "decide": (probml.decide, {"probabilities": P, "loss": None, "reject": None}),
         "calibration": (probml.calibration, {"truth": [0, 1, 1], "probabilities": P}),
         "stationary": (probml.stationary, {"transition": [[0.9, 0.1], [0.2, 0.8]]}),
@@ -176,34 +185,82 @@ def _zoo(name, inputs, **settings):
 
 
 def faces():
-    """Name → (a maker of the face, X, y)."""
-    binary = (X > 2).astype(int)
-    return {
-        "GaussianMixture": (partial(models.GaussianMixture, 2, n_init=1), X, None),
-        "LatentClass": (partial(models.LatentClass, 2, n_init=1), binary, None),
-        "PoissonMixture": (partial(models.PoissonMixture, 2, n_init=1), binary, None),
+    """Name → (a maker of the face, X, y), all of them."""
+    binary, grouped = (X > 2).astype(int), np.column_stack([np.repeat([0, 1, 2], 2), X[:, 0]])
+    one = {"n_init": 1}
+    out = {
+        "GaussianMixture": (partial(models.GaussianMixture, 2, **one), X, None),
+        "MixedMixture": (partial(models.MixedMixture, 2, **one), X, None),
+        "LatentClass": (partial(models.LatentClass, 2, **one), binary, None),
+        "PoissonMixture": (partial(models.PoissonMixture, 2, **one), binary, None),
+        "ItemResponse": (models.ItemResponse, binary[:, [0, 1, 0]], None),
         "NaiveBayes": (models.NaiveBayes, X, CLASSES),
-        "GaussianDiscriminant": (models.GaussianDiscriminant, X, CLASSES),
-        "LogisticRegression": (models.LogisticRegression, X, CLASSES),
-        "LeastSquaresClassifier": (models.LeastSquaresClassifier, X, CLASSES),
-        "FisherDiscriminant": (models.FisherDiscriminant, X, CLASSES),
-        "LinearSVM": (models.LinearSVM, X, CLASSES),
-        "GeneralizedLinearModel": (models.GeneralizedLinearModel, X, CLASSES),
-        "RobustRegression": (models.RobustRegression, X, Y),
-        "BayesianLinearRegression": (models.BayesianLinearRegression, X, Y),
-        "HiddenMarkov": (partial(models.HiddenMarkov, 2, n_init=1), X, None),
+        "MixtureDiscriminant": (partial(models.MixtureDiscriminant, 1, **one), X, CLASSES),
+        "NeuralNetworkRegressor": (partial(models.NeuralNetworkRegressor, 2, weight_scale=1.0,
+                                           steps=20), X, Y),
+        "NeuralNetworkClassifier": (partial(models.NeuralNetworkClassifier, 2, weight_scale=1.0,
+                                            steps=20), X, CLASSES),
+        "MixtureOfExperts": (partial(models.MixtureOfExperts, 1, **one), X, Y),
+        "MixtureOfExpertsClassifier": (partial(models.MixtureOfExpertsClassifier, 1, **one), X,
+                                       CLASSES),
+        "MixedModel": (partial(models.MixedModel, {"0": ["1"]}),
+                       pd.DataFrame(grouped, columns=["0", "1"]), Y),
+        "GaussianProcess": (partial(models.GaussianProcess, n_starts=1), X, Y),
+        "SmoothingSpline": (partial(models.SmoothingSpline, 2), X, Y),
+        "HiddenMarkov": (partial(models.HiddenMarkov, 2, **one), X, None),
         "ProbabilisticPCA": (partial(models.ProbabilisticPCA, 1), X, None),
+        "FactorAnalysis": (partial(models.FactorAnalysis, 1), X, None),
         "KernelDensity": (models.KernelDensity, X, None),
     }  # fmt: skip
+    out |= {name: (getattr(models, name), X, CLASSES) for name in (
+        "GaussianDiscriminant", "LogisticRegression", "LeastSquaresClassifier", "Perceptron",
+        "FisherDiscriminant", "LinearSVM", "GeneralizedLinearModel", "ParzenClassifier",
+        "SupportVectorMachine")}
+    return out | {name: (getattr(models, name), X, Y) for name in (
+        "RobustRegression", "BayesianLinearRegression", "SupportVectorRegression")}
+
+
+# what verbs of faces take beside X, y and what has a default
+BESIDE = {"a": 0, "b": 1, "Z": np.zeros((6, 1)), "ability": np.zeros(3), "classes": [0, 1]}
+# of every object, of files, or of other faces
+LEFT = ("get_params", "set_params", "get_metadata_routing", "save", "report", "merge")
 
 
 def face_calls():
-    """Name → (call, good arguments) of faces: what they are given, and each parameter."""
+    """Name → (call, good arguments) of faces: what they are given, each parameter, each verb."""
     out = {}
     for name, (make, table, y) in faces().items():
         given = {"X": table} if y is None else {"X": table, "y": y}
-        out[f"{name}.fit"] = (lambda make=make, **g: make().fit(**g)), given | {
-            "sample_weight": None} if name != "HiddenMarkov" else given
         held = make().get_params()
+        fit = inspect.signature(make().fit).parameters
+        whole = given | {own: None for own in fit if own not in ("X", "y")}
+        out[f"{name}.fit"] = (lambda make=make, **g: make().fit(**g)), whole
         out[name] = (lambda make=make, given=given, **p: make().set_params(**p).fit(**given)), held
+        face = cache(lambda make=make, given=given: _learnt(make, given))
+        for verb, asked in verbs(make(), table, y).items():
+            out[f"{name}.{verb}"] = partial(_asked, face, verb), asked
+    return out
+
+
+def _learnt(make, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make().fit(**given)
+
+
+def _asked(face, verb, **said):
+    return getattr(copy.deepcopy(face()), verb)(**said)  # partial_fit changes it
+
+
+def verbs(face, table, y):
+    """Verb → good arguments, of a face."""
+    out = {}
+    for verb, found in inspect.getmembers(type(face), inspect.isfunction):
+        if verb.startswith(("_", "set_")) or verb in ("fit", *LEFT):
+            continue
+        own = {"X": table, "y": CLASSES if y is None else y, **BESIDE}
+        takes = [each for each in inspect.signature(found).parameters.values()
+                 if each.name != "self" and each.kind is not each.VAR_KEYWORD]
+        out[verb] = {each.name: own[each.name] if each.name in own else each.default
+                     for each in takes}
     return out

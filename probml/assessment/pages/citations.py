@@ -32,6 +32,9 @@ ENGINES = {  # the name of an engine's class → its works
     "SVI": ("Hoffman, Blei, Wang & Paisley (2013), Stochastic variational inference",
             "Kucukelbir, Tran, Ranganath, Gelman & Blei (2017), Automatic differentiation "
             "variational inference"),
+    "VB": ("Attias (1999), Inferring parameters and structure of latent variable models by "
+           "variational Bayes",
+           "Winn & Bishop (2005), Variational message passing"),
 }
 SEVERAL = ("Koller & Friedman (2009), Probabilistic Graphical Models, chapters 9 and 10",)
 CHAINS = ("Rabiner (1989), A tutorial on hidden Markov models and selected applications",)

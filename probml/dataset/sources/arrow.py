@@ -10,11 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from probml.dataset.source import Part, Source
 from probml.errors import DataError
 
 ROWS = 2**17  # of a part at the most
-AHEAD = 4  # batches of a file, and files, that pyarrow reads ahead
+AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead: it holds them whole
 
 
 class ArrowRows(Source):
@@ -51,6 +53,27 @@ class ArrowRows(Source):
         if count:
             yield Part(str(name), pa.Table.from_batches(waiting), first)
 
+    def mixed(self, random: np.random.Generator) -> Iterator[Part]:
+        """Row groups of all files in random order; of other formats than Parquet files. A filtered
+        dataset is read as it comes: pyarrow does not hand out its files."""
+        import pyarrow as pa
+
+        try:
+            groups = [group for file in self.dataset.get_fragments() for group in _groups(file)]
+        except ValueError:
+            yield from self.parts()
+            return
+        names, schema, last = self._names(), self.dataset.schema, "its first file"
+        try:
+            for i in random.permutation(len(groups)):
+                last = names.get(_path(groups[i])) or "in memory"
+                for batch in groups[i].scanner(schema=schema, batch_size=ROWS,
+                                               batch_readahead=AHEAD).to_batches():
+                    if len(batch):
+                        yield Part(last, pa.Table.from_batches([batch]))
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"the dataset cannot be read on from '{last}': {error}") from error
+
     def _batches(self) -> Iterator[tuple[str, Any]]:
         """(file, batch) in the order of files and rows."""
         import pyarrow as pa
@@ -58,7 +81,7 @@ class ArrowRows(Source):
         named, last = self._names(), "its first file"
         try:
             scanned = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
-                                           fragment_readahead=AHEAD).scan_batches()
+                                           fragment_readahead=FILES).scan_batches()
             for found in scanned:
                 last = named.get(_path(found.fragment)) or "in memory"
                 yield last, found.record_batch
@@ -134,6 +157,11 @@ def _plural(names: Sequence[str]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
+
+
+def _groups(fragment: Any) -> list[Any]:
+    """What can be read of a file by itself."""
+    return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
 
 
 def _path(fragment: Any) -> str:

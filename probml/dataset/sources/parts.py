@@ -2,7 +2,7 @@
 pass after pass of which each reads, codes and cuts them anew."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import BuiltinFunctionType
 from typing import Any
@@ -10,14 +10,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.dataset import codes as coding
 from probml.dataset import frames, tables
+from probml.dataset.arrays import as_raw
 from probml.dataset.dataset import Data, Survey
+from probml.dataset.ragged import along_time
 from probml.dataset.read import expected_of, read
-from probml.dataset.source import Batches, Source, naming, parts_of
-from probml.dataset.sources.arrow import ArrowRows, is_dataset
+from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
+from probml.dataset.sources.arrow import ArrowRows, as_table, is_dataset
 from probml.dataset.sources.profile import Profile, under
+from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
+
+CHANGED = "the source has changed since it was first read"
 
 
 def source_of(data: Any) -> Source | None:
@@ -38,18 +44,37 @@ def source_of(data: Any) -> Source | None:
     return Batches(data) if plain else None
 
 
-def opened(model: Bound, data: Any) -> Data:
+def opened(model: Bound, data: Any, weights: Any = None) -> Data:
     """A user's data, checked against a model: a table whole, of a source the profile and a sample.
+
+    Args:
+        weights: one a row, (n,), or the name of their column; of a source that.
 
     Raises:
         DataError: see read.read; of a source also the part, and how parts differ.
-        Refusal: a source of sequences, of labels of an index, or of one density of everything.
+        Refusal: a source of one density of everything.
     """
+    data, weights = weighed(data, weights)
     source = source_of(data)
     if source is None:
-        return read(model, data).trimmed()
+        held = read(model, data).trimmed()
+        return held._replace(weights=tables.read_weights(weights, held.table.rows))
+    if weights is not None:
+        raise DataError(f"model '{model.name}': rows that are read in parts have their weights in "
+                        f"a column of their own: give its name, weights='...'")
     profile = looked(model, source)
     return sampled(Survey(source, profile, profile.names, profile.sizes))
+
+
+def weighed(data: Any, weights: Any) -> tuple[Any, Any]:
+    """Data and weights, of which the name of a column has become what it names: of a source its
+    parts' own. A table that lies elsewhere is left to who reads it there."""
+    if not isinstance(weights, str) or frames.is_far(data):
+        return data, weights
+    source = source_of(data)
+    if source is not None:
+        return Weighed(source, weights), None
+    return without(as_table(frames.plain(data)), weights)
 
 
 def looked(model: Bound, source: Source, first: int = 0) -> Profile:
@@ -57,89 +82,112 @@ def looked(model: Bound, source: Source, first: int = 0) -> Profile:
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
-            held = read(model, part.rows)
+            held = measured(_weighed(read(model, part.rows), part))
             _refuse(held)
-            found = Profile.of(held, part.called, first + (profile.rows if profile else 0))
+            found = Profile.of(held, part.called, first + (profile.rows if profile else 0), profile)
             profile = found if profile is None else profile.merged(found)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no parts: expected at least one")
     return profile
 
 
+def _weighed(held: Data, part: Part) -> Data:
+    return held._replace(weights=tables.read_weights(part.weights, held.table.rows, False))
+
+
 def sampled(survey: Survey) -> Data:
     """The rows that stand for all."""
     profile = survey.profile
-    means = {name: found.mean for name, found in profile.moments.items()}
-    return under(profile.sample, profile.pattern, means)._replace(survey=survey)
+    if not profile.weight > 0:
+        raise DataError("weights are all zero: at least one row needs a weight above 0.")
+    return under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)
 
 
 def _refuse(held: Data) -> None:
-    model, structure = held.model, held.structure
+    model = held.model
     where = f"model '{model.name}' cannot be fitted to rows that are read in parts"
-    if structure.chains or model.whole:
-        why = (f"'{structure.chains[0]}' runs along time" if structure.chains
-               else "it is one density of everything")
-        raise Refusal(f"{where}: {why}. Pass all rows in memory")
-    labelled = next((name for name in held.table.labels if name in held.table.inputs), None)
-    if labelled is not None:
-        raise Refusal(f"{where}: the index '{labelled}' has labels, which each part would number "
-                      f"for itself. Pass its codes, whole numbers from 0 on")
+    if model.whole:
+        raise Refusal(f"{where}: it is one density of everything. Pass all rows in memory")
 
 
 class Reader:
-    """The rows of a source, pass after pass, in pieces of at most so many rows; what a fit has made
-    sure of is not checked again, and nothing in it is JAX's: it works beside running programs.
+    """The rows of a source, pass after pass; what a fit has made sure of is not checked again, and
+    nothing in it is JAX's: it works beside running programs.
 
     Args:
-        data: of a source, see `opened`. size: rows of a piece.
-        means: site → (*cells) what unseen cells hold.
+        data: of a source, see `opened`.
     """
 
-    def __init__(self, data: Data, size: int, means: dict[str, np.ndarray]):
+    def __init__(self, data: Data):
         assert data.survey is not None
-        self.data, self.size, self.means = data, size, means
-        self.survey, self.profile = data.survey, data.survey.profile
-        structure = data.structure
-        self.expected = {site.name: replace(expected_of(site, structure, None), valid=None)
-                         for site in structure.sites.values() if not site.factor}
-
-    @property
-    def count(self) -> int:
-        """How many pieces a pass has."""
-        return self.counted(self.survey.sizes)
-
-    def counted(self, sizes: Iterable[int]) -> int:
-        """How many pieces parts of these sizes have."""
-        return sum(-(-rows // self.size) for rows in sizes)
+        self.data, self.survey, self.profile = data, data.survey, data.survey.profile
+        self.means = self.profile.means
+        self._known: dict[int | None, dict[str, tables.Expected]] = {}
 
     def pieces(self) -> Iterator[Data]:
-        """A pass: every piece in its place; the last of a part may be short."""
+        """A pass: every part in its place."""
         parts = parts_of(self.survey.source)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
             if found is None or found.called != name:
                 got = ("no more parts, though every call begins anew" if found is None
                        else f"part '{found.called}'")
-                raise DataError(f"the source has changed since it was first read: expected part "
-                                f"'{name}' of {rows} rows, got {got}")
-            with naming(found):
-                whole = self._read(found.rows)
+                raise DataError(f"{CHANGED}: expected part '{name}' of {rows} rows, got {got}")
+            whole = self._read(found)
             if whole.table.rows != rows:
-                raise DataError(f"the source has changed since it was first read: part '{name}' "
-                                f"had {rows} rows, and now has {whole.table.rows}")
-            for low in range(0, rows, self.size):
-                yield whole.taken(slice(low, min(low + self.size, rows)))
-            del found, whole  # before another part comes
+                raise DataError(f"{CHANGED}: part '{name}' had {rows} rows, and now has "
+                                f"{whole.table.rows}")
+            del found  # before another part comes
+            yield whole
+            del whole
 
-    def _read(self, part: Any) -> Data:
-        model, like = self.data.model, self.data.table
-        table = tables.read(part, self.expected, model.inputs, self.data.labels, model=model.name,
-                            asked=True)
+    def mixed(self, random: np.random.Generator) -> Iterator[Data]:
+        """The same rows in an order that the source chooses."""
+        before, rows = sum(self.survey.sizes), 0
+        for part in named(self.survey.source.mixed(random)):
+            whole = self._read(part)
+            rows += whole.table.rows
+            del part
+            yield whole
+            del whole
+        if rows != before:
+            raise DataError(f"{CHANGED}: it had {before} rows, and now has {rows}")
+
+    def _read(self, part: Part) -> Data:
+        model, like, rows, steps = self.data.model, self.data.table, part.rows, None
+        with naming(part):
+            if self.data.steps is None:
+                rows = as_table(frames.plain(rows))
+            else:
+                rows, steps, _ = along_time(self.data.structure, rows, None)
+            table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,
+                                model=model.name, asked=True, codes=self._codes(rows))
+            held = self.data._replace(table=table, survey=None, steps=steps, lengths=None)
+            held = lengthened(measured(_weighed(held, part)), self.data.steps)
+            table = held.table
         inputs = {name: values.astype(like.inputs[name].dtype, copy=False)
                   for name, values in table.inputs.items()}
         table = replace(table, inputs=inputs, values=like.values, labels=like.labels)
-        return under(self.data._replace(table=table, survey=None), self.profile.pattern,
-                     self.means)
+        return under(held._replace(table=table), self.profile.pattern, self.means)
+
+    def _codes(self, rows: Any) -> dict[str, np.ndarray]:
+        """Of the inputs that are indices with labels."""
+        structure, labels = self.data.structure, self.data.labels
+        if not any(name in labels for name in structure.indexed):
+            return {}
+        raws = {name: as_raw(f"the input '{name}'", rows[name], True)
+                for name in self.data.model.inputs}
+        return coding.read(structure, raws, labels, {}, coding.REFUSE, True).values
+
+    def _expected(self, steps: int | None) -> dict[str, tables.Expected]:
+        """Of sites at so many steps; values have been checked."""
+        if steps not in self._known:
+            structure = self.data.structure
+            self._known[steps] = {
+                site.name: replace(expected_of(site, structure, steps), valid=None)
+                for site in structure.sites.values() if not site.factor
+            }
+        return self._known[steps]
 
 
 def by_parts(verb: Callable) -> Callable:

@@ -11,7 +11,7 @@ import jax
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.read import read
 from probml.dataset.source import Part, Source
-from probml.dataset.sources.parts import looked, sampled, source_of
+from probml.dataset.sources.parts import looked, sampled, source_of, weighed
 from probml.dataset.sources.profile import Profile
 from probml.errors import DataError
 from probml.language.language import Bound
@@ -24,14 +24,15 @@ FAR = 40  # bits: more rows than any process has
 class Own(Source):
     """The table of one process."""
 
-    def __init__(self, table: Any):
-        self.table = table
+    def __init__(self, table: Any, weights: Any = None):
+        self.table, self.weights = table, weights
 
     def parts(self) -> Iterator[Part]:
-        yield Part(f"the rows of process {jax.process_index()}", self.table)
+        name = f"the rows of process {jax.process_index()}"
+        yield Part(name, self.table, weights=self.weights)
 
 
-def opened(model: Bound, data: Any) -> Data:
+def opened(model: Bound, data: Any, weights: Any = None) -> Data:
     """As parts.opened, of the rows of all processes: the same sample and profile in each, with its
     own rows behind them. All processes call it.
 
@@ -39,6 +40,7 @@ def opened(model: Bound, data: Any) -> Data:
         DataError: as parts.opened, of any of them; all hear of it.
     """
     here = jax.process_index()
+    data, weights = weighed(data, weights)
 
     def count() -> int | None:
         return None if source_of(data) is not None else read(model, data).table.rows
@@ -47,7 +49,7 @@ def opened(model: Bound, data: Any) -> Data:
     known = [rows for rows in counts if rows is not None]
     # sampled as in one process, where their numbers are known beforehand
     first = sum(known[:here]) if len(known) == len(counts) else here << FAR
-    source = source_of(data) or Own(data)
+    source = source_of(data) or Own(data, weights)
     structures: list[Structure] = []
 
     def look() -> tuple[Profile, dict[str, tuple]]:

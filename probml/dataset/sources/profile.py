@@ -2,18 +2,21 @@
 labels, where columns lie, and some rows themselves. Profiles of parts add up to that of the whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from probml.dataset import codes as coding
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
+from probml.dataset.sources.sequences import along_steps, lengthened
 from probml.errors import DataError
 
 KEPT = 2**16  # rows that stand for all: engines look there for a start
+NUMBERS, LEAST = 2**23, 2**10  # numbers that these hold, but so many rows in any case
 STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
 
 
@@ -26,7 +29,9 @@ class Profile:
         pattern: site → seen, part, torn or likelihood, as Data.pattern of all rows.
         labels: site → labels of its states.
         moments: continuous site → of its cells.
-        sample: at most KEPT rows, drawn without regard to anything; all, if they are no more.
+        sample: at most KEPT rows, of many numbers fewer, drawn without regard to anything; all, if
+            they are no more.
+        weight: of all rows.
         ranks: (rows of the sample,) by which they were drawn: made of their numbers among all rows,
             so that it does not matter how these are cut into parts.
     """
@@ -38,22 +43,43 @@ class Profile:
     moments: Mapping[str, Moments]
     sample: Data
     ranks: np.ndarray
+    weight: float
 
     @classmethod
-    def of(cls, data: Data, name: str = "", first: int = 0) -> "Profile":
-        """Of one part, as it was read; `first` rows stand before it in those of all parts."""
-        sites, rows = data.structure.sites, data.table.rows
-        moments = {name: Moments.of(column) for name, column in data.table.columns.items()
-                   if not sites[name].discrete and sites[name].time is None}
+    def of(cls, data: Data, name: str = "", first: int = 0,
+           before: "Profile | None" = None) -> "Profile":
+        """Of one part, as it was read; `first` rows stand before it in those of all parts.
+
+        Args:
+            before: of other parts, with which it will be merged: rows that their sample leaves no
+                room for are not kept.
+        """
+        sites, rows, weights = data.structure.sites, data.table.rows, data.weights
+        moments = {name: Moments.of(column, weights) if sites[name].time is None
+                   else along_steps(data, name, weights)
+                   for name, column in data.table.columns.items() if not sites[name].discrete}
         ranks = _mixed(np.arange(first, first + rows, dtype=np.uint64))
-        labels = {site: _shown(own, data.table.columns.get(site))
-                  for site, own in data.table.labels.items()}
+        labels = {name: _shown(own, _codes(data, name)) for name, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
-                   *_kept(data._replace(survey=None), ranks))
+                   *_kept(data._replace(survey=None), ranks, None if before is None
+                          else before.least),
+                   float(rows if weights is None else weights.sum()))
 
     @property
     def rows(self) -> int:
         return sum(self.sizes)
+
+    @property
+    def least(self) -> np.uint64 | None:
+        """The rank below which a row comes into the sample; None: there is room for any."""
+        return self.ranks.max() if len(self.ranks) >= _most(self.sample) else None
+
+    @property
+    def means(self) -> dict[str, np.ndarray]:
+        """Continuous site → of its cells, of those that are not along time."""
+        sites = self.sample.structure.sites
+        return {name: found.mean for name, found in self.moments.items()
+                if sites[name].time is None}
 
     def merged(self, other: "Profile") -> "Profile":
         """Of both, the other's parts behind.
@@ -61,14 +87,17 @@ class Profile:
         Raises:
             DataError: parts that cannot be read as one table, which site and why.
         """
-        one, two = self.sample, other.sample
+        steps = max((own.sample.steps for own in (self, other)
+                     if own.sample.steps is not None), default=None)
+        one, two = (lengthened(own.sample, steps) for own in (self, other))
         _alike(one, two)
         labels = {site: _union(site, [own.labels[site] for own in (self, other)
-                                      if site in own.labels], one.structure.sites[site].states or 0)
+                                      if site in own.labels], _states(one, site))
                   for site in {**self.labels, **other.labels}}
         for site in labels:
             for own in (self, other):
-                if site not in own.labels and site in own.pattern:
+                if site not in own.labels and (site in own.pattern
+                                               or site in own.sample.table.inputs):
                     raise DataError(f"'{site}' has labels, {list(labels[site])}, in some parts, and"
                                     f" codes in others: give one of both throughout")
         pattern = {site: _weaker(site, self.pattern.get(site), other.pattern.get(site))
@@ -76,14 +105,15 @@ class Profile:
         moments = {**self.moments, **other.moments}
         for site in self.moments.keys() & other.moments.keys():
             moments[site] = self.moments[site].merged(other.moments[site])
-        parts = [under(_recoded(own.sample, own.labels, labels), pattern) for own in (self, other)]
-        whole = _joined(*parts)
+        parts = [under(_recoded(sample, own.labels, labels), pattern)
+                 for sample, own in ((one, self), (two, other))]
+        whole = joined(parts)
         whole = whole._replace(table=replace(whole.table, labels={
-            site: _whole(own, whole.structure.sites[site].states or 0)
-            for site, own in labels.items()
+            site: _whole(own, _states(whole, site) or 0) for site, own in labels.items()
         }))
         return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
-                       *_kept(whole, np.concatenate([self.ranks, other.ranks])))
+                       *_kept(whole, np.concatenate([self.ranks, other.ranks])),
+                       self.weight + other.weight)
 
 
 def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {}) -> Data:
@@ -122,21 +152,30 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 def standing(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
     """The rows that stand for all, as the profile of a source keeps them, with their weights; of
     sequences all."""
-    if data.steps is not None or data.table.rows <= KEPT:
+    if data.steps is not None or data.table.rows <= _most(data):
         return data, weights
-    index = _least(_mixed(np.arange(data.table.rows, dtype=np.uint64)))
+    index = _least(_mixed(np.arange(data.table.rows, dtype=np.uint64)), _most(data))
     return data.taken(index), None if weights is None else weights[index]
 
 
-def _least(ranks: np.ndarray) -> np.ndarray:
-    """The rows of the KEPT least ranks, in their order."""
-    return np.sort(np.argpartition(ranks, KEPT)[:KEPT])
+def _most(data: Data) -> int:
+    """How many rows stand for all."""
+    return int(np.clip(NUMBERS // max(data.numbers, 1), LEAST, KEPT))
 
 
-def _kept(data: Data, ranks: np.ndarray) -> tuple[Data, np.ndarray]:
-    if len(ranks) <= KEPT:
+def _least(ranks: np.ndarray, most: int) -> np.ndarray:
+    """The rows of the least ranks, so many, in their order."""
+    return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
+
+
+def _kept(data: Data, ranks: np.ndarray,
+          least: np.uint64 | None = None) -> tuple[Data, np.ndarray]:
+    if least is not None:
+        index = np.flatnonzero(ranks < least)
+        data, ranks = data.taken(index), ranks[index]
+    if len(ranks) <= _most(data):
         return data, ranks
-    index = _least(ranks)
+    index = _least(ranks, _most(data))
     return data.taken(index), ranks[index]
 
 
@@ -166,13 +205,26 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
     return STRENGTH[max(STRENGTH.index(state) for state in (*known, "part"))]
 
 
-def _shown(labels: tuple, column: tables.Column | None) -> tuple:
+def _states(data: Data, name: str) -> int | None:
+    """Of a site, or how many entries the axis has that an input indexes; None: there is no end."""
+    sites = data.structure.sites
+    return sites[name].states if name in sites else coding.axis(data.structure, name)[1]
+
+
+def _codes(data: Data, name: str) -> np.ndarray | None:
+    """Those that rows show of a site, or of an input that is an index, from 0 on."""
+    if name in data.table.inputs:
+        return data.table.inputs[name] - coding.axis(data.structure, name)[0]
+    column = data.table.columns.get(name)
+    return None if column is None else column.values[
+        ... if column.seen is None else column.seen]
+
+
+def _shown(labels: tuple, codes: np.ndarray | None) -> tuple:
     """Labels without those that only fill up the states of which a part shows none."""
     count = len(labels)
-    while count and (labels[count - 1] in (count - 1, f"state {count - 1}") and (
-        column is None or not (column.values[... if column.seen is None else column.seen]
-                               == count - 1).any()
-    )):
+    while count and (labels[count - 1] in (count - 1, f"state {count - 1}")
+                     and (codes is None or not (codes == count - 1).any())):
         count -= 1
     return labels[:count]
 
@@ -183,7 +235,7 @@ def _whole(labels: tuple, states: int) -> tuple:
     return (*labels, *rest)
 
 
-def _union(site: str, labels: Sequence[tuple], states: int) -> tuple:
+def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of parts as one tuple: in the order of categories, else sorted.
 
     Raises:
@@ -198,7 +250,7 @@ def _union(site: str, labels: Sequence[tuple], states: int) -> tuple:
             raise DataError(f"'{site}' has its categories in another order in some part: got "
                             f"{' and '.join(str(list(own)) for own in labels)}")
         out = tuple(sorted({label for own in labels for label in own}, key=order))
-    if len(out) > states:
+    if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "
                         f"{states} states")
     return out
@@ -212,22 +264,54 @@ def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) 
             place = np.array([labels[name].index(label) for label in own[name]] or [0], np.int32)
             values = place[np.minimum(column.values, len(place) - 1)]
             columns[name] = replace(column, values=values)
-    return data._replace(table=replace(data.table, columns=columns))
+    inputs = dict(data.table.inputs)
+    for name, codes in inputs.items():
+        if name in own and own[name] != labels[name]:
+            base, _ = coding.axis(data.structure, name)
+            place = np.array([labels[name].index(label) for label in own[name]]) + base
+            inputs[name] = place.astype(codes.dtype)[codes - base]
+    return data._replace(table=replace(data.table, columns=columns, inputs=inputs))
 
 
-def _joined(one: Data, other: Data) -> Data:
-    """The rows of both, of one pattern."""
-    def both(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
-        return None if a is None or b is None else np.concatenate([a, b])
+def joined(parts: Sequence[Data]) -> Data:
+    """The rows of several, of one pattern, behind one another."""
+    if len(parts) == 1:
+        return parts[0]
 
-    columns = {}
+
+    def together(arrays: list[Any]) -> Any:
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    one, columns = parts[0], {}
     for name, column in one.table.columns.items():
-        more = other.table.columns[name]
-        columns[name] = replace(column, values=np.concatenate([column.values, more.values]),
-                                seen=both(column.seen, more.seen),
-                                likelihood=both(column.likelihood, more.likelihood))
-    inputs = {name: np.concatenate([values, other.table.inputs[name]])
-              for name, values in one.table.inputs.items()}
-    rows = one.table.rows + other.table.rows
-    return one._replace(table=replace(one.table, rows=rows, columns=columns, inputs=inputs,
-                                      index=None))
+        own = [part.table.columns[name] for part in parts]
+        columns[name] = replace(column, values=together([c.values for c in own]),
+                                seen=together([c.seen for c in own]),
+                                likelihood=together([c.likelihood for c in own]))
+    inputs = {name: np.concatenate([part.table.inputs[name] for part in parts])
+              for name in one.table.inputs}
+    weights = None
+    if any(part.weights is not None for part in parts):
+        weights = np.concatenate([np.ones(part.table.rows) if part.weights is None
+                                  else part.weights for part in parts])
+    lengths = together([part.lengths for part in parts])
+    rows = sum(part.table.rows for part in parts)
+    table = replace(one.table, rows=rows, columns=columns, inputs=inputs, index=None)
+    return one._replace(table=table, weights=weights, lengths=lengths)
+
+
+def regrouped(pieces: Iterable[Data], size: int) -> Iterator[Data]:
+    """The same rows in pieces of `size`; the last may be short."""
+    waiting: list[Data] = []
+    missing = size
+    for piece in pieces:
+        low, rows = 0, piece.table.rows
+        while low < rows:
+            some = min(rows - low, missing)
+            waiting.append(piece if some == rows else piece.taken(slice(low, low + some)))
+            low, missing = low + some, missing - some
+            if not missing:
+                yield joined(waiting)
+                waiting, missing = [], size
+    if waiting:
+        yield joined(waiting)

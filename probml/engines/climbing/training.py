@@ -77,7 +77,7 @@ def run(engine: "MAP", problem: Problem, params: Mapping) -> Outcome:
             if size:
                 count = min(count, epoch - done % epoch)
                 if done % epoch == 0:
-                    order = jax.random.permutation(jax.random.fold_in(key, 1 + done // epoch), n)
+                    order = rows.ordered(key, 1 + done // epoch, n)
             u, state = _descend(plan, engine.prior, engine.optimizer, size, u, state, known, rows,
                                 order, n, done % epoch, count)
             done += count
@@ -165,8 +165,7 @@ def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, know
         u, state = carry
         rows, scale = every, 1.0
         if batch:
-            index = jax.lax.dynamic_slice(order, ((offset + i) * batch,), (batch,))
-            rows = every.taken(index)
+            rows = every.batch(order, offset + i, batch)
             scale = n / batch
         _, gradient = climbed(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)

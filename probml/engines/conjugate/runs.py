@@ -1,7 +1,7 @@
 """All restarts of variational Bayes to their ends, in one program."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
@@ -117,7 +117,8 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race 
     Args:
         limit: iterations at the most. gain: of the bound, in nats, less of which is none.
     """
-    ceiling, history = limit + 1, []
+    ceiling = limit + 1
+    history: list[np.ndarray] = []
 
     def turn(done: int) -> Turn:
         nonlocal run
@@ -134,8 +135,14 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, race: Race 
         return Turn(until - 1 - done, float(value.max()),
                     Status.CONVERGED if ended else Status.RUNNING)
 
+    def write(held: dict[str, Any]) -> None:
+        nonlocal run
+        run = jax.tree.unflatten(jax.tree.structure(run), held["run"])
+        history[:] = held["history"]
+
+    kept = Held(lambda: {"run": jax.tree.leaves(run), "history": list(history)}, write)
     with Progress(title, limit, progress) as bar:
-        iterate(bar, ceiling, turn)
+        iterate(bar, ceiling, turn, held=kept)
     return run, np.concatenate(history, 1)
 
 

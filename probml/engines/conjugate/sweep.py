@@ -113,11 +113,17 @@ def _marginals(plan: Plan, known: Known, closed: Closed) -> Marginals:
     return Marginals(plan, known, blocks(plan, True), closed)
 
 
-def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
-    """The E-step at q(θ), and the bound there."""
+def averaged(plan: Plan, closed: Closed, known: Known,
+             rows: Rows) -> tuple[Expected, Marginals, Mapping | None]:
+    """The E-step at q(θ), q(θ), and the settings over which it averages."""
     marginals = _marginals(plan, known, closed)
     every = settings(marginals) if plan.free else None
-    expected = expect(plan, closed.params, known, rows, settings=every)
+    return expect(plan, closed.params, known, rows, settings=every), marginals, every
+
+
+def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
+    """The E-step at q(θ), and the bound there."""
+    expected, marginals, every = averaged(plan, closed, known, rows)
     return expected, expected.log_evidence + regularised(plan, marginals, every, known)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STRICT = 1e-3  # share of the tolerance at which this ascent ends in any case
 CALLS = 8  # of the device, BLOCK evaluations each, at the most
+AGAIN = 1.0  # and so many evaluations for each that the climb itself took: no fit is twice as long
 
 
 def near(tolerance: float) -> float:
@@ -25,18 +26,22 @@ def near(tolerance: float) -> float:
 
 
 def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int, first: Start,
-           rows: Rows, known: Known, closed: bool, close: float) -> tuple[State, np.ndarray]:
+           rows: Rows, known: Known, closed: bool,
+           close: float) -> tuple[State, np.ndarray, bool]:
     """The states and trails of all restarts, that of `best` at rest: where the way that is left to
-    its parameters, as SQUAREM foretells it from how slowly its steps shrink, is below `close`.
+    its parameters, as SQUAREM foretells it from how slowly its steps shrink, is below `close`; and
+    whether rounding hid that way before its end, as in float32 it may.
 
-    The program is that of the restarts: nothing is compiled. In float32 rounding may end it before;
-    `State.left` tells.
+    What is not at rest after as many evaluations as the climb took is left there: a probability of
+    which rows tell next to nothing may creep for ever (in networks it does). The program is that of
+    the restarts: nothing is compiled.
     """
     if int(state.status[best]) != Status.CONVERGED or not float(state.left[best]) > close:
-        return state, trail
+        return state, trail, False
     static = (engine.prior, engine.hard, engine.accelerate, closed)
     gain = STRICT * engine.tolerance * rows.weight
-    ceiling, parts = engine.max_iterations + 1, [trail]
+    begun, parts = int(state.count[best]), [trail]
+    ceiling = min(engine.max_iterations + 1, begun + max(int(AGAIN * begun), BLOCK))
     on = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
     now = state._replace(status=np.where(on, Status.RUNNING, Status.LEFT).astype(others.dtype),
@@ -49,5 +54,6 @@ def rested(engine: "EM", plan: Plan, state: State, trail: np.ndarray, best: int,
         if ended or not float(now.left[best]) > close:
             break
     if int(now.status[best]) not in (Status.RUNNING, Status.CONVERGED):
-        return state, trail  # what was found before was an end
-    return now._replace(status=others), np.concatenate(parts, 1)
+        return state, trail, True  # rounding made it fall: what was found before was an end
+    hidden = int(now.status[best]) == Status.CONVERGED and float(now.left[best]) > close
+    return now._replace(status=others), np.concatenate(parts, 1), hidden

@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
@@ -88,8 +88,14 @@ def run(engine: "SVI", problem: Problem) -> Outcome:
         losses.append(np.asarray(trail)[:count])
         return Turn(count, -float(losses[-1].mean()))
 
+    def write(held: dict[str, Any]) -> None:
+        nonlocal state
+        state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
+        losses[:] = held["losses"]
+
+    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write)
     with Progress("SVI", engine.steps, engine.progress) as bar:
-        iterate(bar, engine.steps, turn)
+        iterate(bar, engine.steps, turn, held=kept)
     history = -np.concatenate(losses)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))

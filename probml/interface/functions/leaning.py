@@ -6,7 +6,7 @@ state of every cell, whose gradient at 0 is the marginal.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.elimination.semiring import MAX, SUM, Semiring
 from probml.errors import Refusal
 from probml.families.finite import Shifted
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
+from probml.structure.structure import Structure
 
 if TYPE_CHECKING:
     from probml.interface.fit import Fit
@@ -36,14 +38,30 @@ class Leaned(NamedTuple):
 
 
 class Leaning:
-    """The weights that a run of the function is given, and the sites that have asked for some.
+    """The weights that a run of the function is given, the sites that have asked for some, and
+    those that were summed out as cells of one variable, and whether along a chain.
 
     Args:
         weights: site → (*cells, states); one that is not there weighs nothing.
+        best: sites that are maximised, all others summed out before.
     """
 
-    def __init__(self, weights: Mapping[str, jax.Array]):
-        self.weights, self.met = weights, dict[str, Leaned]()
+    def __init__(self, weights: Mapping[str, jax.Array], best: Collection[str] = ()):
+        self.weights, self.best, self.met = weights, tuple(best), dict[str, Leaned]()
+        self.together: list[tuple[tuple[str, ...], bool]] = []
+
+    def semiring(self, names: Collection[str]) -> Semiring:
+        """How the states of the discrete sites of a scan are reduced, at once.
+
+        Raises:
+            Refusal: some of them are maximised and others not.
+        """
+        others = [name for name in names if name not in self.best]
+        if others and len(others) < len(names):
+            raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' stands in the same "
+                          f"scan, whose sites are maximised together: leave sites= out, or take "
+                          f"predict_proba of each")
+        return SUM if others else MAX
 
     def of(self, name: str, shape: tuple[int, ...], low: int, count: int) -> jax.Array:
         self.met[name] = Leaned(shape, low, count)
@@ -56,6 +74,27 @@ def met_by(fit: "Fit", inputs: Mapping[str, Any]) -> dict[str, Leaned]:
     jax.eval_shape(lambda inputs, values: _log(fit.model, inputs, values, leaning), inputs,
                    {name: value[0] for name, value in values.items()})
     return leaning.met
+
+
+def told(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
+    """What a run of the function sums out; nothing is compiled."""
+    values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
+              for site in structure.sites.values() if not site.factor}
+    leaning = Leaning({})
+    jax.eval_shape(lambda inputs, values: _log(structure.model, inputs, values, leaning), inputs,
+                   values)
+    return leaning
+
+
+def words(structure: Structure, inputs: Mapping[str, Any]) -> str:
+    """What is said of sites of alike steps that are summed out together."""
+    out = []
+    for sites, along in told(structure, inputs).together:
+        names = ", ".join(map(repr, sites)) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
+        how = "along their chain, by the forward algorithm" if along else "side by side"
+        out.append(f". The {len(sites)} sites {names} stand in alike steps and are summed out "
+                   f"{how}")
+    return "".join(out)
 
 
 def probabilities(fit: "Fit", inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
@@ -73,6 +112,22 @@ def probabilities(fit: "Fit", inputs: Mapping[str, Any], name: str) -> np.ndarra
     zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
     every = _marginals(fit.model, placed_all(dict(inputs)), placed_all(_values(fit)), zeros)
     return np.asarray(every[name])
+
+
+def decoded(fit: "Fit", inputs: Mapping[str, Any],
+            sites: Collection[str]) -> dict[str, np.ndarray]:
+    """The jointly most probable values of `sites` at the point, all others summed out: site →
+    (*cells), of a scan behind its steps; of equally probable ones the lowest.
+
+    The gradient of a maximum with respect to λ is 1 at the values where it is attained.
+
+    Cost: one evidence and its gradient.
+    """
+    met = met_by(fit, inputs)
+    zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
+    at = {name: jnp.asarray(value) for name, value in fit.point.items()}
+    hot = _best(fit.model, tuple(sites), placed_all(dict(inputs)), placed_all(at), zeros)
+    return {site: np.asarray(hot[site]).argmax(-1) + met[site].low for site in sites}
 
 
 def posterior(fit: "Fit", name: str) -> dist.Distribution | None:
@@ -110,3 +165,9 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
         return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
 
     return jax.tree.map(lambda each: each.mean(0), jax.lax.map(one, values))
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _best(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
+          zeros: Mapping) -> Mapping:
+    return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean, sites)))(dict(zeros))

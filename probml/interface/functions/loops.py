@@ -24,12 +24,12 @@ from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.control_flow.scan import PytreeTrace
 
+from probml.elimination.semiring import SUM, Semiring
 from probml.errors import ModelError
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.numerics.logs import log_sum
 
 MOST = 2**12  # joint states of a cell
 
@@ -117,7 +117,8 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     }
     if reverse:
         xs, values, lean = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, lean))
-    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean))
+    semiring = SUM if leaning is None else leaning.semiring(loop.hidden)
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean, semiring))
     left = Summed(loop.name)
     shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, _blank(loop, init, first))[1])
     carry = jax.tree.map(lambda _: left, shapes)
@@ -186,8 +187,8 @@ def _drawn(loop: _Loop, msg: dict) -> dict[str, jax.Array]:
 
 
 def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
-              lean: Mapping[str, jax.Array]) -> jax.Array:
-    """log p of all that is seen in the scan, discrete sites summed out.
+              lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
+    """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
 
     Args:
         lean: site → log weights of its states, (steps, *cells, states).
@@ -236,7 +237,7 @@ def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
         inner = jax.vmap(step, (None, None, None, 0, None))
         moved, rest, after = jax.vmap(inner, (axes, None, None, None, None))(carry, x, t, every,
                                                                            values)
-        log = log_sum(log[:, None] + moved, 0)
+        log = semiring.logs(log[:, None] + moved, 0)
         log = log + leant(weights) if weights else log
         # from any state before: it is the same
         after = [leaf[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
@@ -246,7 +247,7 @@ def _evidence(loop: _Loop, init: Any, xs: Any, values: Mapping, length: int,
     if length > 1:
         later = jax.tree.map(lambda leaf: leaf[1:], (xs, dict(values), dict(lean)))
         held, _ = jax.lax.scan(onward, held, later, length=length - 1)
-    return log_sum(held[0], 0).sum() + held[1]
+    return semiring.logs(held[0], 0).sum() + held[1]
 
 
 def _depends(loop: _Loop, init: Any, x: Any, drawn: Mapping) -> list[bool]:

@@ -1,10 +1,12 @@
-"""Discrete sites in plates of a density without rows, summed out cell by cell.
+"""Discrete sites in plates, or in the steps of a Python loop, of a density without rows, summed out
+cell by cell.
 
-The function is run three times: once to see which sites look at the discrete ones; once as it
-stands, for what does not; and, at its values, over the states of the discrete ones, all cells of a
-site in one state at a time. Each element of a log density looks at one cell of each (jaxpr/cells.py
-proves it), so the run with all cells in a state holds what every cell has in that state, and
-elimination/by_cells.py does the rest. Cost: states × cells.
+The function is run three times: once to see its sites; once for its program, which says which of
+them look at the discrete ones, and is run over the states of these, all cells of a site in one
+state at a time (cell_tables.py); and once as it stands, for what does not look at them. Each
+element of a log density looks at one cell of each site (jaxpr/cells.py proves it), so the run with
+all cells in a state holds what every cell has in that state, and elimination/cellwise does the
+rest. Cost: states × cells.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,15 +20,22 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from probml.elimination.by_cells import Part, Tangled, sum_out
-from probml.errors import ModelError
+from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
+from probml.errors import ModelError, Refusal
+from probml.interface.functions.cell_tables import (
+    LEAST,
+    Variables,
+    apart,
+    joined,
+    laid_out,
+    tables,
+)
 from probml.interface.functions.leaning import Leaning
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.interface.functions.survey import prepared
 from probml.jaxpr import levels
-from probml.jaxpr.cells import SEVERAL, cells
-from probml.jaxpr.walk import evaluate
+from probml.jaxpr.shortened import shortened
 
 MOST = 2**24  # entries of a table
 
@@ -34,9 +43,10 @@ MOST = 2**24  # entries of a table
 class _Alone(Messenger):
     """A run that nobody outside hears of: sites at `values`, others at a value of their shape."""
 
-    def __init__(self, values: Mapping[str, Any], given: Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any], given: Mapping[str, Any],
+                 leaning: Leaning | None):
         super().__init__()
-        self.values, self.given = values, given
+        self.values, self.given, self.leaning = values, given, leaning
 
     def process_message(self, msg: dict) -> None:
         prepared(msg)
@@ -47,7 +57,7 @@ class _Alone(Messenger):
             ]
             if msg["kwargs"]["rng_key"] is None:
                 msg["kwargs"]["rng_key"] = jax.random.key(0)
-            summed_out(msg)
+            summed_out(msg, self.leaning)
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         fn, name = msg["fn"], msg["name"]
@@ -79,18 +89,22 @@ class _Keep(Messenger):
 
 
 class _Seen(NamedTuple):
-    """What a first run tells.
+    """What the first runs tell.
 
     Attributes:
         free: the continuous sites that are unseen, name → shape.
         looks: name → the hidden sites at which its log density, or its value, looks.
         computed: the names of the deterministics.
+        owners: the names whose logs, and values, are the results of `program`, whose inputs are the
+            hidden sites and then the free ones, each in order.
     """
 
     hidden: dict[str, States]
     free: dict[str, tuple[int, ...]]
     looks: dict[str, tuple[str, ...]]
     computed: tuple[str, ...]
+    owners: tuple[str, ...]
+    program: Any
 
 
 def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
@@ -106,7 +120,7 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
         ModelError: an element looks at two cells of a site; no order takes the sites out one by
             one; a site has no finite list of values.
     """
-    seen = _first(call, set(names), given)
+    seen = _first(call, set(names), given, leaning)
     gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
     mixed = [name for name in seen.free if seen.looks[name]]
     still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
@@ -114,97 +128,96 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
     with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), keep,
           handlers.substitute(data=still)):
         out = call()
-    numpyro.factor(next(iter(seen.hidden)),
-                   _evidence(call, seen, given, keep.values, leaning))
+    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, keep.values, leaning))
     return out
 
 
-def _run(call: Callable, given: Mapping, values: Mapping) -> dict:
-    with handlers.block(), handlers.trace() as trace, _Alone(values, given):
+def _run(call: Callable, given: Mapping, values: Mapping, leaning: Leaning | None) -> dict:
+    with handlers.block(), handlers.trace() as trace, _Alone(values, given, leaning):
         call()
     return trace
 
 
-def _first(call: Callable, names: set[str], given: Mapping) -> _Seen:
-    trace = _run(call, given, {})
+def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | None) -> _Seen:
+    trace = _run(call, given, {}, None)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
             raise ModelError(f"site '{name}' is discrete and unseen: give it in the data")
-    free = {name: np.shape(site["value"]) for name, site in trace.items()
+    free = {name: site["value"] for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"] and name not in hidden
             and not isinstance(site["fn"], dist.Unit)}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
     owners: list[str] = []
 
-    def every(values):
-        found = _run(call, given, values)
-        owners[:] = [*logs_of(found), *computed]
-        return [*logs_of(found).values(), *(jnp.asarray(found[name]["value"]) for name in computed)]
+    def every(states, values):
+        found = _run(call, given, {**values, **states}, leaning)
+        logs = logs_of(found)
+        owners[:] = [*logs, *computed]
+        return [*(log.ravel() for log in logs.values()),
+                *(jnp.asarray(found[name]["value"]) for name in computed)]
 
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
-    closed = jax.make_jaxpr(every)(blank)
+    many = len(hidden) >= LEAST  # steps of a loop are told to be alike where calls are opened
+    program = jax.make_jaxpr(shortened(every) if many else every)(blank, free)
     order = sorted(blank)
-    looks = {name: tuple(order[i] for i in sorted(used)) for name, used
-             in zip(owners, levels.dependencies(closed), strict=True)}
-    return _Seen(hidden, free, looks, computed)
+    looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
+             in zip(owners, levels.dependencies(program), strict=True)}
+    return _Seen(hidden, {name: np.shape(value) for name, value in free.items()}, looks, computed,
+                 tuple(owners), program)
 
 
-def _evidence(call: Callable, seen: _Seen, given: Mapping, values: Mapping,
-              leaning: Leaning | None) -> jax.Array:
+def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
-    owners = [name for name, looks in seen.looks.items() if looks and name not in seen.computed]
-
-    def every(states, values):
-        logs = logs_of(_run(call, given, {**values, **states}))
-        return [logs[name].ravel() for name in owners]
-
-    blank = {name: jnp.full(s.shape, s.low) for name, s in seen.hidden.items()}
-    closed = jax.make_jaxpr(every)(blank, dict(values))
-    inputs = [*sorted(blank), *sorted(values)]
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for i, name in enumerate(owners):
-        groups.setdefault(seen.looks[name], []).append(i)
-    parts = [part for looks, at in groups.items()
-             for part in _parts(closed, inputs, [owners[i] for i in at], at, looks, seen, values)]
-    if leaning is not None:
-        for name, s in seen.hidden.items():
-            weights = leaning.of(name, s.shape, s.low, s.count).reshape(s.cells, s.count)
-            parts.append(Part(weights.T, {name: np.arange(s.cells)}))
-    sizes = {name: (s.cells, s.count) for name, s in seen.hidden.items()}
-    try:
-        return sum_out(parts, sizes, MOST)
-    except Tangled as tangled:
-        raise ModelError(
-            f"the discrete sites {', '.join(map(repr, tangled.names))} cannot be summed out cell "
-            f"by cell: each has a cell that meets several cells of another, or their common tables "
-            f"are too large. Give one of them in the data"
-        ) from None
-
-
-def _parts(closed: Any, inputs: list[str], owners: list[str], at: list[int],
-           looks: tuple[str, ...], seen: _Seen, values: Mapping) -> list[Part]:
-    """The log densities of sites that look at the same hidden ones, over the states of these."""
-    program, takes = levels.restrict(closed, at)
+    at = [i for i, name in enumerate(seen.owners) if seen.looks[name]
+          and name not in seen.computed]
+    program, takes = levels.restrict(seen.program, at)
+    inputs = [*sorted(seen.hidden), *sorted(values)]
     taken = [inputs[i] for i in takes]
-    found = cells(program, {i: name for i, name in enumerate(taken) if name in looks})
-    for owner, own in zip(owners, found, strict=True):
-        several = next((name for name, where in own.items() if (where == SEVERAL).any()), None)
-        if several is not None:
-            raise ModelError(
-                f"site '{owner}' looks at several cells of '{several}' at once, which is discrete, "
-                f"unseen and has {seen.hidden[several].cells} cells, so it cannot be summed out "
-                f"cell by cell. Give '{several}' in the data, or let each member of a plate look "
-                f"at its own"
-            )
+    found = tables(program, [seen.owners[i] for i in at], seen.looks,
+                   {name: seen.hidden[name] for name in taken if name in seen.hidden},
+                   {name: values[name] for name in taken if name in values})
+    best = () if leaning is None else leaning.best
+    for name in (seen.owners[i] for i in at):
+        others = [site for site in seen.looks[name] if site not in best]
+        if name in best and name not in seen.hidden and others:
+            raise Refusal(f"decode(sites={list(best)}): '{name}' stands in a scan that looks at "
+                          f"'{others[0]}', which would be summed out after it: name both")
+    ways = [joined(found, seen.hidden), apart(seen.hidden)]
+    failure = Tangled(tuple(seen.hidden))
+    for variables in ways if ways[0].joined else ways[1:]:
+        out = laid_out(found, variables)
+        if out is None:
+            continue
+        parts, moves = out
+        parts += [] if leaning is None else _leant(leaning, seen.hidden, variables)
+        most = {variables.of[name][0] for name in best if name in variables.of}
+        try:
+            total = sum_out(parts, variables.sizes, MOST, moves, most)
+        except Tangled as tangled:
+            failure = tangled
+            continue
+        if leaning is not None:
+            turning = {move.name for move in moves}
+            leaning.together += [(tuple(sites), variable in turning) for variable, sites
+                                 in variables.joined.items()]
+        return total
+    raise ModelError(
+        f"the discrete sites {', '.join(map(repr, failure.names))} cannot be summed out cell "
+        f"by cell: each has a cell that meets several cells of another, or their common tables "
+        f"are too large. Give one of them in the data"
+    )
 
-    def logs(*states):
-        env = {**values, **dict(zip(looks, states, strict=True))}
-        return evaluate(program, *(jnp.asarray(env[name], aval.dtype)
-                                   for name, aval in zip(taken, program.in_avals, strict=True)))
 
-    for i in reversed(range(len(looks))):
-        logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(len(looks))))
-    over = logs(*(seen.hidden[name].everywhere() for name in looks))
-    return [Part(log, {name: own.get(name, np.full(log.shape[-1], -1)) for name in looks})
-            for log, own in zip(over, found, strict=True)]
+def _leant(leaning: Leaning, hidden: Mapping[str, States],
+           variables: Variables) -> list[Part]:
+    """What the states of the discrete sites weigh, a part a variable."""
+    found: dict[str, list[tuple[int, jax.Array]]] = {}
+    for name, s in hidden.items():
+        weights = leaning.of(name, s.shape, s.low, s.count).reshape(s.cells, s.count)
+        if name in leaning.weights:
+            variable, first = variables.of[name]
+            found.setdefault(variable, []).append((first, weights))
+    return [Part(jnp.concatenate([weights for _, weights in own]).T, {variable: np.concatenate(
+        [first + np.arange(len(weights)) for first, weights in own])})
+        for variable, own in found.items()]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import lax
 from numpyro import handlers
@@ -27,8 +28,8 @@ from probml.interface.functions.loops import summed_out
 from probml.interface.functions.params import Params, Spec
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.survey import prepared
-from probml.interface.functions.unseen import Seen
+from probml.interface.functions.survey import observed_batch, prepared
+from probml.interface.functions.unseen import Blank, Seen
 from probml.language.named_rows import ROWS
 from probml.language.settings import thaw
 
@@ -167,6 +168,34 @@ class Whole(Reading):
                               tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
                 for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
                 and not isinstance(site["fn"], dist.Unit)}
+
+    def observed(self, settings: Mapping[str, Any],
+                 inputs: Mapping[str, Any]) -> dict[str, tuple[np.ndarray, int]]:
+        """What each site observes, unseen cells NaN, of a scan behind its steps; and how many
+        trailing axes are one element's.
+
+        Args:
+            inputs: name of the input → value, without the one row.
+        """
+        arguments = {own: inputs[name] for name, own in self.own.items()}
+        settings = {name: held(value) for name, value in settings.items()}
+        seen = {site: inputs[name] for name, site in self.given.items()}
+        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
+              Blank(seen)):
+            Reading.call(self, {**settings, **arguments})
+        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
+        out = {}
+        for name, site in trace.items():
+            if site["type"] == "sample" and site["is_observed"] and not isinstance(
+                site["fn"], dist.Unit
+            ):
+                event, value = site["fn"].event_dim, np.asarray(site["value"])
+                if name in masks:
+                    value = np.where(masks[name], value, np.nan)
+                own = value.shape[value.ndim - event :]
+                batch = observed_batch(site["fn"], value)
+                out[name] = np.broadcast_to(value, (*batch, *own)), event
+        return out
 
     def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
         """Run the function, unseen cells of what is observed left out.

@@ -36,6 +36,7 @@ class Found(NamedTuple):
         shape: of the distribution, events included.
         value: what is observed; a tracer where the function computes it by jax.numpy.
         states: how many values a discrete one has that is unseen; None: no finite list.
+        masked: some of its elements count for nothing.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Found(NamedTuple):
     value: Any
     support: Any
     states: int | None = None
+    masked: bool = False
 
     @property
     def bits(self) -> float:
@@ -94,13 +96,17 @@ class Survey(NamedTuple):
 
 def prepared(msg: dict) -> None:
     """A message as all readings want it: a plate in full, its members' numbers concrete, since what
-    engines sum over is the density of all data; a factor under a mask as a factor."""
+    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
+    axes of the distribution."""
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
         with jax.ensure_compile_time_eval():
             msg["value"] = jnp.arange(size)
     fn = msg.get("fn")
+    if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
+        msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
+        msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
     if isinstance(fn, dist.MaskedDistribution) and isinstance(fn.base_dist, dist.Unit):
         msg["fn"] = dist.Unit(jnp.where(fn._mask, fn.base_dist.log_factor, 0.0))
 
@@ -155,7 +161,8 @@ class _Watch(Messenger):
                 states = states_of(name, fn).count
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
         self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
-                                 () if factor else tuple(fn.shape()), value, support, states)
+                                 () if factor else tuple(fn.shape()), value, support, states,
+                                 isinstance(fn, dist.MaskedDistribution))
 
 
 def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

@@ -106,7 +106,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     def every(values: jax.Array) -> list[jax.Array]:
         own = {**arguments, name: values} if name in arguments else dict(arguments)
         seen = {**given, name: values} if name in given else dict(given)
-        with handlers.block(), handlers.trace() as trace, _Blank(seen):
+        with handlers.block(), handlers.trace() as trace, Blank(seen):
             model.generative.run({**model.bound, **own}, {})
         owners.clear()
         flat = []
@@ -143,7 +143,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     return None
 
 
-class _Blank(Messenger):
+class Blank(Messenger):
     """Every site at some value of its shape, those that are given at theirs."""
 
     def __init__(self, given: Mapping[str, Any]):

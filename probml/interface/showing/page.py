@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
 from probml.assessment.pages.citations import cite
 from probml.assessment.pages.html import figure, page, records_of, section, table
@@ -18,6 +19,7 @@ from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.looks import graph_html
+from probml.language.given import file_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,23 +33,27 @@ R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Ve
 
 def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     """See Fit.report."""
-    path = Path(path)
+    path = file_named(path, "report(path)")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
+    summary = fit.summary()
+    doubts = _doubts(fit, summary)
     parts = [
         ("model", "The model", _model(fit, data)),
         ("data", "The data", _data(fit, held)),
         ("done", "What was done, and why", _done(fit, why)),
-        ("found", "What was found", _found(fit)),
-        ("doubts", "Warnings, and what to do", _doubts(fit)),
+        ("found", "What was found", _found(summary)),
+        ("doubts", "Warnings, and what to do", _listed(doubts)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
     ]
     sections = [(name, text, section(name, text, body)) for name, text, body in parts]
     stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     head = (f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>, "
-            f"{stamp}.</p><p class=\"{'good' if fit.converged else 'warn'}\">"
+            f"{stamp}.</p><p class=\"{'warn' if doubts else 'good'}\">"
             f"{escape(fit.status)}</p>")
     path.write_text(page(title, head, sections), encoding="utf-8")
     return path
@@ -138,8 +144,7 @@ def _done(fit: "Fit", why: Any) -> list[str]:
             table(why.penalties, "priors as penalties"), table(why.engines, "engines, in turn")]
 
 
-def _found(fit: "Fit") -> list[str]:
-    summary = fit.summary()
+def _found(summary: "pd.DataFrame") -> list[str]:
     return [table(records_of(summary), "parameters", sortable=True), _intervals(summary)]
 
 
@@ -158,9 +163,9 @@ def _intervals(summary: "pd.DataFrame") -> str:
     return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
 
 
-def _doubts(fit: "Fit") -> list[str]:
+def _doubts(fit: "Fit", summary: "pd.DataFrame") -> list[str]:
+    """What a reader should not overlook, a sentence each."""
     said = [fit.outcome.message] * (not fit.converged) + list(fit.notes)
-    summary = fit.summary()
     if "r_hat" in summary:
         worst = summary["r_hat"].max()
         fewest = summary["ess_bulk"].min()
@@ -171,6 +176,10 @@ def _doubts(fit: "Fit") -> list[str]:
         if fewest < DRAWS:
             said.append(f"{summary['ess_bulk'].idxmin()} has {fewest:.0f} effective draws, fewer "
                         f"than {DRAWS}: draw longer")
+    return said
+
+
+def _listed(said: list[str]) -> list[str]:
     if not said:
         return ['<p class="good">None: the engine says that it ended as it should.</p>']
     return ['<ul class="warn">' + "".join(f"<li>{escape(text)}</li>" for text in said) + "</ul>"]
@@ -184,10 +193,10 @@ def _pictures(fit: "Fit") -> list[str]:
         out.append(figure(picture, "The objective at each iteration.") if picture else "")
     if fit.belief.chains is None:
         return out
-    draws = posterior_draws(fit)
+    draws, named = posterior_draws(fit), named_entries(fit, fit.names)
     entries = ((name, at) for name, value in draws.items() for at in np.ndindex(value.shape[2:]))
     for name, at in list(entries)[:PICTURES]:
-        label = f"{name}[{', '.join(map(str, at))}]" if at else name
+        label = entry(name, at, named)
         picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
         out.append(figure(picture, f"Draws of {label}, a line a chain.") if picture else "")
     return out

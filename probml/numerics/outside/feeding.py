@@ -21,6 +21,7 @@ import numpy as np
 
 _OPEN: dict[int, "Supply"] = {}
 _NUMBERS = itertools.count()
+_END = object()
 
 
 class Supply:
@@ -72,6 +73,10 @@ class Feed(Supply):
         self._pool.shutdown(cancel_futures=True)
         self._iterator = self._ahead = self._chunk = None
 
+    def begun(self, i: int) -> Iterator[Any]:
+        """A new iterator from the i-th chunk on."""
+        return itertools.islice(self.read(), i, None)
+
     def chunk(self, i: int) -> Any:
         """The i-th chunk; the next of the one before is there already, or being read."""
         with self._lock:
@@ -85,14 +90,21 @@ class Feed(Supply):
         if self._ahead is None or i != self._at + 1:
             if self._ahead is not None:
                 self._ahead.exception()  # reading is one thread's work
-            self._iterator = self.read()
-            for _ in range(i):
-                next(self._iterator)
+            self._iterator = self.begun(i)
             self._ahead = self._pool.submit(self._iterator.__next__)
         self._at, self._chunk = i, self._ahead.result()
         self._given += 1
         assert self._iterator is not None
         self._ahead = self._pool.submit(self._iterator.__next__) if i + 1 < self.count else None
+
+
+def ahead(items: Iterator[Any]) -> Iterator[Any]:
+    """The same, the next of which is made by a thread while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, items, _END)
+        while (found := waiting.result()) is not _END:
+            waiting = pool.submit(next, items, _END)
+            yield found
 
 
 def chunk(number: Any, i: Any, specs: Any) -> Any:

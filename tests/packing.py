@@ -1,5 +1,7 @@
 """`make dist`: a wheel and a source archive, and whether the wheel works where nothing else is: an
-empty environment without extras, away from the checkout."""
+empty environment without extras, away from the checkout.
+
+Not named wheel.py: setuptools imports `wheel`, and a script's folder comes first."""
 
 import os
 import subprocess
@@ -51,8 +53,9 @@ def main() -> None:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
         quiet = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*quiet, str(wheel)], check=True, cwd=folder)
+        # else pip finds this checkout installed already
         run = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([*quiet, str(wheel)], check=True, cwd=folder, env=run)
         subprocess.run([python, "-W", "error::RuntimeWarning", "-c", SMOKE], check=True, cwd=folder,
                        env=run)
         said = subprocess.run([str(Path(folder) / "bin" / "probml")], capture_output=True,

@@ -4,21 +4,22 @@ are read through an index (tensor variable elimination, Obermeyer et al. 2019).
 A part is a table over the states of some variables, for many elements at once, with the cell of
 each variable that an element looks at. A variable is summed out where every one of its cells meets
 at most one cell of every other: products over the elements of a cell are segment sums of logs, then
-one log-sum-exp over the states. So the cost is states × cells, not states^cells.
+one log-sum-exp over the states. So the cost is states × cells, not states^cells. A variable whose
+cells look at each other in turn, one after the other, is summed along them (along.py) once nothing
+else looks at it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.elimination.cellwise.along import NONE, Move, sum_along, turns
+from probml.elimination.semiring import MAX, SUM, Semiring
 from probml.errors import ModelError
-from probml.numerics.logs import log_sum
-
-NONE = -1  # in the place of a cell: the element does not look at this variable
 
 
 class Part(NamedTuple):
@@ -61,12 +62,16 @@ def parted(part: Part) -> list[Part]:
     return out
 
 
-def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: int) -> jax.Array:
+def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: int,
+            moves: Sequence[Move] = (), best: Collection[str] = ()) -> jax.Array:
     """log Σ over all variables of the product of the parts: one number.
 
     Args:
         sizes: name → (cells, states).
         most: entries that a table may have.
+        moves: factors of pairs of cells of one variable.
+        best: variables that are maximised, once all others are summed out; the gradient of the
+            result is then one-hot in their best values, of equal ones in the lowest.
 
     Raises:
         Tangled: each variable left has a cell that meets two cells of another, or the tables of all
@@ -75,18 +80,30 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
     Cost: Σ over variables of cells × the states of it and of those it meets.
     """
     left = [piece for part in parts for piece in parted(part)]
+    linked: dict[str, list[Move]] = {}
+    for move in moves:
+        linked.setdefault(move.name, []).append(move)
+    order = {name: turns(own, sizes[name][0]) for name, own in linked.items()}
     total, names = jnp.zeros(()), list(sizes)
     while names:
-        found = {name: _met(left, name, sizes) for name in names}
-        ways = {name: met for name, met in found.items() if met is not None}
+        now = [name for name in names if name not in best] or names
+        found = {name: _met(left, name, sizes) for name in now}
+        ways = {name: met for name, met in found.items() if met is not None
+                and (name not in linked or not met and order[name] is not None)}
         costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
                  for name, met in ways.items()}
         if not costs or min(costs.values()) > most:
             raise Tangled(names)
         name = min(costs, key=costs.__getitem__)
+        semiring = MAX if name in best else SUM
         near = [part for part in left if name in part.cells]
         left = [part for part in left if name not in part.cells]
-        left += parted(Part(_message(near, name, tuple(ways[name]), sizes), ways[name]))
+        joint = _joint(near, name, tuple(ways[name]), sizes)
+        along = order.get(name)
+        if along is not None:
+            total += sum_along(linked[name], joint, along, semiring)
+        else:
+            left += parted(Part(_message(joint, semiring), ways[name]))
         names.remove(name)
     for part in left:
         total += part.log.sum()
@@ -109,9 +126,10 @@ def _met(parts: Sequence[Part], name: str,
     return out
 
 
-def _message(near: Sequence[Part], name: str, others: tuple[str, ...],
-             sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
-    """log Σ over a variable's states, for each of its cells: (*states of the others, cells)."""
+def _joint(near: Sequence[Part], name: str, others: tuple[str, ...],
+           sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
+    """The product of the parts that look at a variable, for each of its cells: (cells, its states,
+    *states of the others)."""
     count, total = sizes[name][0], jnp.zeros(())
     for part in near:
         own = part.cells[name]
@@ -122,5 +140,9 @@ def _message(near: Sequence[Part], name: str, others: tuple[str, ...],
             log = jax.ops.segment_sum(log, own, count)
         shape = [sizes[n][1] if n in part.names else 1 for n in order]
         total = total + log.reshape(count, *shape)
-    whole = jnp.broadcast_to(total, (count, *(sizes[n][1] for n in (name, *others))))
-    return jnp.moveaxis(log_sum(whole, 1), 0, -1)
+    return jnp.broadcast_to(total, (count, *(sizes[n][1] for n in (name, *others))))
+
+
+def _message(joint: jax.Array, semiring: Semiring) -> jax.Array:
+    """The sum over a variable's states, for each of its cells: (*states of the others, cells)."""
+    return jnp.moveaxis(semiring.logs(joint, 1), 0, -1)

@@ -1,0 +1,37 @@
+"""For the reference: sections of docstrings that are prose, such as attributes told in a sentence,
+stay prose; griffe would drop the lines that are no `name: description`. A parameter of a face has
+the default that a user sees."""
+
+import re
+import textwrap
+
+import griffe
+
+HEAD = re.compile(r"^(Args|Attributes|Raises):[ \t]*\n((?:[ ]{4,}.*\n?|[ \t]*\n)+)", re.MULTILINE)
+SAID = re.compile(r"^(Args|Attributes|Raises): (\S.*(?:\n[ ]+\S.*)*)", re.MULTILINE)
+ITEM = re.compile(r"[\w*., ]+(\(.*?\))?:( |$)")
+
+
+def told(text: str) -> str:
+    """The docstring with its prose as paragraphs."""
+    text = SAID.sub(lambda found: f"**{found[1]}**: {' '.join(found[2].split())}", text)
+    return HEAD.sub(_section, text)
+
+
+def _section(found: re.Match) -> str:
+    body = textwrap.dedent(found[2])
+    starts = [line for line in body.splitlines() if line.strip() and not line.startswith(" ")]
+    if all(ITEM.match(line) for line in starts):
+        return found[0]
+    return f"**{found[1]}**\n\n{body}"
+
+
+class Prose(griffe.Extension):
+    """Rewrites every docstring before it is parsed."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
+        if obj.docstring is not None and not obj.is_alias:
+            obj.docstring.value = told(obj.docstring.value)
+        value = obj.value if obj.is_attribute else None
+        if isinstance(value, griffe.ExprCall) and str(value.function) == "parameter":
+            obj.value = value.arguments[0]

@@ -1,0 +1,97 @@
+"""What to adjust for: sets of columns given which a cause and its effect are compared as in an
+experiment, read off a graph.
+
+A set Z satisfies the back-door criterion for X and Y if no node of Z descends from X, and Z blocks
+every path from X to Y that begins with an arrow into X: d-separates them where the arrows out of X
+are taken away. Then
+
+    p(y | do(x)) = Σ_z p(y | x, z) p(z)
+
+so that the effect is identified from the columns of X, Y and Z alone; where all of the graph is
+seen, `Fit.do` finds the same without it.
+
+Sources: Pearl (1995), "Causal diagrams for empirical research", section 3.1; van der Zander,
+Liśkiewicz & Textor (2014), "Constructing separators and adjustment sets in ancestral graphs", for
+the smallest.
+"""
+
+import itertools
+from collections.abc import Collection, Hashable, Iterator
+
+import networkx as nx
+
+from probml import ModelError
+
+
+def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
+                    unseen: Collection[Hashable] = (),
+                    most: int | None = None) -> list[frozenset]:
+    """The smallest sets of columns that satisfy the back-door criterion: none of which can spare a
+    node.
+
+    Args:
+        dag: the graph, such as learn_structure's, or `model.graph`.
+        cause, effect: nodes of it.
+        unseen: nodes that cannot be adjusted for, since nobody measured them.
+        most: nodes of a set at the most; None: no limit.
+
+    Returns:
+        sets, the smallest first, [frozenset()] where nothing confounds; [] where no set of columns
+        that are seen (of so many) will do: an experiment, or another criterion, must help.
+
+    Raises:
+        ModelError: an unknown node, or a graph with cycles.
+
+    Cost: a d-separation for every subset of the ancestors of both, up to `most` of them.
+    """
+    _check(dag, cause, effect, unseen)
+    return list(_smallest(dag, cause, effect, set(unseen), most))
+
+
+def backdoor(dag: nx.DiGraph, cause: Hashable, effect: Hashable,
+             given: Collection[Hashable]) -> bool:
+    """Whether a set of nodes satisfies the back-door criterion for a cause and an effect.
+
+    Raises:
+        ModelError: an unknown node, or a graph with cycles.
+    """
+    _check(dag, cause, effect, given)
+    given = set(given)
+    if given & ({cause, effect} | nx.descendants(dag, cause)):
+        return False
+    return nx.is_d_separator(_without_arrows_from(dag, cause), {cause}, {effect}, given)
+
+
+def _smallest(dag: nx.DiGraph, cause, effect, unseen: set,
+              most: int | None) -> Iterator[frozenset]:
+    below = nx.descendants(dag, cause)
+    # of a smallest set every node is an ancestor of the cause or the effect
+    near = nx.ancestors(dag, cause) | nx.ancestors(dag, effect)
+    able = [node for node in dag if node in near - below - unseen - {cause, effect}]
+    cut, found = _without_arrows_from(dag, cause), []
+    for size in range(min(len(able), len(able) if most is None else most) + 1):
+        for chosen in itertools.combinations(able, size):
+            given = frozenset(chosen)
+            if any(smaller <= given for smaller in found):
+                continue
+            if nx.is_d_separator(cut, {cause}, {effect}, given):
+                found.append(given)
+                yield given
+
+
+def _without_arrows_from(dag: nx.DiGraph, node) -> nx.DiGraph:
+    out = nx.DiGraph(dag.edges)
+    out.add_nodes_from(dag)
+    out.remove_edges_from(list(dag.out_edges(node)))
+    return out
+
+
+def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
+    if not isinstance(dag, nx.DiGraph) or not nx.is_directed_acyclic_graph(dag):
+        raise ModelError("adjustment_sets: expected a networkx.DiGraph without cycles")
+    for node in (cause, effect, *others):
+        if node not in dag:
+            raise ModelError(f"adjustment_sets: the graph has no node {node!r}; it has "
+                             f"{', '.join(map(repr, dag))}")
+    if cause == effect:
+        raise ModelError(f"adjustment_sets: {cause!r} is both cause and effect")

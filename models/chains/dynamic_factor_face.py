@@ -1,0 +1,148 @@
+"""The scikit-learn face of dynamic factors."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import MAP, DataError, ModelError
+from probml.estimators.face import flat, n_parameters
+from probml.estimators.rules import ENGINE, FLAG, SEED, check, parameter, whole
+from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.models.chains.dynamic_factor import dynamic_factor
+from probml.models.chains.sequence_data import OfSequences
+from probml.models.chains.sequences import Steps, together
+from probml.models.latent_factors.factor_analysis import covariance, factors
+
+
+@dataclass(eq=False, repr=False)
+class DynamicFactor(TransformerMixin, OfSequences):
+    """A few autoregressive factors behind many series; statsmodels' DynamicFactor. Unseen cells are
+    NaN. The model is probml.models.dynamic_factor.
+
+    X is one array of all steps, (n_steps, d), with the `lengths` of the sequences in it, or a list
+    of arrays (steps_i, d), for which answers are lists too.
+
+    Args:
+        n_factors: factors, k.
+        order: of the autoregression of each.
+        prior: posterior mode under weak priors (True) or maximum likelihood (False), as the peer.
+        random_state: seed of a sampler; None is 0.
+        engine: an engine's value; by default MAP(prior=prior).
+
+    Attributes:
+        loadings_ (d, k): of factors whose news have variance 1, the largest entry of each above 0;
+        ar_ (k, order), coefficients; noise_ (d,), standard deviations; mean_ (d,); loglik_,
+        natural, with all constants; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the
+        probml Fit, of columns less their means and in units of their spread.
+    """
+
+    n_factors: int = parameter(1, whole(1))
+    _: KW_ONLY
+    order: int = parameter(1, whole(1))
+    prior: bool = parameter(False, FLAG)
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    def fit(self, X, y=None, lengths=None):
+        """Learn from sequences; y is ignored, present for scikit-learn's convention.
+
+        Args:
+            lengths: steps of each sequence in X, by name; None is one sequence.
+
+        Raises:
+            ModelError, DataError: a parameter, a sequence or a cell that cannot be used, by name; a
+                column without any spread.
+        """
+        check(self)
+        steps = self._steps(X, lengths, reset=True)
+        values, k, d = steps.values, int(self.n_factors), steps.values.shape[1]
+        if k > d:
+            raise ModelError(f"DynamicFactor(n_factors={k}): X has only {d} columns: use at most "
+                             f"{d}")
+        if (constant := flat(values)).any():
+            raise DataError(f"{self._column(int(np.argmax(constant)))} is the same at every step: "
+                            f"drop it")
+        self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
+        scaled = self._scaled(steps)
+        start, half = factors(covariance((values - self._centre) / self._unit), k)
+        # a factor of variance 1 is one whose news have 1 − φ², at φ = ½
+        start = {"loadings": start * np.sqrt(0.75), "mean": np.zeros(d),
+                 "noise": np.sqrt(np.maximum(half, 0.01)),
+                 "partial": np.linspace(0.5, 0.3, k)[:, None] * (np.arange(self.order) == 0)}
+        model = dynamic_factor(k=k, d=d, order=int(self.order))
+        self.fit_ = model.fit(scaled, self.engine or MAP(prior=bool(self.prior)),
+                              seed=self._seed(), start=start)
+        self.n_iter_, self.converged_ = max(self.fit_.iterations, 1), self.fit_.converged
+        self._learn(scaled, steps)
+        return self
+
+    def _scaled(self, steps: Steps) -> dict[str, Any]:
+        return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
+
+    def _learn(self, data: dict, steps: Steps) -> None:
+        """What was learnt, in the units of X."""
+        p = self.fit_.params
+        loadings = np.asarray(p["loadings"], float) * self._unit[:, None]
+        largest = loadings[np.abs(loadings).argmax(0), np.arange(loadings.shape[1])]
+        self._sign = np.where(largest < 0, -1.0, 1.0)
+        self.loadings_ = loadings * self._sign
+        self.ar_ = np.asarray(p["coefficients"], float)
+        self.noise_ = np.asarray(p["noise"], float) * self._unit
+        self.mean_ = np.asarray(p["mean"], float) * self._unit + self._centre
+        seen = ~np.isnan(steps.values)
+        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
+        self.loglik_ = log - float(seen.sum(0) @ np.log(self._unit))
+        self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
+        self.bic_ = -2 * self.loglik_ + np.log(len(seen)) * self.n_parameters_
+
+    @property
+    def n_parameters_(self) -> int:
+        """Numbers that are learnt."""
+        check_is_fitted(self, "fit_")
+        return n_parameters(self.fit_)
+
+    # Questions
+
+    def _of(self, X, lengths) -> tuple[Steps, dict]:
+        check_is_fitted(self, "fit_")
+        steps = self._steps(X, lengths, reset=False)
+        return steps, self._scaled(steps)
+
+    def transform(self, X, lengths=None):
+        """The factors of each step given the whole sequence, smoothed, (n_steps, k), or a list of
+        such."""
+        steps, data = self._of(X, lengths)
+        found = np.asarray(self.fit_.impute(data)["factors"])[..., :: int(self.order)]
+        return steps.back(found * self._sign)
+
+    def standard_errors(self, X, lengths=None):
+        """Standard deviations of the factors given the whole sequence, as transform gives them."""
+        steps, data = self._of(X, lengths)
+        found = self.fit_.conditional(data, "factors")
+        return steps.back(np.sqrt(np.asarray(found.variance))[..., :: int(self.order)])
+
+    def score(self, X, y=None, lengths=None):
+        """log p(X), nats, summed over all sequences, in units of X."""
+        steps, data = self._of(X, lengths)
+        seen = (~np.isnan(steps.values)).sum(0)
+        log = np.sum(self.fit_.log_prob(data, plug_in=True))
+        return float(log - seen @ np.log(self._unit))
+
+    def forecast(self, X, steps=1, lengths=None):
+        """Means of what comes next, (steps, d), (n, steps, d) with lengths, or a list."""
+        words, valid = whole(1)
+        if not valid(steps):
+            raise ModelError(f"forecast(steps={steps!r}): expected {words}")
+        given, data = self._of(X, lengths)
+        found = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])
+        found = found * self._unit + self._centre
+        return list(found) if given.listed else found[0] if given.alone else found
+
+    def impute(self, X, lengths=None):
+        """X with its unseen cells at their mean given the whole sequence."""
+        steps, data = self._of(X, lengths)
+        filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
+        own = [np.where(np.isnan(part), full[: len(part)], part) for full, part in zip(
+            filled, steps.parts(steps.values), strict=True)]
+        return own if steps.listed else np.concatenate(own).reshape(np.shape(X))

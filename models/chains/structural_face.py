@@ -1,0 +1,318 @@
+"""The scikit-learn face of structural time series."""
+
+from dataclasses import KW_ONLY, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from probml import MAP, DataError, ModelError
+from probml.estimators.face import n_parameters
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    Rule,
+    check,
+    number,
+    one_of,
+    optional,
+    parameter,
+    whole,
+)
+from probml.estimators.validation import check_is_fitted
+from probml.language.language import whole_seed
+from probml.models.chains.sequence_data import OfSequences
+from probml.models.chains.sequences import Steps, read, together
+from probml.models.chains.structural import TRENDS, structural_time_series
+
+# spreads of trend, seasons and the like that are begun with, as shares of the noise: the likelihood
+# of few steps has several maxima, in which one part does another's work
+STARTS = (0.3, 0.03, 1.0)
+
+
+def _is_cycle(value: Any) -> bool:
+    return value is None or isinstance(value, tuple) and len(value) == 2 and all(
+        isinstance(bound, int | float) for bound in value) and 2 <= value[0] < value[1]
+
+
+CYCLE: Rule = ("None, or the shortest and the longest period in steps, at least 2, such as (6, 40)",
+               _is_cycle)
+
+
+@dataclass(eq=False, repr=False)
+class StructuralTimeSeries(OfSequences):
+    """A level, a trend, seasons, a cycle, that wander and add up, seen with noise; R's StructTS and
+    statsmodels' UnobservedComponents. Unseen steps are NaN. The model is
+    probml.models.structural_time_series.
+
+    X is one series, (n_steps,) or (n_steps, 1), or a list of series of any lengths, which share
+    what is learnt, and for which answers are lists too. Columns beside a series, that follow it by
+    coefficients, are `exog`, (n_steps, d), or a list of such.
+
+    Args:
+        trend: "level", one that wanders (local level); "trend", with a slope that wanders (local
+            linear trend); "smooth", of which the slope alone wanders; "still", a constant.
+        seasonal: seasons of a year, such as 12 of months; None: none. With trend="trend" it is the
+            basic structural model.
+        cycle: the shortest and the longest period of a cycle in steps; None: none.
+        order: of an autoregression beside these.
+        first: standard deviation of the first level about the mean of the series, in standard
+            deviations of all steps; that of the first slope and seasons is a tenth of it.
+        prior: posterior mode under half-normal priors of all spreads (True) or maximum likelihood
+            (False), as the peers.
+        n_starts: spreads that are climbed from, at most 3; the best is kept.
+        random_state: seed of sample(); None is 0.
+        engine: an engine's value; by default MAP(prior=prior).
+
+    Attributes:
+        variances_: part → variance of what is new in it, in the units of X; noise_, a standard
+        deviation; coef_ (d,) of exog; cycle_: period and damping; ar_ (order,), coefficients;
+        loglik_, natural, with all constants, under the proper prior of the first state that `first`
+        says; n_parameters_, aic_, bic_; n_iter_, converged_; fit_: the probml Fit, of series in
+        units of their own.
+
+    Cost: as probml.MAP; a pass is O(steps × numbers of the state³).
+    """
+
+    trend: str = parameter("level", one_of(*TRENDS))
+    _: KW_ONLY
+    seasonal: int | None = parameter(None, optional(whole(2)))
+    cycle: Any = parameter(None, CYCLE)
+    order: int = parameter(0, whole(0))
+    first: float = parameter(10.0, number(0.0, above=True))
+    prior: bool = parameter(False, FLAG)
+    n_starts: int = parameter(2, whole(1))
+    random_state: Any = parameter(None, SEED)
+    engine: Any = parameter(None, ENGINE)
+
+    # Fitting
+
+    def fit(self, X, y=None, exog=None):
+        """Learn from a series, or several; y is ignored, present for scikit-learn's convention.
+
+        Raises:
+            ModelError, DataError: a parameter, a series or a cell that cannot be used, by name; a
+                series without any spread, or of fewer steps than numbers to learn.
+        """
+        check(self)
+        steps = self._steps(X, None, reset=True)
+        values = steps.values[:, 0]
+        self._centre, self._unit = np.nanmean(values), np.nanstd(values)
+        if not self._unit > 1e-12 * abs(self._centre):
+            raise DataError(f"X is {self._centre:g} at every step: it has no spread to tell parts "
+                            f"of")
+        self._columns(exog, steps)
+        model = structural_time_series(
+            trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),
+            cycle=self.cycle, order=int(self.order), scale=1.0, centre=0.0,
+            first=(self.first, self.first / 10, self.first / 10),
+            **({} if self._wide else {"x": None}))
+        data, best = self._scaled(steps, exog), None
+        for share in STARTS[: 1 if self.engine is not None else self.n_starts]:
+            engine = self.engine or MAP(prior=bool(self.prior))
+            found = model.fit(data, engine, seed=self._seed(), start=self._begin(model, share))
+            if best is None or found.history[-1] > best.history[-1]:
+                best = found
+        self.fit_ = best
+        self.n_iter_, self.converged_ = max(best.iterations, 1), best.converged
+        self._learn(data, steps)
+        return self
+
+    def _judge(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
+        if values.shape[1] != 1:
+            raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); "
+                            f"columns beside it are exog=, several series a list")
+        super()._judge(values, sizes, reset)
+
+    def _columns(self, exog: Any, steps: Steps) -> None:
+        """Centres and units of columns beside the series."""
+        self._wide, self._centre_x, self._unit_x = 0, np.zeros(0), np.ones(0)
+        if exog is None:
+            return
+        x = self._beside(exog, steps.lengths)
+        self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
+        if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
+            raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step: "
+                            f"it cannot be told from the level, drop it")
+
+    def _beside(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
+        """Columns beside series as they are, all steps behind one another."""
+        if exog is None:
+            raise DataError(f"exog=None: it was fitted with {self._wide} columns beside the series")
+        x = read(exog, None)
+        total = x.lengths if x.listed else np.array([len(x.values)])
+        wanted = lengths if x.listed else np.array([lengths.sum()])
+        if len(total) != len(wanted) or (total != wanted).any():
+            raise DataError(f"exog has {total.tolist()} steps, expected {wanted.tolist()}, those "
+                            f"of the series")
+        if not np.isfinite(x.values).all():
+            row, j = np.argwhere(~np.isfinite(x.values))[0]
+            raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
+                            f"finite numbers, exog has no unseen cells")
+        if self._wide and x.values.shape[1] != self._wide:
+            raise DataError(f"exog has {x.values.shape[1]} columns, expected {self._wide}")
+        return x.values
+
+    def _scaled(self, steps: Steps, exog: Any) -> dict[str, Any]:
+        """Series as the data of `fit_`."""
+        own = (steps.values[:, 0] - self._centre) / self._unit
+        data = {"y": together(steps.parts(own))}
+        if self._wide:
+            x = (self._beside(exog, steps.lengths) - self._centre_x) / self._unit_x
+            data["x"] = together(steps.parts(x))
+        elif exog is not None and hasattr(self, "fit_"):
+            raise DataError("exog was given, but it was fitted without columns beside the series")
+        return data
+
+    def _begin(self, model: Any, share: float) -> dict[str, Any]:
+        """A start: noise of half the series' spread, and a share of it for each part."""
+        sites = {name: site for name, site in model.structure.nodes(data=True) if not site["rows"]}
+        small = {name: 0.5 * share * np.ones(2 if name == "trend_scale" and self.trend == "trend"
+                                             else ()) for name in sites if name.endswith("_scale")}
+        if "trend_scale" in small:
+            small["trend_scale"] = small["trend_scale"] * ([1.0, 0.1] if self.trend == "trend"
+                                                           else 0.1)
+        start = {"noise": np.asarray(0.5), **small}
+        if "cycle_period" in sites:
+            start |= {"cycle_period": np.sqrt(self.cycle[0] * self.cycle[1]),
+                      "cycle_damping": np.asarray(0.9)}
+        return start
+
+    def _learn(self, data: dict, steps: Steps) -> None:
+        """What was learnt, in the units of X."""
+        p, unit = self.fit_.params, self._unit
+        names = {"level_scale": "level", "season_scale": "seasonal", "cycle_scale": "cycle",
+                 "ar_scale": "autoregression"}
+        self.variances_ = {word: float(p[name] * unit) ** 2 for name, word in names.items()
+                           if name in p}
+        if "trend_scale" in p:
+            both = np.atleast_1d(np.asarray(p["trend_scale"], float) * unit) ** 2
+            self.variances_ |= dict(zip(("level", "slope")[-len(both):], both.tolist(),
+                                        strict=True))
+        self.noise_ = float(p["noise"] * unit)
+        self.variances_["noise"] = self.noise_**2
+        if "cycle_period" in p:
+            self.cycle_ = {"period": float(p["cycle_period"]),
+                           "damping": float(p["cycle_damping"])}
+        if "ar_coefficients" in p:
+            self.ar_ = np.asarray(p["ar_coefficients"], float)
+        self.coef_ = np.asarray(p.get("beta", np.zeros(0)), float) * unit / self._unit_x
+        seen = int((~np.isnan(steps.values)).sum())
+        log = float(np.sum(self.fit_.log_prob(data, plug_in=True)))
+        self.loglik_ = log - seen * np.log(unit)
+        self.aic_ = -2 * self.loglik_ + 2 * self.n_parameters_
+        self.bic_ = -2 * self.loglik_ + np.log(seen) * self.n_parameters_
+
+    @property
+    def n_parameters_(self) -> int:
+        """Numbers that are learnt: spreads, coefficients, period and damping."""
+        check_is_fitted(self, "fit_")
+        return n_parameters(self.fit_)
+
+    # Questions
+
+    def _of(self, X, exog) -> tuple[Steps, dict]:
+        check_is_fitted(self, "fit_")
+        steps = self._steps(X, None, reset=False)
+        return steps, self._scaled(steps, exog)
+
+    def score(self, X, y=None, exog=None):
+        """log p(X), nats, summed over all series, in units of X."""
+        steps, data = self._of(X, exog)
+        seen = (~np.isnan(steps.values)).sum()
+        return float(np.sum(self.fit_.log_prob(data, plug_in=True)) - seen * np.log(self._unit))
+
+    def components(self, X, exog=None, interval=0.9):
+        """The parts of each step given the whole series (smoothed), with bands: part → a DataFrame
+        (n_steps) of value, lower, upper; of a list of series a list of such. "level", "slope",
+        "seasonal", "cycle", "autoregression", each where the model has it, and "regression"."""
+        steps, data = self._of(X, exog)
+        reach = self._reach(interval, "components")
+        found: dict[str, tuple] = {}
+        for site, parts in (("level", ("level",)), ("trend", ("level", "slope")),
+                            ("season", ("seasonal",)), ("cycle", ("cycle",)),
+                            ("ar", ("autoregression",))):
+            if site not in self.fit_.structure.sites:
+                continue
+            told = self.fit_.conditional(data, site)
+            mean, spread = np.asarray(told.mean), np.sqrt(np.asarray(told.variance))
+            for i, part in enumerate(parts):
+                middle = self._centre if part == "level" else 0.0
+                found[part] = (mean[..., i] * self._unit + middle, spread[..., i] * self._unit)
+        if self._wide:
+            x = self._beside(exog, steps.lengths) - self._centre_x
+            along = [part @ self.coef_ for part in steps.parts(x)]
+            longest = max(map(len, along))
+            value = np.stack([np.pad(part, (0, longest - len(part))) for part in along])
+            found["regression"] = (value, np.zeros_like(value))
+        tables = [{part: _table(value[i, :length], reach * spread[i, :length])
+                   for part, (value, spread) in found.items()}
+                  for i, length in enumerate(steps.lengths)]
+        return tables if steps.listed else tables[0]
+
+    def forecast(self, X, steps=1, interval=None, exog=None, future=None):
+        """What comes next: means (steps,), or with an interval, such as 0.9, a DataFrame of value,
+        lower, upper, new noise included; of a list of series a list of such.
+
+        Args:
+            future: columns beside the steps that follow, (steps, d), or a list of such.
+        """
+        words, valid = whole(1)
+        if not valid(steps):
+            raise ModelError(f"forecast(steps={steps!r}): expected {words}")
+        given, data = self._of(X, exog)
+        later = {}
+        if self._wide:
+            if future is None:
+                raise DataError(f"forecast(future=None): the {self._wide} columns beside the "
+                                f"series are needed at the steps that follow")
+            x = self._beside(future, np.full(len(given.lengths), int(steps)))
+            later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
+                                                                      int(steps), -1)
+        if interval is not None:
+            self._reach(interval, "forecast")
+        found = self.fit_.forecast(data, steps=int(steps), plug_in=True, interval=interval,
+                                   **later)["y"]
+        back = [np.asarray(part) * self._unit + self._centre
+                for part in (found if interval is not None else (found,))]
+        if interval is None:
+            return list(back[0]) if given.listed else back[0][0]
+        tables = [_table(value, upper - value) for value, upper in zip(back[0], back[2],
+                                                                        strict=True)]
+        return tables if given.listed else tables[0]
+
+    def impute(self, X, exog=None):
+        """X with its unseen steps at their mean given the whole series."""
+        steps, data = self._of(X, exog)
+        filled = np.asarray(self.fit_.impute(data)["y"]) * self._unit + self._centre
+        parts = [np.where(np.isnan(part), own[: len(part)], part) for own, part in zip(
+            filled, steps.parts(steps.values[:, 0]), strict=True)]
+        return parts if steps.listed else parts[0].reshape(np.shape(X))
+
+    def sample(self, n_steps=1, random_state=None):
+        """A new series, (n_steps,), of a model without columns beside it."""
+        check_is_fitted(self, "fit_")
+        words, valid = whole(1)
+        if not valid(n_steps):
+            raise ModelError(f"sample(n_steps={n_steps!r}): expected {words}")
+        if self._wide:
+            raise DataError("sample: a model with columns beside the series draws by "
+                            "fit_.simulate(1, x=...)")
+        seed = self._seed() if random_state is None else whole_seed(random_state, "sample")
+        drawn = self.fit_.simulate(rows=1, steps=int(n_steps), seed=seed)["y"][0]
+        return np.asarray(drawn) * self._unit + self._centre
+
+    @staticmethod
+    def _reach(interval: Any, where: str) -> float:
+        """Half the width of a normal's interval, in standard deviations."""
+        if not (isinstance(interval, float) and 0 < interval < 1):
+            raise ModelError(f"{where}(interval={interval!r}): expected a probability between 0 "
+                             f"and 1, such as 0.9")
+        return NormalDist().inv_cdf(0.5 + interval / 2)
+
+
+def _table(value: np.ndarray, half: np.ndarray):
+    import pandas as pd
+
+    return pd.DataFrame({"value": value, "lower": value - half, "upper": value + half})

@@ -1,0 +1,138 @@
+"""Which columns tell of a target, one by one: mutual information and Bayes factors.
+
+A screen looks at every column alone, and is as quick as counting; what columns tell together (and
+what one tells twice) is the matter of models of all of them.
+
+| column, target | mutual information, nats | log Bayes factor of dependence |
+|---|---|---|
+| categories, categories | Σ p log p/(p p), of the counts | Gunel & Dickey (1974), see dependence |
+| a number, categories | −½ Σ p_c log σ_c²/σ² of normals | normal a category against one normal,
+  each mean and precision normal–gamma |
+| a number, a number | −½ log(1 − r²) of a normal pair | a line against none, Zellner's g prior with
+  g ~ Beta′ (Liang et al. 2008: hyper-g, a = 3) |
+
+Sources: Cover & Thomas (2006), chapter 2; Liang, Paulo, Molina, Clyde & Berger (2008), "Mixtures of
+g priors for Bayesian variable selection", equation 17.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from probml import DataError
+from probml.models.frames.kinds import discrete
+from probml.models.hypotheses import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STRENGTH, SHAPE, RATE = 1.0, 1.0, 1.0  # of the normal–gamma prior, of numbers in their own units
+
+
+def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
+    """What every column of X tells of a target y by itself, the most telling first.
+
+    Args:
+        X: a DataFrame, or an array (n, d); text, booleans and few whole numbers that repeat are
+            categories (probml.models.kinds). Rows in which a cell or y is unseen are left out of
+            that column.
+        y: the target, (n,): categories or numbers by the same rule.
+        names: of the columns of an array.
+
+    Returns:
+        DataFrame: a row a column: `kind` ("categories" or "number"), `rows`, `information` (nats),
+        `log_bayes_factor` of dependence, and `probability` of it where it was as probable as not;
+        sorted by `log_bayes_factor`. Many columns that are screened at once find some by chance: a
+        prior probability of s/d for each asks for log d/s more.
+
+    Raises:
+        DataError: y and X of other lengths; a column that is constant is told 0, not refused.
+
+    Cost: O(n d).
+    """
+    import pandas as pd
+
+    table = X if hasattr(X, "columns") else pd.DataFrame(
+        np.asarray(X), columns=None if names is None else list(names))
+    target = pd.Series(y if np.ndim(y) == 1 else np.ravel(y)).reset_index(drop=True)
+    if len(target) != len(table):
+        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}")
+    records = {name: _judged(table[name].reset_index(drop=True), target) for name in table.columns}
+    out = pd.DataFrame.from_dict(records, orient="index",
+                                 columns=["kind", "rows", "information", "log_bayes_factor"])
+    out["probability"] = 1 / (1 + np.exp(-out["log_bayes_factor"].clip(-700, 700)))
+    out.index.name = "column"
+    return out.sort_values("log_bayes_factor", ascending=False, kind="stable")
+
+
+def _judged(column, target) -> tuple:
+    seen = (column.notna() & target.notna()).to_numpy()
+    x, y = column[seen], target[seen]
+    sorted_x, sorted_y = _categories(x), _categories(y)
+    kind = "categories" if sorted_x else "number"
+    if not seen.any() or x.nunique() < 2 or y.nunique() < 2:
+        return kind, int(seen.sum()), 0.0, 0.0
+    if sorted_x and sorted_y:
+        found = _of_table(_counted(x, y))
+    elif sorted_x or sorted_y:
+        numbers, classes = (y, x) if sorted_x else (x, y)
+        found = _of_groups(numbers.to_numpy(float), classes.factorize()[0])
+    else:
+        found = _of_pairs(x.to_numpy(float), y.to_numpy(float))
+    return kind, int(seen.sum()), *found
+
+
+def _categories(column) -> bool:
+    if column.dtype.kind in "biuf":
+        return column.dtype.kind == "b" or discrete(column.to_numpy(float))
+    return True
+
+
+def _counted(x, y) -> np.ndarray:
+    a, b = x.factorize()[0], y.factorize()[0]
+    out = np.zeros((a.max() + 1, b.max() + 1), int)
+    np.add.at(out, (a, b), 1)
+    return out
+
+
+def _of_table(counts: np.ndarray) -> tuple[float, float]:
+    p = counts / counts.sum()
+    independent = np.outer(p.sum(1), p.sum(0))
+    return float(xlogy(p, p / independent).sum()), tables.log_bayes_factor(counts)
+
+
+def _of_groups(x: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """A number within categories."""
+    z = (x - x.mean()) / x.std()
+    parts = [z[groups == j] for j in range(groups.max() + 1)]
+    share = np.array([len(part) for part in parts]) / len(z)
+    # a category of one row has no spread of its own: it is taken at what the prior leaves
+    spread = np.array([(part.var() * len(part) + 2 * RATE / len(z)) / len(part) for part in parts])
+    information = max(-0.5 * float(share @ np.log(np.minimum(spread, 1.0))), 0.0)
+    return information, sum(map(log_normal_gamma, parts)) - log_normal_gamma(z)
+
+
+def log_normal_gamma(z: np.ndarray) -> float:
+    """log evidence of numbers under z ~ N(μ, 1/τ), μ ~ N(0, 1/(κτ)), τ ~ Gamma(a, b), with κ, a, b
+    = STRENGTH, SHAPE, RATE."""
+    n = len(z)
+    strength, shape = STRENGTH + n, SHAPE + n / 2
+    rate = RATE + 0.5 * ((z - z.mean()) ** 2).sum() + 0.5 * STRENGTH * n * z.mean()**2 / strength
+    return float(gammaln(shape) - gammaln(SHAPE) + SHAPE * np.log(RATE) - shape * np.log(rate)
+                 + 0.5 * np.log(STRENGTH / strength) - n / 2 * np.log(2 * np.pi))
+
+
+def _of_pairs(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """A number and a number."""
+    r2 = float(min(np.corrcoef(x, y)[0, 1] ** 2, 1 - 1e-15))
+    information, n = -0.5 * np.log1p(-r2), len(x)
+    if n < 3:
+        return information, 0.0
+    # ½ ₂F₁(a, 1; 2; r²) with a = (n − 1)/2, which is ½ ((1 − r²)^(1 − a) − 1) / ((a − 1) r²)
+    power = (n - 3) / 2 * -np.log1p(-r2)
+    if power < 1e-12:
+        return information, float(np.log(0.5) + (np.log(-np.log1p(-r2) / r2) if n == 3 and r2 > 0
+                                                 else 0.0))
+    factor = np.log(0.5) + power + np.log(-np.expm1(-power)) - np.log((n - 3) / 2 * r2)
+    return information, float(factor)

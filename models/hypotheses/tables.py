@@ -1,0 +1,155 @@
+"""Does one category depend on another? Bayes factors of a table of counts (Gunel & Dickey 1974)
+beside the tests of independence.
+
+Under dependence the probabilities of the cells are Dirichlet(a, …, a); independence has the prior
+that follows from it where the cells factorise, Dirichlets of the margins with
+
+    ξ_r = Σ_c a_rc − (C − 1),   ξ_c = Σ_r a_rc − (R − 1)
+
+With D(x) = Π Γ(x_i) / Γ(Σ x_i), log BF of dependence is, by how the table came about,
+
+    "joint"    only the total was fixed:  log D(y + a)/D(a) − log D(y_r + ξ_r)/D(ξ_r)
+                                           − log D(y_c + ξ_c)/D(ξ_c)
+    "rows"     the totals of the rows were:  the same, both sides given these,
+               + log D(y_r + ξ_r)/D(ξ_r) − log D(y_r + a_r)/D(a_r),   a_r = Σ_c a_rc
+    "columns"  the same of the other side
+    "poisson"  nothing was, cells are Poisson counts with Gamma(a, b) rates: the joint one
+               + log NB(y | a.., b) − log NB(y | a.. − (R − 1)(C − 1), b)
+
+Sources: Gunel & Dickey (1974), "Bayes factors for independence in contingency tables"; Jamil et al.
+(2017), "Default 'Gunel and Dickey' Bayes factors for contingency tables".
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+from scipy.stats import chi2, random_table
+
+from probml import DataError, ModelError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ["statistic", "degrees", "p_value", "log_bayes_factor", "probability"]
+SAMPLING = ("joint", "rows", "columns", "poisson")
+
+
+def dependence(table, sampling: str = "joint", *, concentration=1.0, permutations: int = 2000,
+               seed: int = 0) -> "pd.DataFrame":
+    """Whether the rows of a table of counts depend on its columns.
+
+    | test | `statistic`, `p_value` |
+    |---|---|
+    | "chi-squared" | Σ (y − e)² / e (Pearson 1900), against χ² |
+    | "likelihood ratio" | G = 2 Σ y log(y / e) (Wilks 1938), against χ² |
+    | "permutation" | Pearson's, against tables of the same margins, (1 + as large) / (1 + all) |
+    | "Gunel–Dickey" | none; `log_bayes_factor`, nats for dependence, and `probability` of it where
+      both were as probable before |
+
+    A p-value says how often independence would show as much, not how probable it is.
+
+    Args:
+        table: counts (R, C), 2 or more of each; a DataFrame such as pandas.crosstab's is taken.
+        sampling: "joint", "rows", "columns" or "poisson": what was fixed before counting, see the
+            module.
+        concentration: a, pseudo-counts of every cell; one number or (R, C).
+        permutations: tables that are drawn.
+        seed: of these.
+
+    Returns:
+        DataFrame: a row a test, columns `statistic`, `degrees`, `p_value`, `log_bayes_factor`,
+        `probability`. Rows and columns of the table without a count are left out of the tests.
+
+    Raises:
+        DataError: a table that is none. ModelError: an unknown sampling, a concentration at which
+            independence has no prior.
+
+    Cost: O(permutations · R · C).
+    """
+    import pandas as pd
+
+    y = _counts(table)
+    if isinstance(permutations, bool) or permutations != int(permutations) or permutations < 1:
+        raise ModelError(f"dependence(permutations={permutations!r}): expected a whole number of "
+                         f"at least 1")
+    factor = log_bayes_factor(y, sampling, concentration)
+    shown = y[y.sum(1) > 0][:, y.sum(0) > 0]
+    rows, columns = shown.sum(1), shown.sum(0)
+    expected = np.outer(rows, columns) / shown.sum()
+    degrees = (shown.shape[0] - 1) * (shown.shape[1] - 1)
+    pearson = float(((shown - expected) ** 2 / expected).sum())
+    ratio = float(2 * xlogy(shown, shown / expected).sum())
+    drawn = random_table(rows, columns).rvs(int(permutations), random_state=seed)
+    others = ((drawn - expected) ** 2 / expected).sum((1, 2))
+    # tables of the same χ² differ by rounding
+    larger = int((others >= pearson * (1 - 1e-12)).sum())
+    records = {
+        "chi-squared": (pearson, degrees, chi2.sf(pearson, degrees) if degrees else 1.0),
+        "likelihood ratio": (ratio, degrees, chi2.sf(ratio, degrees) if degrees else 1.0),
+        "permutation": (pearson, np.nan, (1 + larger) / (1 + permutations)),
+        "Gunel–Dickey": (np.nan, np.nan, np.nan, factor, 1 / (1 + np.exp(-factor))),
+    }
+    out = pd.DataFrame.from_dict({name: dict(zip(COLUMNS, found, strict=False)) for name, found
+                                  in records.items()}, orient="index", columns=COLUMNS, dtype=float)
+    out.index.name = "test"
+    return out
+
+
+def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: float | None = None
+                     ) -> float:
+    """log p(table | dependent) − log p(table | independent), nats, see the module.
+
+    Args:
+        rate: b of "poisson"; None: the prior total count is that of the table, b = Σ a / Σ y.
+    """
+    y = _counts(table)
+    if sampling not in SAMPLING:
+        raise ModelError(f"dependence(sampling={sampling!r}): expected one of "
+                         f"{', '.join(map(repr, SAMPLING))}")
+    a = np.broadcast_to(np.asarray(concentration, float), y.shape)
+    own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
+    if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
+        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0, "
+                         f"whose sums over a row exceed its columns − 1, and over a column its "
+                         f"rows − 1: from 1 on all do")
+    margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
+    out = _gain(y, a) - sum(margins)
+    if sampling in ("rows", "columns"):
+        axis = SAMPLING.index(sampling) - 1
+        out += margins[axis] - _gain(y.sum(1 - axis), a.sum(1 - axis))
+    if sampling == "poisson":
+        total = y.sum()
+        b = a.sum() / total if rate is None else float(rate)
+        fewer = a.sum() - (y.shape[0] - 1) * (y.shape[1] - 1)
+        out += _total(total, a.sum(), b) - _total(total, fewer, b)
+    return float(out)
+
+
+def _gain(y, a) -> float:
+    """log D(y + a) / D(a)."""
+    return (gammaln(y + a).sum() - gammaln(y.sum() + a.sum())
+            - gammaln(a).sum() + gammaln(a.sum()))
+
+
+def _total(y: float, a: float, b: float) -> float:
+    """log of the negative binomial of a total whose rate is Gamma(a, b), but for 1 / y!."""
+    return gammaln(y + a) - gammaln(a) + a * np.log(b / (1 + b)) - y * np.log1p(b)
+
+
+def _counts(table) -> np.ndarray:
+    try:
+        y = np.asarray(table, float)
+    except (TypeError, ValueError):
+        raise DataError(f"dependence: expected a table of counts, got {table!r}") from None
+    if y.ndim != 2 or min(y.shape) < 2:
+        raise DataError(f"dependence: expected a table of at least 2 rows and 2 columns, got the "
+                        f"shape {y.shape}; pandas.crosstab(a, b) counts two columns")
+    odd = ~(np.isfinite(y) & (y >= 0) & (y == np.round(y)))
+    if odd.any():
+        row, column = np.argwhere(odd)[0]
+        raise DataError(f"dependence: row {row}, column {column} of the table is "
+                        f"{y[row, column]:g}: expected a whole number of at least 0")
+    if not y.sum() > 0:
+        raise DataError("dependence: every count of the table is 0: there is nothing to judge")
+    return y.astype(int)

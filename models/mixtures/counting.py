@@ -1,0 +1,180 @@
+"""How many groups are there? What mixtures, distances and densities say, in one table.
+
+| column | of what | best |
+|---|---|---|
+| `bic` | −2 log p(X) + parameters · log n of a Gaussian mixture (Schwarz 1978); half of it is its
+  description length in nats (Rissanen 1978) | least |
+| `icl` | BIC and twice the doubt of the assignments (Biernacki, Celeux & Govaert 2000) | least |
+| `aic` | −2 log p(X) + 2 · parameters (Akaike 1974) | least |
+| `within` | Σ of squared distances to the means of k-means | – |
+| `gap`, `gap_error` | E* log within − log within, E* over rows that are uniform in the box of the
+  principal axes, and its simulation error s_k (Tibshirani, Walther & Hastie 2001) | the first k
+  with gap(k) ≥ gap(k + 1) − s_{k+1} |
+| `silhouette_…` | mean of (b − a) / max(a, b), a the mean distance to the rows of one's own group,
+  b to those of the next (Rousseeuw 1987); of `kmeans` and of `ward`, agglomerated | most |
+
+Those that find a number by themselves stand in `attrs["chosen"]` beside these choices: "sparse", a
+mixture of the largest size under a sparse prior by VB, whose components empty themselves;
+"hdbscan", connected places of high density (Campello, Moulavi & Sander 2013); "mean shift", the
+modes of a kernel density (Comaniciu & Meer 2002).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+from probml.models.mixtures.gaussian_face import GaussianMixture
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST = ("bic", "icl", "aic")
+USED = 1.0  # rows that a component of a sparse mixture must have, to be one
+
+
+def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
+             references: int = 20, scale: bool = True, seed: int = 0) -> "pd.DataFrame":
+    """How many groups rows X (n, d) have, by every criterion of the module, side by side.
+
+    They answer different questions: `bic` looks for the number of normal components that the
+    density needs, `icl` and the silhouettes for groups that lie apart, `gap` for groups tighter
+    than chance; where they agree, the number is safe.
+
+    Args:
+        X: numbers, none unseen (`GaussianMixture(range(1, 9)).fit(X)` takes unseen cells).
+        sizes: numbers of groups, such as range(1, 9).
+        covariance_type: of the mixtures, see GaussianMixture.
+        references: uniform data sets of the gap statistic.
+        scale: measure distances in standard deviations of the columns; mixtures need no units.
+        seed: of the starts and the references.
+
+    Returns:
+        DataFrame: a row a number of groups. `attrs["chosen"]` is criterion → its number.
+
+    Raises:
+        DataError: cells that are no finite numbers, more groups than rows. ModelError: sizes or
+            references that are none.
+
+    Cost: the mixtures are one program; k-means of every size for every reference; silhouettes are
+        O(n² d) a size, of 5,000 rows at the most.
+    """
+    from sklearn.cluster import AgglomerativeClustering
+
+    found = _sizes(sizes)
+    X = _rows(X, found[-1])
+    if isinstance(references, bool) or references != int(references) or references < 2:
+        raise ModelError(f"how_many(references={references!r}): expected a whole number of at "
+                         f"least 2")
+    mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
+    table = mixture.table_.set_index("n_components")[[*LEAST]]
+    table.index.name = "groups"
+    spread = X.std(0)
+    z = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0) if scale else X - X.mean(0)
+    labels = {k: _kmeans(z, k, seed) for k in found}
+    table["within"] = [labels[k].inertia_ for k in found]
+    table["gap"], table["gap_error"] = _gaps(z, found, table["within"].to_numpy(), int(references),
+                                             seed)
+    some = _some(len(z), seed)
+    for name, of in (("kmeans", lambda k: labels[k].labels_[some]),
+                     ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[some]))):
+        table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
+                                       for k in found]
+    chosen = {name: int(table[name].idxmin()) for name in LEAST}
+    chosen["gap"] = _first_gap(found, table["gap"].to_numpy(), table["gap_error"].to_numpy())
+    for name in ("silhouette_kmeans", "silhouette_ward"):
+        if table[name].notna().any():
+            chosen[name] = int(table[name].idxmax())
+    chosen |= _own(X, z[some], found[-1], covariance_type, seed)
+    table.attrs |= {"chosen": chosen, "rows": len(X)}
+    return table
+
+
+def _own(X, z, most: int, covariance_type: str, seed: int) -> dict[str, int]:
+    """What those find that need no number."""
+    from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
+
+    out = {}
+    if most > 1:
+        sparse = GaussianMixture(most, covariance_type=covariance_type, weights="sparse",
+                                 random_state=seed).fit(X)
+        out["sparse"] = int((sparse.weights_ * len(X) > USED).sum())
+    size = max(5, len(z) // 20)
+    if len(z) > size:
+        labels = HDBSCAN(min_cluster_size=size, copy=True).fit_predict(z)
+        out["hdbscan"] = max(int(labels.max()) + 1, 1)  # none apart: all are one
+    width = estimate_bandwidth(z, random_state=seed)
+    if width > 0:
+        out["mean shift"] = len(MeanShift(bandwidth=width, bin_seeding=True).fit(z)
+                                .cluster_centers_)
+    return out
+
+
+def _kmeans(z, k: int, seed: int):
+    from sklearn.cluster import KMeans
+
+    return KMeans(k, n_init=5, random_state=seed).fit(z)
+
+
+def _gaps(z, sizes: list[int], within, references: int, seed: int) -> tuple:
+    """The gap statistic and its error, of every size."""
+    random = np.random.default_rng(seed)
+    axes = np.linalg.svd(z, full_matrices=False)[2]
+    along = z @ axes.T
+    low, high = along.min(0), along.max(0)
+    logs = np.empty((references, len(sizes)))
+    for i in range(references):
+        uniform = random.uniform(low, high, along.shape)
+        logs[i] = [np.log(max(_kmeans(uniform, k, seed).inertia_, 1e-300)) for k in sizes]
+    error = logs.std(0) * np.sqrt(1 + 1 / references)
+    return logs.mean(0) - np.log(np.maximum(within, 1e-300)), error
+
+
+def _first_gap(sizes: list[int], gap, error) -> int:
+    for i in range(len(sizes) - 1):
+        if gap[i] >= gap[i + 1] - error[i + 1]:
+            return sizes[i]
+    return sizes[-1]
+
+
+def _silhouette(z, labels) -> float:
+    from sklearn.metrics import silhouette_score
+
+    return float(silhouette_score(z, labels)) if len(np.unique(labels)) > 1 else np.nan
+
+
+def _some(n: int, seed: int, most: int = 5000) -> np.ndarray:
+    """Rows whose distances are all measured."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
+
+
+def _sizes(sizes) -> list[int]:
+    try:
+        found = sorted({int(k) for k in sizes})
+        valid = bool(found) and found[0] >= 1 and all(k == int(k) for k in sizes)
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ModelError(f"how_many(sizes={sizes!r}): expected whole numbers of at least 1, such "
+                         f"as range(1, 9)")
+    return found
+
+
+def _rows(X, most: int) -> np.ndarray:
+    try:
+        out = np.asarray(X, float)
+    except (TypeError, ValueError):
+        raise DataError("how_many: X must be numbers: encode or drop other columns") from None
+    if out.ndim != 2 or not out.size:
+        raise DataError(f"how_many: expected rows and columns, got the shape {out.shape}")
+    odd = ~np.isfinite(out)
+    if odd.any():
+        row, column = np.argwhere(odd)[0]
+        raise DataError(f"how_many: row {row}, column {column} of X is {out[row, column]}: "
+                        f"distances need every cell; GaussianMixture(range(1, 9)) takes unseen "
+                        f"ones, and imputes them")
+    if len(out) < most:
+        raise DataError(f"how_many: {most} groups of {len(out)} rows: use smaller sizes")
+    return out

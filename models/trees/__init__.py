@@ -1,0 +1,1 @@
+"""Trees: pruned by evidence, averaged over prunings, and boosted."""

@@ -1,0 +1,198 @@
+"""Who is compared: a Fit and its rows, or one whose function is one density of everything and the
+elements of what that observes."""
+
+import functools
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.assessment import reports, whole_arviz
+from probml.comparison.folds import engine_of, mapping
+from probml.dataset import dataset
+from probml.device import load
+from probml.engines.engine import Status
+from probml.errors import ModelError, Refusal
+from probml.evidence import density, passes
+from probml.interface.fit import Fit
+from probml.numerics.compiling import jit
+from probml.plan.plan import Plan
+
+EVIDENCE = ("log_evidence", "log_bayes_factor")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A Fit and its rows."""
+
+    name: str
+    fit: Fit
+    held: dataset.Data
+    engine: Any = None  # of refits
+
+    @property
+    def rows(self) -> int:
+        return self.held.table.rows
+
+    @functools.cached_property
+    def seen(self) -> dict[str, np.ndarray]:
+        """What it explains: site → its values."""
+        return {name: column.shown if column.likelihood is None else column.likelihood
+                for name, column in self.held.table.columns.items()}
+
+    def needed(self) -> None:
+        """Refuse what has no likelihood."""
+        self.held.structure.need_likelihood("compare")
+
+    @property
+    def count(self) -> int:
+        """n of the Bayesian information criterion."""
+        n = self.held.table.rows
+        if self.held.structure.chains:
+            n = n * self.held.steps if self.held.lengths is None else int(self.held.lengths.sum())
+        return n
+
+    def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+        """log p(row | parameters) at every draw: (chains, draws, rows)."""
+        return reports.log_likelihood(self.fit, self.held, draws)
+
+    def point(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Likelihood, parameters, criteria and evidence, and what there is not."""
+        fit = self.fit
+        self.needed()
+        loglik, count = self.likelihood()
+        out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
+               "bic": -2 * loglik + count * np.log(self.count)}
+        if fit.log_evidence is not None:
+            return out | {"log_evidence": float(fit.log_evidence),
+                          "bound": float(fit.log_evidence)}, {}
+        if fit.bound is not None:
+            return out | {"bound": float(fit.bound)}, dict.fromkeys(
+                EVIDENCE, f"{short(fit)} finds a lower bound of the evidence, `bound`")
+        return out, dict.fromkeys(EVIDENCE, f"{short(fit)} finds no evidence; fit with "
+                                  f"probml.Exact() where every prior is conjugate")
+
+    def likelihood(self) -> tuple[float, int]:
+        """log p(rows | params), and the degrees of freedom of what they depend on."""
+        return likelihood(self.fit, self.held)
+
+    def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
+        """PSIS-LOO and its terms, (n,).
+
+        Raises:
+            ModelError: no posterior, arviz is absent, rows that have no likelihoods of their own.
+        """
+        try:
+            draws = reports.posterior_draws(self.fit)
+        except Refusal:
+            raise ModelError(f"{short(self.fit)} found a point, not a posterior: fit with "
+                             f"probml.NUTS() or probml.Exact()") from None
+        arviz = reports.arviz_module()
+        logs = self.logs(draws)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bad k, which the table counts
+            found = arviz.loo(arviz.from_dict(posterior=draws, log_likelihood={"row": logs}),
+                              pointwise=True)
+        bad = int((np.asarray(found["pareto_k"]) > found["good_k"]).sum())
+        terms = np.asarray(found["loo_i"], float)
+        return {"elpd_loo": float(found["elpd_loo"]), "se": float(found["se"]),
+                "p_loo": float(found["p_loo"]), "bad_k": bad}, terms
+
+    def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+        """log p(row | the training rows) of the test rows."""
+        engine = self.engine or engine_of(self.fit)
+        fit = self.fit.model.fit(mapping(self.held.taken(train)), engine, seed=seed)
+        return fit.log_prob(mapping(self.held.taken(test)))
+
+
+def likelihood(fit: Fit, held: dataset.Data) -> tuple[float, int]:
+    """log p(rows | params) of a fit, unseen discrete sites summed out, and the degrees of freedom
+    of what the rows depend on."""
+    values = {**fit.given, **held.table.values}
+    held = held._replace(table=replace(held.table, values=values)).trimmed()
+    plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
+    rows, known = load.load(held, plan, params=fit.point)
+    loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
+                             known, rows))
+    return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
+
+
+class Density(Fitted):
+    """A Fit of one density of everything: its rows are the elements of what the function observes,
+    which are independent given the parameters, or are taken to be so in their order."""
+
+    @functools.cached_property
+    def _observed(self) -> dict[str, tuple[np.ndarray, int]]:
+        model = self.fit.model
+        found = model.generative.observed(model.bound, self._inputs)
+        if not found:
+            raise ModelError(f"compare: '{self.name}' observes nothing but factors")
+        return found
+
+    @property
+    def _inputs(self) -> dict[str, Any]:
+        return {name: value[0] for name, value in self.held.table.inputs.items()}
+
+    @functools.cached_property
+    def _there(self) -> dict[str, np.ndarray]:
+        """Site → which of its elements are seen, in order."""
+        out = {}
+        for name, (value, event) in self._observed.items():
+            flat = value.reshape(*value.shape[: value.ndim - event], -1)
+            flat = flat if event else value[..., None]
+            out[name] = ~(np.isnan(flat.astype(float)).any(-1)).ravel()
+        return out
+
+    @property
+    def rows(self) -> int:
+        return sum(int(there.sum()) for there in self._there.values())
+
+    @property
+    def seen(self) -> dict[str, np.ndarray]:
+        return {name: value for name, (value, _) in self._observed.items()}
+
+    def needed(self) -> None:
+        """It has one: of all data."""
+
+    @property
+    def count(self) -> int:
+        return self.rows
+
+    def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+        found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
+        if set(found) != set(self._there):
+            raise ModelError("what is observed looks at discrete sites that are summed out, so its "
+                             "elements have no likelihoods of their own")
+        return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
+                               for name, there in self._there.items()], -1)
+
+    def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+        """
+        Raises:
+            Refusal: always: rows alone can be left out.
+        """
+        self.held.structure.need_likelihood("compare(folds=)")
+        return super().held_out(train, test, seed)
+
+
+def short(fit: Fit) -> str:
+    return fit.engine.partition("(")[0]
+
+
+@functools.partial(jit, static_argnums=0)
+def loglik_of(plan: Plan, params: Mapping, known, rows) -> jax.Array:
+    return passes.log_evidence(plan, params, known, rows)
+
+
+def freedom(plan: Plan, known) -> int:
+    """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
+    effects of groups, depend."""
+    sites, structure = plan.structure.sites, plan.structure
+    direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
+              for p in structure.programs[s.name][1]}
+    shapes = density.shapes(plan, known)
+    return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)

@@ -1,0 +1,62 @@
+"""Sequences of a source: every part has a number of steps of its own, and all together that of the
+longest; how many count is said of each row."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
+from probml.dataset.tables import Column
+
+
+def measured(data: Data) -> Data:
+    """Rows with the number of steps that count in each, also where these are all."""
+    if data.steps is None:
+        return data
+    data = data.trimmed()
+    lengths = np.full(data.table.rows, data.steps) if data.lengths is None else data.lengths
+    return data._replace(lengths=lengths, given=None)
+
+
+def lengthened(data: Data, steps: int | None) -> Data:
+    """The same rows with steps behind that do not count, so many in all."""
+    if data.steps is None or steps is None or data.steps == steps:
+        return data
+    more, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
+
+    def padded(array: Any, axis: int, value: float) -> Any:
+        if array is None:
+            return None
+        around = [(0, more if i == axis else 0) for i in range(array.ndim)]
+        return np.pad(array, around, constant_values=value)
+
+    for name, column in columns.items():
+        time = sites[name].time
+        if time is not None:
+            columns[name] = replace(column, values=padded(column.values, 1 + time, 0),
+                                    seen=padded(column.seen, 1 + time, True),
+                                    likelihood=padded(column.likelihood, 1 + time, 1))
+    inputs = {name: padded(array, 1, 0) if name in data.structure.timed else array
+              for name, array in data.table.inputs.items()}
+    return data._replace(table=replace(data.table, columns=columns, inputs=inputs), steps=steps)
+
+
+def along_steps(data: Data, name: str, weights: np.ndarray | None) -> Moments:
+    """Of a site along time, its cells at all steps that count."""
+    time, column = data.structure.sites[name].time, data.table.columns[name]
+    assert time is not None and data.steps is not None
+    n, steps = data.table.rows, data.steps
+
+    def flat(array: np.ndarray) -> np.ndarray:
+        array = np.moveaxis(array, 1 + time, 1)
+        return array.reshape(n * steps, *array.shape[2:])
+
+    weight = np.ones(n) if weights is None else weights
+    share = np.broadcast_to(weight[:, None], (n, steps))
+    if data.lengths is not None:
+        share = share * (np.arange(steps) < data.lengths[:, None])
+    seen = None if column.seen is None else flat(column.seen)
+    return Moments.of(Column(flat(column.values), seen),
+                      None if (share == 1).all() else share.reshape(-1))

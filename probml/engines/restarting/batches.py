@@ -1,0 +1,166 @@
+"""Passes over the rows in batches: an update after every batch, from statistics that forget slowly
+what older points expected.
+
+    s_t = s_{t−1} + ρ_t (rows/batch · s(batch; θ_{t−1}) − s_{t−1}),   ρ_t = t^−0.6
+    θ_t = the optimum at s_t
+
+which is stepwise EM of a point (Cappé & Moulines 2009, "On-line expectation–maximization algorithm
+for latent data models"), and of a mean field stochastic variational inference: there θ are natural
+parameters, prior + s, and averaging one averages the other (Sato 2001; Hoffman, Blei, Wang &
+Paisley 2013, "Stochastic variational inference", equation 31). What a point is and how it moves, a
+`Way` says.
+"""
+
+import functools
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.device.rows import Known, Rows
+from probml.engines.engine import Problem, Status
+from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.errors import ModelError, Refusal
+from probml.evidence.passes import Expected
+from probml.numerics.compiling import jit
+from probml.numerics.transfer import random_key
+from probml.plan.plan import Plan
+
+FORGETTING = 0.6  # what is new counts 1 / t**FORGETTING at batch t: between 1/2 and 1
+QUIET = 4  # batches before the first update
+
+
+class Way(Protocol):
+    """How a point (any pytree) and statistics of rows make each other; frozen and hashable, for it
+    is part of a program's name."""
+
+    def statistics(self, plan: Plan, point: Any, known: Known, rows: Rows) -> Any:
+        """Σ over rows of what they are expected to show at a point."""
+
+    def moved(self, plan: Plan, expected: Expected, point: Any, known: Known, rows: Rows) -> Any:
+        """The optimum at statistics, from a point on."""
+
+    def objective(self, plan: Plan, point: Any, known: Known,
+                  rows: Rows) -> tuple[jax.Array, jax.Array]:
+        """The objective of all rows, and whether the point is one that may be kept."""
+
+
+def refuse(name: str, problem: Problem, batch_rows: int, instead: str) -> None:
+    """Raise Refusal where statistics are more than a sum over rows of one size.
+
+    Raises:
+        ModelError: a batch is larger than the data.
+    """
+    plan, rows = problem.plan, problem.size
+    where = f"{name}(batch_rows={batch_rows}) cannot fit {problem}"
+    if rows is not None and batch_rows > rows:
+        raise ModelError(f"{where}: the data have {rows} rows, and a batch is a part of them. "
+                         f"Leave batch_rows out")
+    lasting = [*plan.globals, *plan.rowwise, *(n for g in plan.latents for n in g.sites),
+               *plan.effects]
+    if lasting:
+        raise Refusal(f"{where}: what rows tell of '{lasting[0]}' is no table of statistics to "
+                      f"which batches add. Leave batch_rows out, or take {instead}")
+
+
+def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
+           max_iterations: int, tolerance: float,
+           progress: bool) -> tuple[Any, np.ndarray, Status]:
+    """Passes over the rows in batches, in another order each time, until one gains less than the
+    tolerance a row: the best point, the objective of all rows after each pass, and how it ended.
+
+    At the end of a pass its statistics, of every row once, take the place of those that forget: so
+    nothing is left of the noise of batches but what the point has moved meanwhile.
+
+    Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
+    """
+    plan, rows, known = problem.plan, problem.rows, problem.known
+    assert rows is not None and known is not None
+    static, key = (way, int(batch_rows)), random_key(problem.seed)
+    history = [float(_objective(plan, way, point, known, rows)[0])]
+    best, done_batches, statistics = (point, history[0]), np.asarray(0), None
+
+    def turn(done: int) -> Turn:
+        nonlocal point, statistics, done_batches, best
+        if statistics is None:
+            statistics = _blank(plan, way, point, known, rows)
+        point, statistics, done_batches, value, sound = _passed(
+            plan, static, point, statistics, done_batches, known, rows, key, np.int32(done)
+        )
+        history.append(float(value))
+        if not sound or not np.isfinite(history[-1]):
+            return Turn(1, history[-1], Status.COLLAPSED)
+        gain = history[-1] - best[1]
+        if gain > 0:
+            best = (point, history[-1])
+        small = gain <= tolerance * rows.weight
+        return Turn(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
+
+    def read() -> dict[str, Any]:
+        return {"point": jax.tree.leaves(point), "statistics": jax.tree.leaves(statistics),
+                "batches": done_batches, "best": jax.tree.leaves(best[0]),
+                "history": list(history)}
+
+    def write(held: dict[str, Any]) -> None:
+        nonlocal point, statistics, done_batches, best
+        statistics = jax.tree.unflatten(
+            jax.tree.structure(_blank(plan, way, point, known, rows)), held["statistics"])
+        kind = jax.tree.structure(point)
+        point, done_batches = jax.tree.unflatten(kind, held["point"]), held["batches"]
+        history[:] = held["history"]
+        best = (jax.tree.unflatten(kind, held["best"]), max(history))
+
+    with Progress(title, max_iterations, progress) as bar:
+        status = iterate(bar, max_iterations, turn, held=Held(read, write))
+    return point if status is Status.COLLAPSED else best[0], np.array(history), status
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _blank(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> Any:
+    """Statistics of no rows."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
+        lambda point, known, rows: way.statistics(plan, point, known, rows), point, known, rows))
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _objective(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
+    return way.objective(plan, point, known, rows)
+
+
+@functools.partial(jit, static_argnums=(0, 1))
+def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known: Known,
+            rows: Rows, key, epoch) -> tuple:
+    """One pass: the point and statistics after it, batches met in all, the objective, and whether
+    all is sound."""
+    way, size = static
+    every = rows.mass
+
+    def improved(statistics, point, batch):
+        nothing = jnp.zeros(())
+        expected = Expected(statistics, {}, [], nothing, nothing, {}, {})
+        found = way.moved(plan, expected, point, known, batch)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
+
+    def step(carry, batch):
+        point, running, whole, count = carry
+        own = way.statistics(plan, point, known, batch)
+        weight = batch.total(lambda chunk: chunk.weights.sum())
+        some = weight > 0
+        share = jnp.where(some, every / jnp.where(some, weight, 1.0), 0.0)
+        new = (count + 1.0) ** -FORGETTING
+        mixed = jax.tree.map(lambda old, mine: old + new * (share * mine - old), running, own)
+        after = improved(mixed, point, batch)
+        moves = some & (count >= QUIET)
+        whole = jax.tree.map(jnp.add, whole, own)
+        return (_chosen(moves, after, point), _chosen(some, mixed, running), whole, count + some)
+
+    whole = jax.tree.map(jnp.zeros_like, statistics)
+    point, _, whole, count = rows.walk(step, (point, statistics, whole, count), size, key,
+                                       epoch)
+    point = improved(whole, point, rows)
+    return point, whole, count, *way.objective(plan, point, known, rows)
+
+
+def _chosen(flag, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)

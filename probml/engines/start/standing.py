@@ -1,0 +1,21 @@
+"""A few rows in the place of very many: where a search begins, one need not pass over all."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from probml.device.layout import order
+from probml.device.load import load
+from probml.engines.engine import Problem
+
+
+def standing(problem: Problem) -> Problem:
+    """The rows that stand for all those of a source (dataset/sources/profile.py), held, each with
+    the weight of those for which it stands."""
+    assert problem.data is not None and problem.rows is not None
+    data = problem.data._replace(survey=None)
+    own = np.ones(data.table.rows) if problem.weights is None else problem.weights
+    weights = own * (problem.rows.weight / own.sum())
+    rows, known = load(data, problem.plan, weights, order(data, problem.plan),
+                       params=problem.start)
+    return replace(problem, data=data, weights=weights, rows=rows, known=known)

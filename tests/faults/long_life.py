@@ -1,0 +1,74 @@
+"""Many small fits in one process: `python tests/faults/long_life.py --fits 20000`. Memory and
+mappings are printed, and what a million fits would have of each by the last half's slope.
+
+Most fits are of other data; every `--fresh`-th is of other shapes, whose programs are made anew.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import sample
+
+import probml
+from probml.numerics.kept.holding import mappings
+
+LIMIT = 65_530  # mappings of a process, as Linux has it
+MILLION = 1_000_000
+
+
+@probml.model
+def rate(a: float = 2.0, cells: int = 1):
+    p = sample("p", dist.Beta(a, 3.0).expand([cells]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Bernoulli(p).to_event(1))
+
+
+def resident() -> float:
+    """Megabytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+def lived(fits: int, fresh: int, looks: int = 20) -> np.ndarray:
+    """(looks, 3): after how many fits, mappings, megabytes.
+
+    Raises:
+        AssertionError: a fit is wrong.
+    """
+    random, found, cells = np.random.default_rng(0), [], 1
+    for i in range(fits):
+        cells = 1 + i // fresh if i % fresh == 0 else 1
+        y = random.integers(0, 2, (8, cells))
+        fit = rate(cells=cells).fit({"y": y}, probml.Exact())
+        right = (2.0 + y.sum(0)) / (5.0 + len(y))
+        np.testing.assert_allclose(np.asarray(fit.params["p"]), right, rtol=1e-5)
+        if (i + 1) % max(fits // looks, 1) == 0:
+            found.append((i + 1, mappings(), resident()))
+    return np.array(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fits", type=int, default=20_000)
+    parser.add_argument("--fresh", type=int, default=100)
+    said = parser.parse_args()
+    warnings.simplefilter("ignore")
+    began = time.process_time()
+    found = lived(said.fits, said.fresh)
+    for fits, maps, megabytes in found:
+        print(f"{int(fits):>8} fits {int(maps):>7} mappings {megabytes:>8.0f} MB")
+    late = found[len(found) // 2 :]
+    slope = [np.polyfit(late[:, 0], late[:, j], 1)[0] for j in (1, 2)]
+    print(f"a fit took {1e3 * (time.process_time() - began) / said.fits:.2f} ms of processor; a "
+          f"million would have {found[-1, 1] + slope[0] * MILLION:,.0f} mappings (the limit is "
+          f"{LIMIT:,}) and {found[-1, 2] + slope[1] * MILLION:,.0f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""A report in a real browser, headless Chromium: nothing is said on its console and nothing fetched
+from elsewhere, tables sort by keyboard, a narrow screen needs no sideways scrolling, it prints."""
+
+import shutil
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import plate, sample
+
+import probml
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
+]
+
+
+@probml.model
+def wards(ward, n: int):
+    with plate("wards", n):
+        level = sample("level", dist.Normal(0.0, 5.0))
+    with probml.rows():
+        sample("y", dist.Normal(level[ward], 1.0))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    data = {"ward": np.repeat(["north", "south", "west"], 4), "y": np.arange(12.0) % 7}
+    fit = wards(n=3).fit(data)
+    return fit.report(tmp_path_factory.mktemp("report") / "report.html", data)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as found:
+        # in a container of CI the browser has no sandbox of its own
+        opened = found.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
+def test_it_opens_quietly_and_fits_its_screen(browser, report, width, scheme):
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report.as_uri())
+    assert said == [] and asked == [report.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ink, paper = page.evaluate("(s => [s.color, s.backgroundColor])(getComputedStyle(document.body))")
+    dark = [sum(map(int, colour[4:-1].split(","))) < 384 for colour in (ink, paper)]
+    assert dark == ([True, False] if scheme == "light" else [False, True])
+    page.close()
+
+
+def test_a_table_is_sorted_from_the_keyboard(browser, report):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+
+    def shown():
+        return [float(text) for text in page.locator("table.sortable tbody tr td:nth-child(2)")
+                .all_text_contents()]
+
+    heading = page.locator("table.sortable th").nth(1)
+    before = shown()
+    heading.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert shown() == sorted(before) and heading.get_attribute("aria-sort") == "ascending"
+    page.keyboard.press("Enter")
+    assert shown() == sorted(before)[::-1] and heading.get_attribute("aria-sort") == "descending"
+    page.close()
+
+
+def test_links_lead_to_their_sections_and_the_first_skips_them(browser, report):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "to the contents"
+    for link in page.locator("nav a").all():
+        assert page.locator(link.get_attribute("href")).count() == 1
+    assert page.locator("details").evaluate("it => !it.open")
+    page.locator("summary").click()
+    assert page.locator("details pre").is_visible()
+    page.close()
+
+
+def test_it_prints(browser, report, tmp_path):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    page.pdf(path=tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    page.close()

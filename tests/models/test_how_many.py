@@ -1,0 +1,71 @@
+"""The criteria of how_many, each held to its formula, and what they say of groups that are there."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_score
+
+from probml import DataError, ModelError
+from probml.models import GaussianMixture, how_many
+from probml.models.mixtures.counting import _first_gap, _gaps
+
+
+@pytest.fixture(scope="module")
+def groups():
+    random = np.random.default_rng(0)
+    return np.concatenate([random.normal(m, 1.0, (30, 2)) for m in ((0, 0), (9, 0), (4.5, 7.8))])
+
+
+@pytest.fixture(scope="module")
+def table(groups):
+    return how_many(groups, range(1, 5), covariance_type="spherical", references=5)
+
+
+def test_three_groups_apart_are_three_by_every_criterion(table):
+    assert isinstance(table, pd.DataFrame) and [*table.index] == [1, 2, 3, 4]
+    chosen = dict(table.attrs["chosen"])
+    assert {chosen[name] for name in ("bic", "icl", "gap", "silhouette_kmeans", "silhouette_ward",
+                                      "sparse", "hdbscan", "mean shift")} == {3}
+
+
+def test_distances_are_those_of_scikit_learn(groups, table):
+    z = (groups - groups.mean(0)) / groups.std(0)
+    peer = KMeans(2, n_init=5, random_state=0).fit(z)
+    assert table.loc[2, "within"] == pytest.approx(peer.inertia_)
+    assert table.loc[2, "silhouette_kmeans"] == pytest.approx(silhouette_score(z, peer.labels_))
+    assert np.isnan(table.loc[1, "silhouette_kmeans"])
+    mixture = GaussianMixture(2, covariance_type="spherical").fit(groups)
+    assert table.loc[2, "bic"] == pytest.approx(mixture.bic(groups), rel=0.02)
+
+
+def test_the_gap_of_one_group_is_that_of_a_box():
+    """E* within of one group of n rows that are uniform in a box is Σ width² (n − 1) / 12."""
+    random = np.random.default_rng(1)
+    z = random.uniform(-1, 1, (400, 2)) * [3.0, 1.0]
+    along = z @ np.linalg.svd(z, full_matrices=False)[2].T
+    gap, error = _gaps(z, [1], np.array([((z - z.mean(0)) ** 2).sum()]), 30, 0)
+    box = np.log((np.ptp(along, axis=0) ** 2).sum() * 399 / 12)
+    assert gap[0] == pytest.approx(box - np.log(((z - z.mean(0)) ** 2).sum()), abs=0.01)
+    assert 0 < error[0] < 0.1
+
+
+def test_the_first_size_that_no_next_one_beats_by_its_error_is_taken():
+    sizes, gap = [1, 2, 3, 4], np.array([0.1, 0.5, 0.52, 0.9])
+    assert _first_gap(sizes, gap, np.full(4, 0.05)) == 2
+    assert _first_gap(sizes, gap, np.full(4, 0.001)) == 4
+
+
+def test_what_has_no_distances_is_refused_by_its_cell(groups):
+    holed = groups.copy()
+    holed[4, 1] = np.nan
+    with pytest.raises(DataError, match="row 4, column 1 of X is nan.*takes unseen"):
+        how_many(holed)
+    with pytest.raises(DataError, match="8 groups of 5 rows"):
+        how_many(groups[:5])
+    with pytest.raises(ModelError, match="sizes=0"):
+        how_many(groups, 0)
+    with pytest.raises(ModelError, match="references=1"):
+        how_many(groups, references=1)
