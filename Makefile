@@ -7,7 +7,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 LOCKER  := .cache/lock
 PIP     := -m pip --disable-pip-version-check
-EXTRAS  := data dask plot sklearn cli arviz serve bench notebook test build
+EXTRAS  := data dask plot sklearn cli arviz serve formula bench notebook test build
 
 # In place, without the timestamps that would make every run a change; a notebook that fails stays as it was.
 define EXECUTE

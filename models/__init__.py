@@ -129,6 +129,7 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.bayesian_regression_face import (
         BayesianLinearRegression,  # noqa: F401
     )
+    from probml.models.regression.formulas import formula  # noqa: F401
     from probml.models.regression.generalized_linear_faces import (
         GeneralizedLinearModel,  # noqa: F401
         RobustRegression,  # noqa: F401
@@ -181,6 +182,7 @@ _LATE = {
     "NeuralNetworkRegressor": "neural_networks.neural_network_faces",
     "Perceptron": "classifiers.perceptron_face",
     "MixedModel": "regression.mixed_model_face",
+    "formula": "regression.formulas",
     "BayesianLinearRegression": "regression.bayesian_regression_face",
     "SmoothingSpline": "regression.smoothing_face",
     "Boosted": "trees.boosting_face",

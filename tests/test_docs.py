@@ -44,7 +44,8 @@ def printed(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_a_how_to_prints_what_it_shows(page):
+def test_a_how_to_prints_what_it_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for shown, said in printed(page):
         assert said == shown
 

@@ -1,5 +1,6 @@
 """For the reference: sections of docstrings that are prose, such as attributes told in a sentence,
-stay prose; griffe would drop the lines that are no `name: description`."""
+stay prose; griffe would drop the lines that are no `name: description`. A parameter of a face has
+the default that a user sees."""
 
 import re
 import textwrap
@@ -31,3 +32,6 @@ class Prose(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         if obj.docstring is not None and not obj.is_alias:
             obj.docstring.value = told(obj.docstring.value)
+        value = obj.value if obj.is_attribute else None
+        if isinstance(value, griffe.ExprCall) and str(value.function) == "parameter":
+            obj.value = value.arguments[0]

@@ -145,6 +145,9 @@ class HiddenMarkov(OfEmissions):
                 f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: "
                 f"use at most {len(steps.values)} states"
             )
+        if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
+            raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
+                            f"({len(steps.lengths)},), one number a sequence")
         padded = self._padded(steps)
         if y is None and numbers[-1] > 1 and self.emission not in ("categorical", "bernoulli",
                                                                      "poisson"):

@@ -2,7 +2,7 @@
 the model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from probml.models.chains.sequences import Steps, read, together
 
 class OfSequences(Face):
     """A face of sequences: X, lengths and y as data, checked."""
+
+    lists: ClassVar[bool] = True
 
     def _asked(self, X, lengths=None):
         check_is_fitted(self, "fit_")

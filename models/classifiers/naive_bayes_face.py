@@ -102,6 +102,9 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
             self.columns_ = learn_for(self, X, self.categorical, self.kinds)
         return X
 
+    def _site_columns(self):
+        return self.columns_.cells
+
     def _data(self, X):
         return self.columns_.data(X)
 

@@ -1,5 +1,6 @@
 """The questions of the command line, asked of a face or of a Fit: tables in, tables out."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ from probml.comparison.compare import compare
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 
+LONG = 80  # letters of a model that is told in full
+
 
 def title(found: Any) -> str:
     """What a file holds, in a line."""
     fit = fit_of(found)
-    face = "" if isinstance(found, Fit) else f"{type(found).__name__}: "
-    return f"{face}{fit.model!r} by {fit.engine}: {fit.status}"
+    what = repr(fit.model) if isinstance(found, Fit) else type(found).__name__
+    what = what if len(what) <= LONG else f"{fit.model.name}(…)"
+    return f"{what} by {fit.engine.partition('(')[0]}: {fit.status}"
 
 
 def fit_of(found: Any) -> Fit:
@@ -23,10 +27,11 @@ def fit_of(found: Any) -> Fit:
 
 
 def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
-    """The columns that were learnt from; others of the table are left alone.
+    """The columns that were learnt from; others of the table are left alone. A face that takes
+    unseen cells takes a column that is absent as unseen, and warns.
 
     Raises:
-        DataError: one of them is not there.
+        DataError: none of them is there; or one, of a face that takes no unseen cell.
     """
     if isinstance(found, Fit):
         known = [*found.structure.named, *found.model.inputs]
@@ -35,7 +40,12 @@ def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
     if wanted is None:
         return table
     missing = [name for name in wanted if name not in table.columns]
-    if missing:
+    unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
+    if missing and unseen:
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: taken as unseen",
+                      RuntimeWarning, stacklevel=2)
+        table = table.assign(**dict.fromkeys(missing))
+    elif missing:
         raise DataError(f"the table has no column '{missing[0]}', from which "
                         f"{type(found).__name__} was learnt; it has {list(table.columns)}")
     return table[list(wanted)]
@@ -83,13 +93,17 @@ def impute(found: Any, table: pd.DataFrame) -> pd.DataFrame:
                          f"so it cannot fill them: use a mixture, or a network")
     filled = found.impute(rows)
     out = table.copy()
-    for name in (name for name in rows.columns if name in filled.columns):
+    for name in (name for name in rows.columns if name in filled.columns and name in out):
         out[name] = filled[name].to_numpy()
     return out
 
 
-def simulate(found: Any, rows: int, seed: int) -> pd.DataFrame:
-    """New rows, a column a site; of a face its columns."""
+def simulate(found: Any, rows: int, seed: int, inputs: pd.DataFrame | None = None) -> pd.DataFrame:
+    """New rows, a column a site; of a face its columns; of a model with inputs beside these.
+
+    Raises:
+        ModelError: the model has inputs, and no table gives them. DataError: it lacks one.
+    """
     if not isinstance(found, Fit) and hasattr(found, "columns_"):
         drawn = found.fit_.simulate(rows, seed=seed)
         names = [str(name) for name in found.columns_.names]
@@ -99,7 +113,18 @@ def simulate(found: Any, rows: int, seed: int) -> pd.DataFrame:
     if not isinstance(found, Fit) and fit.structure.chains:
         return _flat({name: value[0] for name, value in
                       fit.simulate(1, steps=rows, seed=seed).items()})
-    return _flat(fit.simulate(rows, seed=seed))
+    needed = fit.model.inputs if isinstance(found, Fit) else ()
+    if not needed:
+        return _flat(fit.simulate(rows, seed=seed))
+    if inputs is None:
+        raise ModelError(f"the model has the inputs {list(needed)}: give a table that has them, "
+                         f"--data FILE")
+    missing = next((name for name in needed if name not in inputs.columns), None)
+    if missing is not None:
+        raise DataError(f"--data: the table has no column '{missing}', an input of the model; it "
+                        f"has {list(inputs.columns)}")
+    given = {name: inputs[name].to_numpy() for name in needed}
+    return _flat(given | fit.simulate(seed=seed, **given))
 
 
 def _flat(drawn: dict[str, np.ndarray]) -> pd.DataFrame:

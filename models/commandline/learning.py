@@ -19,6 +19,7 @@ from probml.models import (
 )
 from probml.models.commandline.files import own_model
 
+FEW = 20  # categories that are never too many
 ENGINES = ("Exact", "EM", "MAP", "NUTS", "Laplace", "SVI")
 
 
@@ -30,6 +31,7 @@ class Wish(NamedTuple):
     seed: int = 0
     sizes: Any = None  # components or states: a number, or a range
     settings: Mapping[str, Any] = {}
+    drop: tuple[str, ...] = ()  # columns that are left out
 
 
 def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
@@ -39,11 +41,41 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
         ModelError: an unknown name, a target that is missing or not wanted.
         DataError: a table that the model cannot take.
     """
+    missing = next((name for name in wish.drop if name not in table.columns), None)
+    if missing is not None:
+        raise DataError(f"--drop {missing}: the table has no such column; it has "
+                        f"{list(table.columns)}")
+    table = table.drop(columns=list(wish.drop))
     if model in ZOO:
+        _refuse_names(table)
         return ZOO[model](table, wish)
     if ":" not in model:
         raise ModelError(f"--model {model}: expected one of {', '.join(ZOO)}, or FILE.py:name")
     return own_model(model, dict(wish.settings)).fit(table, wish.engine, seed=wish.seed)
+
+
+def _refuse_names(table: pd.DataFrame) -> None:
+    """
+    Raises:
+        DataError: a column of dates, or of text that differs in (nearly) every row, such as a name:
+            as categories they would be learnt by heart, and no new row has them.
+    """
+    for name, column in table.items():
+        if pd.api.types.is_numeric_dtype(column):
+            continue
+        seen = column.dropna()
+        each = seen.nunique() > max(0.9 * len(seen), FEW)
+        if each or pd.api.types.is_datetime64_any_dtype(column):
+            dates = not each or _dates(seen)
+            what = "dates" if dates else "another text in nearly every row"
+            raise DataError(f"column '{name}' holds {what}, which tells nothing of new rows: leave "
+                            f"it out, --drop '{name}'" + (", or give numbers made of it, such as "
+                            "its year or weekday" if dates else ""))
+
+
+def _dates(column: pd.Series) -> bool:
+    """Whether text reads as dates, 2024-01-31 and on."""
+    return bool(column.astype(str).str.match(r"\d{4}-\d{2}-\d{2}").all())
 
 
 def engine_of(name: str | None) -> Any:
@@ -89,16 +121,29 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
     return table.drop(columns=wish.target), table[wish.target]
 
 
+def _made(kind: type, wish: Wish, **given: Any) -> Any:
+    """A face with what the options say, and the settings of the user, which come first.
+
+    Raises:
+        ModelError: it has no such setting.
+    """
+    known = list(kind().get_params())
+    unknown = next((name for name in wish.settings if name not in known), None)
+    if unknown is not None:
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; it has {known}")
+    return kind(**{**given, **wish.settings})
+
+
 def _naive_bayes(table: pd.DataFrame, wish: Wish) -> Any:
     X, y = divided(table, wish)
-    face = NaiveBayes(random_state=wish.seed, engine=wish.engine, **wish.settings)
+    face = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return face.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
 def _mixture(table: pd.DataFrame, wish: Wish) -> Any:
     sizes = range(1, 6) if wish.sizes is None else wish.sizes
-    return MixedMixture(sizes, random_state=wish.seed, engine=wish.engine,
-                        **wish.settings).fit(table)
+    return _made(MixedMixture, wish, n_components=sizes, random_state=wish.seed,
+                 engine=wish.engine).fit(table)
 
 
 def _regression(table: pd.DataFrame, wish: Wish) -> Any:
@@ -108,8 +153,8 @@ def _regression(table: pd.DataFrame, wish: Wish) -> Any:
         raise DataError(f"column '{text[0]}' holds text, and a regression takes numbers: drop it, "
                         f"or give one column of 0 and 1 for each of its values but one")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
-        return BayesianLinearRegression(**wish.settings).fit(X, y)
-    return LogisticRegression(engine=wish.engine, **wish.settings).fit(X, y.to_numpy())
+        return _made(BayesianLinearRegression, wish).fit(X, y)
+    return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
 def _network(table: pd.DataFrame, wish: Wish) -> Any:
@@ -127,8 +172,8 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
     text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
     if text:
         raise DataError(f"column '{text[0]}' holds text: a sequence is numbers, a row a step")
-    settings = {"n_states": 2 if wish.sizes is None else wish.sizes, **wish.settings}
-    face = HiddenMarkov(random_state=wish.seed, engine=wish.engine, **settings)
+    face = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
+                 random_state=wish.seed, engine=wish.engine)
     return face.fit(table.to_numpy(float))
 
 

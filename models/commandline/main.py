@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 try:
     import click
@@ -29,11 +29,20 @@ CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSErro
 class Verbs(click.Group):
     """A group whose commands fail in one line."""
 
+    def make_context(self, info_name: str | None, args: list[str],
+                     parent: click.Context | None = None, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            _misused(error)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
                 return super().invoke(ctx)
+        except click.UsageError as error:
+            _misused(error)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -42,6 +51,13 @@ class Verbs(click.Group):
             line = " ".join(str(error).split()) or type(error).__name__
             click.echo(f"probml: {line}", err=True)
             ctx.exit(next(code for kind, code in CODES if isinstance(error, kind)))
+
+
+def _misused(error: click.UsageError) -> NoReturn:
+    said = " ".join(error.format_message().split())
+    verb = error.ctx.info_name if error.ctx is not None and error.ctx.parent is not None else ""
+    click.echo(f"probml: {said} See probml {verb + ' ' if verb else ''}--help", err=True)
+    raise SystemExit(2)
 
 
 def _warn(message: Any, *_: Any, **__: Any) -> None:
@@ -62,6 +78,8 @@ def _model_options(command: Callable) -> Callable:
     for option in (
         click.option("--set", "settings", multiple=True, metavar="NAME=VALUE",
                      help="A setting of the model; may be said several times."),
+        click.option("--drop", multiple=True, metavar="NAME",
+                     help="A column to leave out; may be said several times."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
                      help="Of a mixture or an HMM; the best of a range by BIC."),
         click.option("--seed", default=0, show_default=True, help="Of every random choice."),
@@ -75,10 +93,10 @@ def _model_options(command: Callable) -> Callable:
 
 
 def _wish(target: str | None, engine: str | None, seed: int, sizes: str | None,
-          settings: tuple[str, ...]) -> learning.Wish:
+          settings: tuple[str, ...], drop: tuple[str, ...]) -> learning.Wish:
     return learning.Wish(target, learning.engine_of(engine), seed,
                          learning.sizes_of(sizes, "--components"),
-                         dict(map(learning.setting, settings)))
+                         dict(map(learning.setting, settings)), drop)
 
 
 def _json(command: Callable) -> Callable:
@@ -103,10 +121,11 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="NAME
 @click.option("--out", "-o", default="fit.probml", show_default=True, help="The file of the fit.")
 @_json
 def fit(data: str, model: str, target: str | None, engine: str | None, seed: int,
-        sizes: str | None, settings: tuple[str, ...], out: str, as_json: bool) -> None:
+        sizes: str | None, settings: tuple[str, ...], drop: tuple[str, ...], out: str,
+        as_json: bool) -> None:
     """Learn from the table DATA and write what was found."""
     table = files.read_table(data)
-    found = learning.learn(model, table, _wish(target, engine, seed, sizes, settings))
+    found = learning.learn(model, table, _wish(target, engine, seed, sizes, settings, drop))
     found.save(out)
     inner = answers.fit_of(found)
     if as_json:
@@ -158,16 +177,18 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
 @main.command()
 @click.argument("fitted")
 @click.option("--rows", "-n", default=100, show_default=True, type=click.IntRange(1),
-              help="How many; of an HMM, steps of one sequence.")
+              help="How many; of an HMM, steps of one sequence; with --data as many as it has.")
+@click.option("--data", help="A table of inputs, where the model has some.")
 @click.option("--seed", default=0, show_default=True)
 @own_model
 @settings_option
 @_out
 @_json
-def simulate(fitted: str, rows: int, seed: int, model: str | None, settings: tuple[str, ...],
-             out: str | None, as_json: bool) -> None:
+def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | None,
+             settings: tuple[str, ...], out: str | None, as_json: bool) -> None:
     """New rows from what was fitted."""
-    _written(answers.simulate(_opened(fitted, model, settings), rows, seed), out, as_json)
+    inputs = None if data is None else files.read_table(data)
+    _written(answers.simulate(_opened(fitted, model, settings), rows, seed, inputs), out, as_json)
 
 
 @main.command()
@@ -231,17 +252,21 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
 @main.command()
 @click.argument("spec", metavar="FILE.py:name")
 @click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
+@click.option("--data", help="A table whose inputs and unseen cells the simulated rows have.")
 @click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
 @click.option("--engine", help=f"One of {', '.join(learning.ENGINES)}.")
 @click.option("--seed", default=0, show_default=True)
 @settings_option
 @_json
-def check(spec: str, rows: int, simulations: int, engine: str | None, seed: int,
+def check(spec: str, rows: int, data: str | None, simulations: int, engine: str | None, seed: int,
           settings: tuple[str, ...], as_json: bool) -> None:
     """A certificate of a model: are parameters found again that made the rows? Exit code 1: no."""
     model = files.own_model(spec, dict(map(learning.setting, settings)))
-    found = model.check(engine=learning.engine_of(engine), rows=rows, simulations=simulations,
-                        seed=seed)
+    if model.inputs and data is None:
+        raise ModelError(f"the model has the inputs {list(model.inputs)}: give a table that has "
+                         f"them, --data FILE")
+    of = {"rows": rows} if data is None else {"data": files.read_table(data)}
+    found = model.check(engine=learning.engine_of(engine), simulations=simulations, seed=seed, **of)
     if as_json:
         files.write_json({"passed": found.passed, "table": found.table.reset_index()})
     else:

@@ -87,6 +87,12 @@ class Columns:
         """The setting of naive_bayes."""
         return {name: kind for name, (kind, _) in self.groups.items()}
 
+    @property
+    def cells(self) -> dict[str, tuple[str, ...]]:
+        """Site → the names of its columns."""
+        return {name: tuple(str(self.names[j]) for j in js)
+                for name, (_, js) in self.groups.items()}
+
     def shown(self, j: int) -> str:
         """A column in a message."""
         return f"column {self.names[j]!r}"

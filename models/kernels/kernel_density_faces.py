@@ -31,6 +31,8 @@ BANDWIDTH: Rule = (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, o
                    _is_bandwidth)
 PRIORS: Rule = ("None or probabilities, one a class", lambda v: v is None or np.ndim(v) == 1)
 
+LARGEST = 2**40  # numbers of a sample: a terabyte in bytes
+
 
 class _Kernels(Face):
     """What both faces share: complete centres, and bandwidths by rule. The Fit is of columns less
@@ -164,6 +166,9 @@ class KernelDensity(DensityMixin, _Kernels):
         words, valid = whole(1)
         if not valid(n_samples):
             raise ModelError(f"sample(n_samples={n_samples!r}): expected {words}")
+        if n_samples * len(self._unit) > LARGEST:
+            raise ModelError(f"sample(n_samples={n_samples!r}): more than {LARGEST:,} numbers, "
+                             f"which no memory holds")
         random, params = np.random.default_rng(self._seed()), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
         return ((params["centre"][which] + random.normal(size=(len(which), len(self._unit))))

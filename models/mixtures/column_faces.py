@@ -42,6 +42,9 @@ class _Columns(InUnits, Mixture):
             self.columns_ = learn_for(self, X, *self._settings())
         return X
 
+    def _site_columns(self):
+        return self.columns_.cells
+
     def _data(self, X):
         return self.columns_.data(X)
 

@@ -10,26 +10,22 @@ from scipy.special import xlogy
 
 from probml import EM, MAP, DataError
 from probml.estimators.rules import ENGINE, FLAG, SEED, number, one_of, optional, parameter, whole
-from probml.estimators.validation import check_is_fitted
+from probml.estimators.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    check_sample_weight,
+    column_or_1d,
+)
 from probml.models.frames.framed import Numeric, counted
 from probml.models.regression.generalized_linear import FAMILIES, LINKS, generalized_linear
 from probml.models.regression.robust_regression import robust_regression
+from probml.models.regression.targets import COUNTS, beside, check_targets
 
 try:
     from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance, mean_squared_error
 except ModuleNotFoundError as error:
     raise ImportError(f"the faces of probml.models stand on scikit-learn ({error}): pip install "
                       f"probml[sklearn]") from error
-
-SUPPORTS = {  # family → what y must be, in words and as a test
-    "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
-    "binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "poisson": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "negative binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
-    "gamma": ("above 0", lambda y: y > 0),
-    "normal": ("a number", lambda y: np.isfinite(y)),
-}
-COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial")
 
 
 @dataclass(eq=False, repr=False)
@@ -86,20 +82,12 @@ class GeneralizedLinearModel(Numeric):
             ModelError, DataError, ValueError: a parameter, a cell or a weight that cannot be used,
                 by name; y outside the family's support.
         """
+        given = X
         X, y, weights, rows = self._read(X, y, sample_weight)
-        words, valid = SUPPORTS[self.family]
-        if not (good := valid(y)).all():
-            row = int(rows[np.argmin(good)])
-            raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {self.family!r} "
-                            f"expects {words}")
-        offset, trials = self._beside(offset, "offset", rows), self._beside(trials, "trials", rows)
-        if (self.family == "binomial") != (trials is not None):
-            raise DataError(f"family {self.family!r}: expected trials= (n,) for 'binomial' and for "
-                            f"no other, got trials={trials}")
-        if trials is not None and ((trials < 1) | (y > trials)).any():
-            row = int(rows[np.argmax((trials < 1) | (y > trials))])
-            raise DataError(f"row {row}: y must be successes of at least one trial, at most as "
-                            f"many as trials")
+        count = len(given)
+        offset, trials = (beside(offset, "offset", count, rows),
+                          beside(trials, "trials", count, rows))
+        check_targets(self.family, y, trials, rows)
         data = {"x": self._frame(X, weights), "y": y.astype(int) if self.family in COUNTS else y,
                 "offset": offset, "trials": trials}
         data = {name: value for name, value in data.items() if value is not None}
@@ -126,16 +114,6 @@ class GeneralizedLinearModel(Numeric):
         self._judge_fit(X, y, weights, 0.0 if offset is None else offset,
                         np.ones(len(y)) if trials is None else trials)
         return self
-
-    def _beside(self, values, name: str, rows: np.ndarray) -> np.ndarray | None:
-        """A column beside X, checked."""
-        if values is None:
-            return None
-        values = np.asarray(values, float)
-        if values.ndim != 1 or len(values) <= rows.max() or not np.isfinite(values).all():
-            raise DataError(f"{name}: expected finite numbers, one a row, got an array of shape "
-                            f"{values.shape}")
-        return values[rows]
 
     def _level(self, y, weights, trials) -> np.ndarray:
         """The intercept at which the mean is that of y, kept inside what the link can reach."""
@@ -214,7 +192,7 @@ class GeneralizedLinearModel(Numeric):
         one."""
         check_is_fitted(self, "coef_")
         X = self._whole(X, reset=False)
-        offset = self._beside(offset, "offset", np.arange(len(X)))
+        offset = beside(offset, "offset", len(X))
         if self.fit_.drawn is None:
             return self._means(X, 0.0 if offset is None else offset)[0]
         data = {"x": self._framed(X)} | ({} if offset is None else {"offset": offset})
@@ -228,8 +206,10 @@ class GeneralizedLinearModel(Numeric):
     def score(self, X, y, sample_weight=None):
         """D², the share of the null deviance that is explained; R² of the normal."""
         check_is_fitted(self, "coef_")
-        y, ones = np.asarray(y, float), np.ones(len(y))
-        weights = ones if sample_weight is None else np.asarray(sample_weight, float)
+        X, y = self._whole(X, reset=False), column_or_1d(np.asarray(y, float))
+        check_consistent_length(X, y)
+        ones, weights = np.ones(len(y)), check_sample_weight(sample_weight, X, dtype=float,
+                                                              ensure_non_negative=True)
         null = self._deviance(y, np.full_like(y, np.average(y, weights=weights)), weights, ones)
         return 1 - self._deviance(y, self.predict(X), weights, ones) / null if null > 0 else 0.0
 

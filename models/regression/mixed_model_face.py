@@ -31,6 +31,7 @@ from probml.estimators.validation import (
 from probml.models.frames.complete import Unsure
 from probml.models.regression.generalized_linear import FAMILIES, LINKS
 from probml.models.regression.mixed_model import mixed_model
+from probml.models.regression.targets import beside, check_targets
 
 ONE = "1"  # the column of an intercept
 
@@ -106,17 +107,16 @@ class MixedModel(Unsure, RegressorMixin, Face):
         y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
                         input_name="y")
         check_consistent_length(y, *table.values())
-        if (self.family == "binomial") != (trials is not None):
-            raise DataError(f"family {self.family!r}: expected trials= (n,) for 'binomial' and for "
-                            f"no other, got trials={trials}")
+        offset, trials = beside(offset, "offset", len(y)), beside(trials, "trials", len(y))
+        check_targets(self.family, y, trials, np.arange(len(y)))
         self._learn_columns(table)
         normal = self._plain()
         self._centre_y, self._unit_y = (y.mean(), y.std() or 1.0) if normal else (0.0, 1.0)
         restricted = self.reml and normal
         data = {**self._as_data(table, reset=True), "y": (y - self._centre_y) / self._unit_y
                 if normal else y if self.family in ("normal", "gamma") else y.astype(int)}
-        data |= {name: np.asarray(value, float) for name, value in (
-            ("offset", offset), ("trials", trials)) if value is not None}
+        data |= {name: value for name, value in (("offset", offset), ("trials", trials))
+                 if value is not None}
         fixed = {name: value for name, value in (("x", None), ("offset", 0.0), ("trials", 1))
                  if name not in data}
         model = mixed_model(
@@ -196,8 +196,11 @@ class MixedModel(Unsure, RegressorMixin, Face):
         """
         check_is_fitted(self, "fit_")
         data = self._as_data(self._known(X))
-        return data if y is None else {
-            **data, "y": (np.asarray(y, float) - self._centre_y) / self._unit_y}
+        if y is None:
+            return data
+        y = check_array(column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False,
+                        ensure_all_finite="allow-nan", input_name="y")
+        return {**data, "y": (y - self._centre_y) / self._unit_y}
 
     def _known(self, X) -> dict:
         table = _table(X)
@@ -298,7 +301,8 @@ class MixedModel(Unsure, RegressorMixin, Face):
         check_is_fitted(self, "fit_")
         table = self._known(X)
         x = _numbers(table, self._fixed)
-        eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else np.asarray(offset))
+        offset = beside(offset, "offset", len(x))
+        eta = self.intercept_ + x @ self.coef_ + (0.0 if offset is None else offset)
         columns = dict(zip(self._fixed, x.T, strict=True))
         for name, own in self.effects.items():
             code, modes = self._codes(table, name), self.effects_[name].to_numpy()

@@ -133,7 +133,8 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     def attempt() -> _Ran:
         at = problem if jax.config.jax_enable_x64 == double else _anew(problem)
         outcome = engine.run(fitting.reduced(engine, at))
-        return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known))
+        return _Ran(at.plan, at.rows, at.known, fitting.judged(at.plan, outcome, at.known,
+                                                                   at.rows))
 
     ran, note = precise(attempt, lambda ran: ran.outcome, engine.held, digits.lost(problem.data))
     with jax.enable_x64(double or note is not None):

@@ -27,7 +27,8 @@ def summary(fit: Fitted):
     import pandas as pd
 
     records, entries = [], dimensions.named_entries(fit, fit.names)
-    computed = outside.chains(fit, posterior_draws(fit)) if fit.belief.varies else {}
+    computed = (outside.chains(fit, posterior_draws(fit))
+                if fit.belief.varies and fit.structure.derived else {})
     for name, value in fit.params.items():
         value = np.asarray(value)
         columns = _columns(fit, name, value, computed)

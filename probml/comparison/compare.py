@@ -10,7 +10,9 @@ import numpy as np
 from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, Density, Fitted
 from probml.comparison.folds import left_out, own_rows, splits_of
+from probml.comparison.in_parts import HELD, InParts
 from probml.comparison.predictive import predictions
+from probml.dataset.sources.parts import source_of
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.language import whole_seed
@@ -71,7 +73,8 @@ def compare(
             may differ. With `target` also
             estimators: X is the data's other columns, or its other arrays side by side.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
-            by NUTS, SVI or Laplace has its own.
+            by NUTS, SVI or Laplace has its own. Of a source each Fit takes a pass, and what asks
+            for all rows at once, elpd_loo and folds, is not there.
         target: the site inside rows(), with one value a row, that is predicted. folds is then by
             default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
@@ -100,6 +103,8 @@ def compare(
         return predictions(fits, data, target, folds, engines or {}, seed)
     contestants = _contestants(fits, data, engines or {})
     rows = _same_rows(contestants)
+    if folds is not None and any(isinstance(found, InParts) for found in contestants.values()):
+        raise ModelError(f"compare(folds={folds}): {HELD}")
     splits = None if folds is None else splits_of(folds, rows, seed)
     records: dict[str, dict[str, float]] = {}
     failed: dict[str, str] = {}
@@ -170,16 +175,21 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare what was "
                              f"learnt, before it")
-        held = reports.own_data(fit, rows[name], f"compare('{name}')")
-        n = held.table.rows
+        source = source_of(rows[name])
+        if source is not None:
+            found: Fitted = InParts.of(str(name), fit, source)
+        else:
+            held = reports.own_data(fit, rows[name], f"compare('{name}')")
+            kind = Density if fit.model.whole else Fitted
+            found = kind(str(name), fit, held, engines.get(name))
+        n = found.held.table.rows if source is None else found.rows
         count = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None:
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:
             raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: "
                             f"give those that were fitted, each once")
-        kind = Density if fit.model.whole else Fitted
-        out[name] = kind(str(name), fit, held, engines.get(name))
+        out[name] = found
     return out
 
 

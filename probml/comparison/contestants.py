@@ -64,13 +64,7 @@ class Fitted:
         """Likelihood, parameters, criteria and evidence, and what there is not."""
         fit = self.fit
         self.needed()
-        values = {**fit.given, **self.held.table.values}
-        held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
-        plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
-        rows, known = load.load(held, plan, params=fit.point)
-        loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
-                               known, rows))
-        count = 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
+        loglik, count = self.likelihood()
         out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
         if fit.log_evidence is not None:
@@ -81,6 +75,10 @@ class Fitted:
                 EVIDENCE, f"{short(fit)} finds a lower bound of the evidence, `bound`")
         return out, dict.fromkeys(EVIDENCE, f"{short(fit)} finds no evidence; fit with "
                                   f"probml.Exact() where every prior is conjugate")
+
+    def likelihood(self) -> tuple[float, int]:
+        """log p(rows | params), and the degrees of freedom of what they depend on."""
+        return likelihood(self.fit, self.held)
 
     def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
         """PSIS-LOO and its terms, (n,).
@@ -109,6 +107,18 @@ class Fitted:
         engine = self.engine or engine_of(self.fit)
         fit = self.fit.model.fit(mapping(self.held.taken(train)), engine, seed=seed)
         return fit.log_prob(mapping(self.held.taken(test)))
+
+
+def likelihood(fit: Fit, held: dataset.Data) -> tuple[float, int]:
+    """log p(rows | params) of a fit, unseen discrete sites summed out, and the degrees of freedom
+    of what the rows depend on."""
+    values = {**fit.given, **held.table.values}
+    held = held._replace(table=replace(held.table, values=values)).trimmed()
+    plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
+    rows, known = load.load(held, plan, params=fit.point)
+    loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
+                             known, rows))
+    return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
 
 
 class Density(Fitted):

@@ -105,10 +105,17 @@ def shown(structure: Structure, labels: Mapping[str, tuple], name: str,
     """The codes of an input as it was given: as labels, where it has some."""
     if name not in labels or name not in structure.indexed:
         return codes
+    base, _ = axis(structure, name)
+    return np.fromiter(labels[name], object, len(labels[name]))[codes.astype(np.intp) - base]
+
+
+def axis(structure: Structure, name: str) -> tuple[int, int | None]:
+    """The lowest code of an index input, and how many entries the axis has that it indexes; None:
+    it has no end."""
     whole = {name: index for name, index in structure.indexed.items() if not index.cells}
     group = next(names for names in together(whole) if name in names)
-    base, _ = bounds(whole[other] for other in group)
-    return np.fromiter(labels[name], object, len(labels[name]))[codes.astype(np.intp) - base]
+    base, top = bounds([whole[other] for other in group])
+    return base, None if top is None else top - base + 1
 
 
 def alike(indices: Iterable[Index]) -> bool:

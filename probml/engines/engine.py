@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
         bound: a lower bound of it, where that is what was maximised.
         held_out: mean log evidence of rows that were not learnt from, at every entry of history.
         lost: restarts that collapsed, beside the one that is kept.
-        short: of digits, see factors.digits.short.
+        short, wide: of digits, see factors.digits.
         adrift: its parameters had a way to go yet when rounding hid what they gained.
         model: that was fitted, where the engine chose settings of it.
     """
@@ -115,6 +115,7 @@ class Outcome(NamedTuple):
     held_out: np.ndarray | None = None
     lost: int = 0
     short: bool = False
+    wide: bool = False
     adrift: bool = False
     bound: float | None = None
     model: Bound | None = None

@@ -43,6 +43,7 @@ class Face(Portable, BaseEstimator):
 
     _target: ClassVar[str] = "z"
     _plug_in: ClassVar[bool] = False
+    lists: ClassVar[bool] = False  # whether X and y may be lists of sequences
 
     def __init_subclass__(cls, **settings: Any):
         super().__init_subclass__(**settings)
@@ -161,7 +162,14 @@ class Face(Portable, BaseEstimator):
                     raise
         raise AssertionError("a ladder has an engine")
 
+    def _site_columns(self) -> dict[str, tuple[str, ...]]:
+        """Site → the names of its cells, where the table had some: entries of parameters bear
+        them."""
+        names = getattr(self, "feature_names_in_", None)
+        return {} if names is None else {"x": tuple(map(str, names))}
+
     def _keep(self, fit: Fit, rows: float) -> None:
+        fit = dataclasses.replace(fit, columns={**fit.columns, **self._site_columns()})
         self.fit_, self.total_weight_ = fit, float(rows)
         self.n_iter_, self.converged_ = max(fit.iterations, 1), fit.converged
         self.lower_bounds_ = np.asarray(fit.history) / rows  # per unit of weight, as scikit-learn's

@@ -1,7 +1,9 @@
-"""Faces take the tables of any library, and answer `impute` with the kind that went in."""
+"""Faces take the tables of any library, and answer `impute` with the kind that went in. What a
+verb's rows must be in any case is asked here, for all of them."""
 
 import functools
 import inspect
+import reprlib
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -9,8 +11,12 @@ from typing import Any
 import numpy as np
 
 from probml.dataset.frames import as_pandas, is_table, like, names_of
+from probml.errors import DataError
+from probml.estimators.validation import RegressorMixin
 
-ROWS = ("X", "y", "sample_weight")  # the arguments that may be tables or columns of one
+ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
+NUMBERS = ("sample_weight", "offset", "trials")
+FLAGS = ("return_std",)
 
 
 def take_tables(face: type) -> None:
@@ -27,14 +33,61 @@ def _taking(verb: Callable) -> Callable:
     @functools.wraps(verb)
     def ask(self: Any, *args: Any, **named: Any) -> Any:
         rows = args[0] if args else named.get("X")
-        args = tuple(as_pandas(value) if name in ROWS else value
-                     for name, value in zip(names, args, strict=False)) + args[len(names):]
-        named = {name: as_pandas(value) if name in ROWS else value
-                 for name, value in named.items()}
+        where = f"{type(self).__name__}.{verb.__name__}"
+        args = tuple(_rows(value, name, self, where) for name, value
+                     in zip(names, args, strict=False)) + args[len(names):]
+        named = {name: _rows(value, name, self, where) for name, value in named.items()}
         found = verb(self, *args, **named)
         return _framed(rows, found) if verb.__name__ == "impute" and is_table(rows) else found
 
     return ask
+
+
+def _rows(value: Any, name: str, face: Any, where: str) -> Any:
+    """An argument of a verb, tables as pandas.
+
+    Raises:
+        DataError: rows of unequal lengths; text, NaN or nothing where a number a row is meant; no
+            list of classes; no True or False.
+    """
+    if name in FLAGS and not isinstance(value, bool | np.bool_):
+        raise DataError(f"{where}({name}={reprlib.repr(value)}): expected True or False")
+    if name == "classes" and value is not None:
+        _listed(value, name, where)
+    if name not in ROWS or value is None:
+        return value
+    value = as_pandas(value)
+    # a list of sequences may be of unequal lengths
+    if isinstance(value, list | tuple) and not (face.lists and name in ("X", "y")):
+        _listed(value, name, where)
+    if name == "y" and np.ndim(value) == 0:
+        raise DataError(f"{where}: expected one y a row of X, got {reprlib.repr(value)}")
+    if name in NUMBERS or name == "y" and isinstance(face, RegressorMixin):
+        return _numbers(value, name, where)
+    return value
+
+
+def _listed(value: Any, name: str, where: str) -> None:
+    try:
+        if np.ndim(np.asarray(value)):
+            return
+    except ValueError:
+        pass
+    raise DataError(f"{where}: expected {name} as an array or a table, rows first and equally "
+                    f"long, got {reprlib.repr(value)}. An unseen cell is NaN")
+
+
+def _numbers(value: Any, name: str, where: str) -> Any:
+    """Numbers, or what may become some: of weights, offsets and trials each is finite."""
+    try:
+        array = np.asarray(value)
+        array = np.asarray(value, float) if array.dtype.kind in "OUSMmc" else array
+    except (TypeError, ValueError):
+        raise DataError(f"{where}: expected numbers as {name}, one a row, got "
+                        f"{reprlib.repr(value)}") from None
+    if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise DataError(f"{where}: {name} contains NaN or infinity: expected a finite number a row")
+    return value if array.dtype.kind in "biuf" and value is not array else array
 
 
 def _framed(rows: Any, cells: Any) -> Any:

@@ -66,17 +66,23 @@ def validate_data(face: Any, X: Any, **settings: Any) -> Any:
     if twice is not None:
         raise DataError(f"X has {names.count(twice)} columns named '{twice}': rename or drop all "
                         f"but one")
+    if getattr(X, "ndim", 0) == 1:
+        raise _one_axis(X)
     if settings.get("skip_check_array"):
         _refuse_infinite(X, names)
     try:
         return check_data(face, X, **settings)
     except ValueError as error:
         if "got 1D array" in str(error):
-            raise DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. "
-                            f"Reshape your data: X[:, None] is one column") from error
+            raise _one_axis(X) from error
         if "infinity" in str(error):
             _refuse_infinite(X, names)
         raise
+
+
+def _one_axis(X: Any) -> DataError:
+    return DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. Reshape "
+                     f"your data: X[:, None] is one column (Expected 2D array, got 1D array)")
 
 
 def refuse_nonfinite(name: str, values: np.ndarray) -> None:

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
+from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
+from probml.latents import linear_chain
 from probml.plan.plan import Plan
 
 # rounding of a component's mean square, or location, in units of its variance, or scale, that is
@@ -64,4 +66,29 @@ def short(plan: Plan, params: Mapping, known: Known) -> jax.Array:
         found |= jnp.any(
             (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
         )
+    return found
+
+
+def wide(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+    """Whether the first states of a chain may lie so far apart, beside the noise in which they are
+    seen, that smoothed spreads are lost; judged at the first row.
+
+    Of states of more numbers than a step shows: what one step leaves open stays as wide as the
+    prior has it, until later ones tell, and what they leave is a difference.
+    """
+    eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
+    structure = plan.structure
+    for group in (group for group in plan.latents if plan.timed(group)):
+        names = (*group.names, *linear_chain.below(group))
+        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.steps,
+                                                       names).items()}
+
+        def share(env, group=group, own=own):
+            spread = linear_chain.first(structure, group, {**env, **own}).covariance
+            sight = linear_chain.sight(structure, group, {**env, **own})
+            if not 0 < len(sight.variance) < len(spread):
+                return jnp.zeros(())
+            return jnp.max(((sight.slope @ spread) * sight.slope).sum(-1) / sight.variance)
+
+        found |= jnp.any(eps * over(plan, params, known, group, share) > LOST)
     return found

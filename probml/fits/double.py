@@ -69,6 +69,9 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     if outcome.short:
         return ("has a component that is narrow beside its distance from others, whose squares "
                 "leave it few digits")
+    if outcome.wide:
+        return ("has a chain whose first states are wide beside the noise in which they are seen, "
+                "which leaves smoothed spreads few digits")
     if outcome.adrift:
         return "ended on a ridge, along which rounding hides what its parameters gain"
     if outcome.status is Status.MAX_ITERATIONS and _level(outcome.history):
@@ -89,7 +92,7 @@ def worst(outcomes: Sequence[Outcome]) -> Outcome:
     """Of several, the one that speaks most against float32."""
 
     def doubt(outcome: Outcome) -> tuple:
-        return (outcome.status in FAILED, outcome.short, outcome.lost,
+        return (outcome.status in FAILED, outcome.short, outcome.wide, outcome.lost,
                 outcome.status is Status.MAX_ITERATIONS)
 
     return max(outcomes, key=doubt)

@@ -11,6 +11,8 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, digits, read, stated, tables
+from probml.dataset.source import Part, naming, parts_of
+from probml.dataset.sources import parts
 from probml.device import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
@@ -28,7 +30,7 @@ from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import Refusal
 from probml.evidence.passes import global_posterior
-from probml.factors.digits import short
+from probml.factors.digits import short, wide
 from probml.fits import boundary
 from probml.fits.condensing import condensed, summarised
 from probml.fits.double import precise, worst
@@ -47,6 +49,9 @@ from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
+# columns of the matrix of crossed effects up to which threads that wait for each other cost more
+# than they bring: of 181 an evaluation took up to 2 s of processor, with one thread 0.03
+CROSSED = 512
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 
 
@@ -178,7 +183,8 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
             try:
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place)
-                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known)
+                outcome = judged(plan, (engine if plan.free else Exact()).run(problem), known,
+                                 rows)
                 if (plan.latents or plan.groupings) and not plan.carried:
                     outcome = boundary.noted(plan, outcome, known, rows)
                 if plan.groupings:
@@ -205,13 +211,16 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     return outcome._replace(params=params, posterior=belief)
 
 
-def judged(plan: Plan, outcome: Outcome, known: Known) -> Outcome:
+def judged(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
     """An outcome that says, if it was found in float32, whether that has digits for it."""
-    if (jax.config.jax_enable_x64 or not (plan.free and known.centre)
-        or outcome.status is Status.COLLAPSED):
+    if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
-    return outcome._replace(short=bool(_short(plan, params, known)))
+    if known.centre:
+        outcome = outcome._replace(short=bool(_short(plan, params, known)))
+    if any(map(plan.timed, plan.latents)):
+        outcome = outcome._replace(wide=bool(_wide(plan, params, known, rows)))
+    return outcome
 
 
 def reduced(engine: Engine, problem: Problem) -> Problem:
@@ -257,7 +266,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         rows, known = load.load(at, plan, weight, load.order(at, plan),
                                 len(sizes) * engine.starts(at, plan, {}, len(sizes)))
         problem = Problem(at, plan, rows, known, weight, seed)
-        return [judged(plan, outcome, known)
+        return [judged(plan, outcome, known, rows)
                 for outcome in engine.grid(problem, site, sizes)], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.held,
@@ -287,6 +296,22 @@ def merged(a, b) -> Found:
 def updated(fit, data: Any, weights: Any = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     keeps(fit)
+    data, weights = parts.weighed(data, weights)
+    source, every = parts.source_of(data), None
+    pieces = iter((Part("the data", data, weights=weights),)) if source is None else (
+        parts_of(source))
+    for part in pieces:
+        with contextlib.nullcontext() if source is None else naming(part):
+            more = _statistics(fit, part.rows, part.weights)
+        every = more if every is None else together(fit.structure, every, more)
+        del part  # before another comes
+    if every is None:
+        raise errors.DataError("the source has no parts: expected at least one")
+    return _again(fit, every)
+
+
+def _statistics(fit, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    """What is kept of further rows."""
     held = read.read(fit.model, data, fit.names, None, fit.shapes)
     held = held._replace(table=replace(held.table,
                                        values={**fit.given, **held.table.values})).trimmed()
@@ -296,7 +321,7 @@ def updated(fit, data: Any, weights: Any = None) -> Found:
         hidden = next(iter((*plan.variables, *plan.torn, *plan.rowwise)))
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is unseen in part or "
                       f"not pooled; fit all rows at once")
-    return _again(fit, (Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern))
+    return Kept(None, *jax.device_get(condensed(held, plan, weight))), held.pattern
 
 
 def _again(fit, part: tuple[Kept, Mapping]) -> Found:
@@ -312,3 +337,4 @@ def _again(fit, part: tuple[Kept, Mapping]) -> Found:
 
 _global_posterior = jit(global_posterior, static_argnums=0)
 _short = jit(short, static_argnums=0)
+_wide = jit(wide, static_argnums=0)

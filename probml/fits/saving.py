@@ -12,6 +12,7 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.fits.plain import packed
+from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.numerics.outside.atomic import replacing
 from probml.plan.plan import Plan
@@ -41,7 +42,7 @@ def told(fit: Fitted) -> dict[str, np.ndarray]:
         "names": {k: [_plain(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
-        "seed": fit.seed, "structure": portrait(fit.structure, not _shipped(fit.model)),
+        "seed": fit.seed, "structure": _portrait(fit),
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
     meta["zoo"] = origin(fit.model, arrays)
@@ -83,10 +84,7 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _place(path: Any) -> Path:
     """Where a file is to stand, refused before anything is made."""
-    try:
-        path = Path(path)
-    except TypeError:
-        raise ModelError(f"save(path={path!r}): expected the name of a file") from None
+    path = file_named(path, "save(path)")
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
     if not path.parent.is_dir():
@@ -106,6 +104,14 @@ def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None
     except ModelError:
         return None
     return {"module": function.__module__, "name": function.__qualname__, "settings": settings}
+
+
+def _portrait(fit: Fitted) -> dict[str, Any]:
+    """What tells the model from another; nothing while the shapes of its inputs are unknown. The
+    zoo's functions may be written better in another version."""
+    if any(name not in fit.shapes for name in fit.model.inputs):
+        return {}
+    return portrait(fit.structure, not _shipped(fit.model))
 
 
 def _shipped(model: Bound) -> bool:

@@ -8,7 +8,6 @@ column of fixed-size lists.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
+from probml.language.given import file_named
 from probml.numerics.outside.atomic import replacing
 
 ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
@@ -31,17 +31,18 @@ def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: 
     Args:
         hidden: rows → the site that `predict_proba` is about where none is named.
     """
-    ask = (ask,) if isinstance(ask, str) else tuple(ask)
-    wrong = next((name for name in ask if name not in ASKED), None)
-    if wrong is not None or not ask or len(set(ask)) < len(ask):
-        said = repr(wrong) if wrong is not None else list(ask)
+    many = isinstance(ask, Sequence | set | frozenset) and not isinstance(ask, str)
+    ask = tuple(ask) if many else (ask,)
+    wrong = [name for name in ask if not isinstance(name, str) or name not in ASKED]
+    if wrong or not ask or len(set(ask)) < len(ask):
+        said = repr(wrong[0]) if wrong else list(ask)
         raise ModelError(f"answer(ask={said}): expected some of {list(ASKED)}, each once")
     if to is None:
         import pandas as pd
 
         return pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
                          ignore_index=True)
-    path = Path(to)
+    path = file_named(to, "answer(to)")
     if path.suffix not in KINDS:
         raise ModelError(f"answer(to='{path}'): expected a file that ends in one of {list(KINDS)}")
     if not path.parent.is_dir():

@@ -2,7 +2,7 @@
 parameter gets, who refuses."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,9 +13,10 @@ import numpy as np
 
 from probml.assessment.pages.html import table
 from probml.dataset import dataset, read
+from probml.dataset.sources.parts import opened, source_of
 from probml.engines.engine import Engine, checked, problem_of
 from probml.engines.ladder import LADDER, ON_REQUEST, choose, refusal
-from probml.errors import Refusal
+from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.leaning import words
 from probml.interface.functions.meeting import meet
@@ -69,12 +70,16 @@ def _text(title: str, records) -> str:
 
 def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
+    if engines is not None and not isinstance(engines, Iterable):
+        raise ModelError(f"explain(engines={engines!r}): expected a list of engines' values, such "
+                         f"as [probml.NUTS()]")
     others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
     model, data, reading, _ = meet(model, data)
-    held = read.read(model, data, rows=1 if nothing else None, steps=1 if nothing else None)
+    held = opened(model, data) if source_of(data) is not None else read.read(
+        model, data, rows=1 if nothing else None, steps=1 if nothing else None)
     if model.whole and model.generative.summed:
         reading += words(held.structure, {n: v[0] for n, v in held.table.inputs.items()})
     try:

@@ -187,8 +187,8 @@ class Fit(Questions):
         return type(self).of(self.model, fitting.merged(self, other), self.columns)
 
     def update(self, data: Any, *, weights: Any = None) -> "Fit":
-        """The Fit of further rows together with those already fitted: merge with their statistics,
-        without fitting them alone.
+        """The Fit of further rows, or of a source of them, together with those already fitted:
+        merge with their statistics, without fitting them alone.
 
         Raises: as merge, and as Model.fit for bad data. Cost: one pass over the new rows.
         """

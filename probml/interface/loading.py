@@ -17,7 +17,9 @@ from probml.errors import ModelError
 from probml.fits import saving
 from probml.fits.plain import named, unpacked
 from probml.interface.fit import Fit
+from probml.interface.known import known
 from probml.interface.model import Generative
+from probml.language.given import file_named
 from probml.language.language import Bound
 from probml.posteriors.posterior import part
 from probml.structure.portrait import difference
@@ -46,8 +48,7 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     if model is not None and not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, such as "
                          f"{getattr(model, '__name__', 'mixture')}(k=3), got {model!r}")
-    if not isinstance(path, str | os.PathLike):  # a number would be an open file of the process
-        raise ModelError(f"load(path={path!r:.60}): expected the name of a file")
+    file_named(path, "load(path)")
     try:
         with open(path, "rb") as raw:
             meta, arrays = opened(raw, path)
@@ -105,6 +106,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
                          f"the model it was fitted with; a function that writes no rows() is "
                          f"read by its data, load(path, model.read(data))")
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
+    if not shapes and model.inputs:  # parameters that were given, for data of any shape
+        return known(model, part(arrays, "params/"), meta["names"])
     fit = Fit(
         model, part(arrays, "params/"), shapes, meta["engine"], arrays.get("history"),
         Status(meta["outcome"]), meta["iterations"],

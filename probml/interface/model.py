@@ -64,6 +64,9 @@ class Generative:
     key = ()  # as it is written
 
     def __init__(self, function: Callable):
+        if not callable(function) or isinstance(function, type):
+            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
+                             f"that samples its sites with numpyro.sample")
         own = inner(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -148,8 +151,8 @@ class Model(Bound):
                 fit's `params`; what the model computes (numpyro.deterministic) is left out.
             checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
                 every 30 seconds, and at Ctrl-C and SIGTERM. The same call goes on where it was,
-                and ends where it would have ended; after the end it returns at once. EM, MAP, SVI
-                and NUTS keep what they iterate.
+                and ends where it would have ended; after the end it returns at once. EM, VB, MAP,
+                SVI and NUTS keep what they iterate.
             where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
                 and are passed over there, parameters are the same everywhere. Of several processes
                 (jax.distributed.initialize) each passes its own rows, and all get the same Fit.

@@ -1,7 +1,10 @@
-"""What a user gives by name, as the mapping or the numbers that it should be, else refused."""
+"""What a user gives by name, as the mapping, the numbers or the file that it should be, else
+refused."""
 
+import os
 import reprlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,3 +44,16 @@ def numbers(value: Any, where: str) -> np.ndarray:
         pass
     raise ModelError(f"{where}: expected numbers, in an array or nested lists of equal lengths, "
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
+
+
+def file_named(value: Any, where: str) -> Path:
+    """The name of a file. A number is none: to Python it is a file that the process has open, such
+    as its output, which would be closed.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value) or "\0" in str(value):
+        raise ModelError(f"{where}: expected the name of a file, got a {type(value).__name__}, "
+                         f"{reprlib.repr(value)}")
+    return Path(value)

@@ -1,10 +1,6 @@
-"""One way to jit: as `jax.jit`, with XLA's CPU backend told not to use its fusion emitters where it
-knows that option, and with batches of matrices taken apart where jaxlib could block (lapack.py).
-
-Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
-iteration. The option may leave XLA; so it is left out from the first program on that refuses it.
-Never beside `xla_backend_optimization_level` 0: small programs then compile a third faster, and
-sums over 50 numbers leave some out (jaxlib 0.10.2); level 1 gains a tenth.
+"""One way to jit: as `jax.jit`, with XLA told how long it may work on a program of the CPU
+(tiers.py), and with batches of matrices taken apart where jaxlib could block (lapack.py). XLA's
+options may leave it; so they are left out from the first program on that refuses them.
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
 for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
@@ -19,13 +15,10 @@ from collections.abc import Callable, Iterator
 import jax
 from numpyro.distributions import Distribution
 
-from probml.numerics import lapack
+from probml.numerics import lapack, tiers
 from probml.numerics.kept import disk, holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding
-
-OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _CHECKS = threading.RLock()
@@ -50,10 +43,8 @@ def unchecked() -> Iterator[None]:
 
 
 @functools.cache
-def _options() -> dict | None:
-    if jax.default_backend() != "cpu":
-        return None
-    return OPTIONS
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _marked(function: Callable) -> Callable:
@@ -75,41 +66,49 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.time() - since
 
 
-def jit(function: Callable, long: bool = False, **keywords) -> Callable:
+def jit(function: Callable, long: bool = False, loops: int = 1, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
+        loops: how many times as often as an ascent it passes over what it is given.
     """
-    compiled: list[Callable] = []
-    options: list[dict | None] = []
+    compiled: dict[bool | None, Callable] = {}  # by whether it is small; None: without options
     seen = _marked(function)
     shelf = Shelf(seen, keywords)
 
+    def chosen(args: tuple, leaves: list) -> dict | None:
+        """XLA's options for these arguments: the same for all of their shapes."""
+        if long or _REFUSED or not _on_cpu():
+            return None
+        fixed = [args[i] for i in shelf.static if i < len(args)]
+        return tiers.options(leaves, fixed, loops)
+
     @functools.wraps(function)
     def call(*args):
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # part of somebody's program, whose options are theirs
-        if not compiled:
-            options.append(None if long or _REFUSED else _options())
-            compiled.append(jax.jit(seen, compiler_options=options[-1], **keywords))
+        options = chosen(args, leaves)
+        tier = None if options is None else options is tiers.QUICK
+        if tier not in compiled:
+            compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
             with lapack.guarded(), unchecked():
-                program = shelf.find(args, options[-1])
+                program = shelf.find(args, options)
                 if program is not None:
                     dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
                     return feeding.sound(program(*dynamic))
                 with disk.kept():
-                    return feeding.sound(compiled[0](*args))
+                    return feeding.sound(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
-            if "No such compile option" not in str(error) or options[-1] is None:
+            if "No such compile option" not in str(error) or options is None:
                 raise
             _REFUSED.append(str(error))
         finally:
             _SINCE.pop(threading.get_ident(), None)
-        compiled.clear()
         return call(*args)
 
     return call

@@ -57,13 +57,16 @@ KINDS: dict[str, Kind] = {
 }
 LOWER = np.array([[1.0, 0.0, 0.0], [0.5, 0.8, 0.0], [-0.3, 0.2, 1.1]])
 
-# where an argument lies → its priors by name; the first is conjugate where one is
-PRIORS: dict[str, dict[str, dist.Distribution]] = {
-    "real": {"normal": dist.Normal(0.0, 2.0), "student": dist.StudentT(4.0, 0.0, 2.0)},
-    "positive": {"gamma": dist.Gamma(3.0, 2.0), "lognormal": dist.LogNormal(0.0, 0.5),
-                 "halfnormal": dist.HalfNormal(2.0)},
-    "unit": {"beta": dist.Beta(2.0, 3.0)},
-    "simplex": {"dirichlet": dist.Dirichlet(np.ones(2))},  # of the states there are
+# where an argument lies → its priors by name, made where they are used: a distribution holds
+# numbers of the precision under which it was made; the first is conjugate where one is
+PRIORS: dict[str, dict[str, Callable[[], dist.Distribution]]] = {
+    "real": {"normal": lambda: dist.Normal(0.0, 2.0),
+             "student": lambda: dist.StudentT(4.0, 0.0, 2.0)},
+    "positive": {"gamma": lambda: dist.Gamma(3.0, 2.0),
+                 "lognormal": lambda: dist.LogNormal(0.0, 0.5),
+                 "halfnormal": lambda: dist.HalfNormal(2.0)},
+    "unit": {"beta": lambda: dist.Beta(2.0, 3.0)},
+    "simplex": {"dirichlet": lambda: dist.Dirichlet(np.ones(2))},  # of the states there are
 }
 PRIORS["one positive"] = PRIORS["positive"]
 
@@ -84,4 +87,4 @@ def prior(where: str, name: str, states: int) -> dist.Distribution:
     if where == "simplex":
         return dist.Dirichlet(jnp.full(states, 1.5))
     found = PRIORS[where]
-    return found.get(name, next(iter(found.values())))
+    return found.get(name, next(iter(found.values())))()

@@ -4,12 +4,13 @@ answer must be a result without NaN, or an error in words of our own.
     faults = list(misuse.misused("fit", model.fit, {"data": data, "seed": 0}))
 """
 
+import contextlib
+import os
 import signal
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ OURS = (ModelError, DataError, Refusal)
 # of what a face hands on to scikit-learn's checks, whose words users know
 THEIRS = ("sklearn.utils.validation", "sklearn.utils._param_validation", "sklearn.utils.multiclass",
           "sklearn.utils.class_weight", "sklearn.base", "sklearn.utils._array_api",
-          "sklearn.utils._tags")
+          "sklearn.utils._tags", "sklearn.metrics")
 
 
 class Fault(NamedTuple):
@@ -73,6 +74,24 @@ def misused(name: str, call: Callable[..., Any], arguments: Mapping[str, Any],
 
 def judged(call: Callable[[Any], Any], value: Any) -> str | None:
     """What is wrong with how a call answers; None: nothing."""
+    before = _streams()
+    found = _judged(call, value)
+    closed = [name for name in before if name not in _streams()]
+    return f"the call has closed {closed[0]}" if closed else found
+
+
+def _streams() -> list[str]:
+    """Which of the streams that every process has are open: a number that is taken for the name of
+    a file names one, and whoever reads that file closes it."""
+    found = []
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.append(name)
+    return found
+
+
+def _judged(call: Callable[[Any], Any], value: Any) -> str | None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -91,7 +110,9 @@ def judged(call: Callable[[Any], Any], value: Any) -> str | None:
             return f"{type(error).__name__}: {str(error)[:160]} at {_place(error)}"
         except Exception as error:
             return f"{type(error).__name__}: {str(error)[:160]} at {_place(error)}"
-    if _nan(out) and not said and not _nan(value):
+    unseen = any(None in part for part in value.values() if isinstance(part, list)
+                 ) if isinstance(value, dict) else False
+    if _nan(out) and not said and not unseen and not _nan(value):
         return "an answer of NaN, without a word"
     return None
 
@@ -100,7 +121,7 @@ class _Hung(BaseException):
     pass
 
 
-@contextmanager
+@contextlib.contextmanager
 def _limited(seconds: int) -> Iterator[None]:
     """Interrupts what takes longer, where there are signals and this is the main thread."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
@@ -127,7 +148,9 @@ def _handed_on(error: Exception) -> bool:
     last = frames[-1].filename.replace("\\", "/")
     if any(place.replace(".", "/") in last for place in THEIRS):
         return True
-    return isinstance(error, TypeError) and "argument" in str(error) and len(frames) <= 3
+    said = str(error)
+    return isinstance(error, TypeError) and ("argument" in said and len(frames) <= 3
+                                             or "missing 1 required positional argument" in said)
 
 
 def _place(error: Exception) -> str:

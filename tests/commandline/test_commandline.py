@@ -26,6 +26,12 @@ def coin(a: float = 1.0):
     bias = sample("bias", dist.Beta(a, 1.0))
     with probml.rows():
         sample("toss", dist.Bernoulli(bias))
+
+@probml.model
+def line(t):
+    slope = sample("slope", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(slope * t, 1.0))
 '''
 
 
@@ -36,6 +42,8 @@ def place(tmp_path_factory):
     ROWS.to_csv(folder / "rows.csv", index=False)
     ROWS.drop(columns="kind").to_parquet(folder / "new.parquet")
     (folder / "mine.py").write_text(OWN)
+    pd.DataFrame({"t": [0, 1, 2, 3], "y": [0.1, 2.2, 3.9, 6.0]}).to_csv(folder / "line.csv",
+                                                                       index=False)
     pd.DataFrame({"toss": [1, 0, 1, 1]}).to_csv(folder / "tosses.csv", index=False)
     run = CliRunner().invoke(main, ["fit", str(folder / "rows.csv"), "-m", "naive_bayes",
                                     "--target", "kind", "-o", str(folder / "fit.probml"), "--json"])
@@ -99,7 +107,7 @@ def test_a_model_of_ones_own_is_a_file_and_a_name(place):
     out = ask(place, "score", "@coin.probml", "@tosses.csv", "-m", spec, "--set", "a=2.0")
     assert "log_score" in out.stdout
     out = ask(place, "explain", "@coin.probml", "-m", spec, "--set", "a=2.0")
-    assert "by Exact()" in out.stdout and "bias" in out.stdout
+    assert "by Exact: exact" in out.stdout and "bias" in out.stdout
     assert "possible, on request" in ask(place, "explain", "-m", spec, "--data",
                                          "@tosses.csv").stdout
     found = json.loads(ask(place, "check", spec, "--rows", "5", "--simulations", "40",
@@ -107,7 +115,43 @@ def test_a_model_of_ones_own_is_a_file_and_a_name(place):
     assert found["passed"] is True
 
 
+def test_inputs_of_a_model_come_from_a_table(place):
+    spec = str(place / "mine.py") + ":line"
+    ask(place, "fit", "@line.csv", "-m", spec, "-o", "@line.probml")
+    assert "--data FILE" in ask(place, "simulate", "@line.probml", "-m", spec, code=4).stderr
+    assert "--data FILE" in ask(place, "check", spec, code=4).stderr
+    drawn = pd.read_csv(ask_file(place, "simulate", "@line.probml", "-m", spec, "--data",
+                                 str(place / "line.csv")))
+    assert list(drawn.columns) == ["t", "y"] and drawn["t"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("default:the table has no column:RuntimeWarning")
+def test_a_column_that_is_absent_is_unseen_and_said_so(place):
+    pd.DataFrame({"size": [5.0, 1.0]}).to_csv(place / "sizes.csv", index=False)
+    run = ask(place, "predict", "@fit.probml", "@sizes.csv")
+    assert run.stdout.split() == ["prediction", "large", "small"]
+    assert run.stderr.startswith("probml: warning: the table has no column 'colour'")
+
+
+def test_dates_and_names_are_left_out_by_request(place):
+    rows = pd.concat([ROWS] * 4, ignore_index=True)
+    rows["day"] = pd.date_range("2024-01-01", periods=len(rows)).strftime("%Y-%m-%d")
+    rows["who"] = [f"nobody {i}" for i in range(len(rows))]
+    rows.to_csv(place / "dated.csv", index=False)
+    fit = "fit", "@dated.csv", "-m", "naive_bayes", "--target", "kind", "-o", "@dated.probml"
+    assert "'day' holds dates" in ask(place, *fit, code=3).stderr
+    run = ask(place, *fit, "--drop", "day", code=3)
+    assert "'who' holds another text in nearly every row" in run.stderr and "--drop" in run.stderr
+    ask(place, *fit, "--drop", "day", "--drop", "who")
+    assert "no such column" in ask(place, *fit, "--drop", "sort", code=3).stderr
+
+
 @pytest.mark.parametrize(("words", "code", "said"), [
+    (("predict", "@fit.probml"), 2, "Missing argument 'DATA'. See probml predict --help"),
+    (("forecast", "@fit.probml"), 2, "No such command 'forecast'"),
+    (("--quiet",), 2, "--quiet"),
+    (("simulate", "@fit.probml", "-n", "0"), 2, "0 is not in the range"),
+    (("fit", "@rows.csv", "-m", "mixture", "--set", "k=3"), 4, "MixedMixture has no such setting"),
     (("fit", "@none.csv", "-m", "mixture"), 3, "there is no such file"),
     (("fit", "@rows.csv", "-m", "forest"), 4, "expected one of naive_bayes, mixture"),
     (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "no such column"),

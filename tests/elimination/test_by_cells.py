@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from probml.elimination.by_cells import NONE, Part, Tangled, sum_out
+from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
 
 RNG = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ from numpyro import plate, sample
 
 import probml
 from compilations import compiled
-from probml.dataset.sources.parts import opened
+from probml.dataset.sources.parts import Reader, opened
 from probml.device.load import load
 from probml.device.rows import merged
 from probml.device.streamed import Cut
@@ -237,6 +237,27 @@ def test_sequences_in_parts_are_fitted_and_asked_as_sequences_in_memory():
     assert found.score(table) > plain.score(table) - 0.1
 
 
+def test_labels_of_an_index_are_those_of_all_parts():
+    table = rows_of("effects")
+    table["group"] = np.array(["oslo", "bergen", "tromso", "hamar", "voss", "alta"], object)[table["group"]]
+    few = table["group"] != "tromso"
+    cut = [few & (np.arange(240) < 100), ~few, few & (np.arange(240) >= 100)]
+    tables = [{name: column[rows] for name, column in table.items()} for rows in cut]
+    whole = {name: np.concatenate([part[name] for part in tables]) for name in table}
+    held, plain = opened(effects(), lambda: iter(tables)), opened(effects(), whole)
+    assert held.labels == plain.labels == {"group": ("alta", "bergen", "hamar", "oslo", "tromso", "voss")}
+    codes = np.concatenate([part.table.inputs["group"] for part in Reader(held).pieces()])
+    np.testing.assert_array_equal(codes, plain.table.inputs["group"])
+    np.testing.assert_array_equal(held.table.inputs["group"], plain.table.inputs["group"])
+    tables[1]["group"] = np.full((~few).sum(), 2)
+    with pytest.raises(DataError, match="'group' has labels, .*, in some parts, and codes in others"):
+        opened(effects(), lambda: iter(tables))
+    tables[1]["group"] = np.full((~few).sum(), "rena", object)
+    tables[2]["group"][0] = "moss"
+    with pytest.raises(DataError, match="'group' has 7 labels in all parts"):
+        opened(effects(), lambda: iter(tables))
+
+
 def test_weights_of_a_source_stand_in_a_column(tmp_path):
     table, weights = rows_of("normal"), np.arange(240) % 4 / 2.0
     plain = normal().fit(table, probml.Exact(), weights=weights)
@@ -305,9 +326,6 @@ def test_a_source_that_changes_between_passes_is_refused(tmp_path):
 
 
 def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
-    letters = np.array(["a", "b"], object)
-    with pytest.raises(Refusal, match="the index 'group' has labels, which each part"):
-        effects().fit(lambda: iter([{"group": letters, "y": np.ones(2)}]))
     source = stored(tmp_path, rows_of("logistic"), CUTS)
     with pytest.raises(DataError, match="have their weights in a column of their own"):
         logistic().fit(source, weights=np.ones(240))

@@ -5,6 +5,7 @@ stand it. `test_faults.py` runs each for a moment.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -19,6 +21,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 from numpyro import plate, sample
 
 import probml
@@ -151,7 +154,85 @@ def fit_of(table):
         return clusters().fit({"x": table}, probml.EM(restarts=2, max_iterations=50)).params["mean"]
 
 
-FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads)
+def killed_while_fitting(folder, random):
+    """kill -9 in the midst of fits that are kept: the next goes on, and the end is bitwise that of one that was
+    not disturbed. The lives of a fit are forked from one process that has read its modules."""
+    name, lives = random.choice(list(KEPT)), int(random.integers(1, 5))
+    process = _started("lives", name, folder, stdin=subprocess.PIPE)
+    try:
+        long = _lived(process, folder, "right", None)
+        for _ in range(lives):
+            long = min(long, _lived(process, folder, "fit", random.uniform(0, long)) + 1.0)
+        _lived(process, folder, "fit", None)
+    finally:
+        _ended(process)
+    right, found = (np.load(folder / f"{name}.npz") for name in ("right", "fit"))
+    assert sorted(right) == sorted(found) and "history" in right
+    for key in right:
+        np.testing.assert_array_equal(found[key], right[key], err_msg=f"{name}, {lives} kills: {key}")
+    assert not list(folder.glob(".*"))  # nothing half written but what was killed at it
+
+
+def _lived(process, folder, what, seconds):
+    """A life of a fit, ended after so many seconds (None: by itself): how long it took."""
+    began = time.monotonic()
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+    pid = int(process.stdout.readline())
+    if seconds is not None:
+        time.sleep(seconds)
+        with contextlib.suppress(ProcessLookupError):  # it had come to its end
+            os.kill(pid, signal.SIGKILL)
+    status = int(process.stdout.readline())
+    assert status == 0 or (seconds is not None and status == signal.SIGKILL), (what, status)
+    for left in folder.glob(".*"):  # of one that was killed while it wrote
+        assert seconds is not None, left
+        left.unlink()
+    return time.monotonic() - began
+
+
+def _parts():
+    for low in range(0, 40, 15):
+        yield {"x": X[low : low + 15]}
+
+
+KEPT = {
+    "EM": ({"x": X}, probml.EM(max_iterations=160, tolerance=0.0, accelerate=False, restarts=2)),
+    "EM of parts": (_parts, probml.EM(max_iterations=40, tolerance=0.0, accelerate=False, restarts=2)),
+    "EM in batches": (_parts, probml.EM(max_iterations=40, tolerance=0.0, batch_rows=10, restarts=1)),
+    "MAP in batches": (_parts, probml.MAP(optimizer=optax.adam(0.01), steps=2000, batch_rows=10)),
+    "SVI in batches": (_parts, probml.SVI(steps=4000, batch_rows=10)),
+    "SVI": ({"x": X}, probml.SVI(steps=4000)),
+    "NUTS": ({"x": X}, probml.NUTS(draws=150, warmup=150, chains=2)),
+}  # fmt: skip
+
+
+def lives(name, folder):
+    """Forks a fit whenever it is asked to, and says how each ended."""
+    print("ready", flush=True)
+    for what in map(str.strip, sys.stdin):
+        pid = os.fork()
+        if not pid:
+            _fitted(name, Path(folder), what)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) * -1, flush=True)
+
+
+def _fitted(name, folder, what):
+    code = 1
+    try:
+        data, engine = KEPT[name]
+        fit = clusters().fit(data, engine, checkpoint=probml.Checkpoint(folder / f"{what}.state", seconds=0))
+        np.savez(folder / f"{what}.npz", history=fit.history, **fit.params)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+FAULTS = (killed_while_saving, two_save_to_one_path, interrupted, disk_full, threads, killed_while_fitting)
 
 
 def save(path):
@@ -180,17 +261,21 @@ def interrupt(name):
 def main():
     if sys.argv[1:2] == ["save"]:
         return save(sys.argv[2])
+    if sys.argv[1:2] == ["lives"]:
+        return lives(sys.argv[2], sys.argv[3])
     if sys.argv[1:2] == ["interrupt"]:
         return interrupt(sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--only", default="", help="faults whose name holds this")
     said = parser.parse_args()
     print(f"seed {said.seed}", flush=True)
+    chosen = [fault for fault in FAULTS if said.only in fault.__name__]
     random, survived, ends = np.random.default_rng(said.seed), Counter(), (time.monotonic()
                                                                          + said.seconds)
     while time.monotonic() < ends:
-        fault = FAULTS[random.integers(len(FAULTS))]
+        fault = chosen[random.integers(len(chosen))]
         with tempfile.TemporaryDirectory() as folder:
             fault(Path(folder), random)
         survived[fault.__name__] += 1

@@ -4,6 +4,8 @@ import copy
 import os
 import pickle
 import stat
+import subprocess
+import sys
 
 import joblib
 import numpy as np
@@ -137,3 +139,67 @@ def test_values_come_back_as_they_were():
         assert again[name] == values[name]
     np.testing.assert_array_equal(again["a"], values["a"])
     assert again["o"].tolist() == ["x", None] and list(again["g"].edges) == [("a", "b")]
+
+
+def slope_of(prior, noise=1.0, family=dist.Normal):
+    @probml.model
+    def line(x):
+        slope = sample("slope", prior)
+        with probml.rows():
+            sample("y", family(slope * x, noise))
+
+    return line()
+
+
+OTHERS = {
+    "another prior": (slope_of(dist.Normal(0.0, 3.0)), "'slope' is computed from 10, and now from"),
+    "another family of the prior": (slope_of(dist.Laplace(0.0, 10.0)),
+                                    "of 'slope' the distribution was Normal, and is Laplace"),
+    "another noise": (slope_of(dist.Normal(0.0, 10.0), 2.0), "'y' is computed from 1, and now"),
+    "another likelihood": (slope_of(dist.Normal(0.0, 10.0), 1.0, dist.Cauchy),
+                           "of 'y' the distribution was Normal, and is Cauchy"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_file_of_another_model_of_the_same_name_is_refused(name, tmp_path):
+    other, words = OTHERS[name]
+    line().fit(DATA).save(tmp_path / "fit")
+    with pytest.raises(probml.ModelError, match="another model of the name 'line': .*" + words):
+        probml.load(tmp_path / "fit", other)
+
+
+def test_a_function_that_is_written_otherwise_and_does_the_same_is_the_same_model(tmp_path):
+    fit = line().fit(DATA)
+    fit.save(tmp_path / "fit")
+    same = slope_of(dist.Normal(0.0, 10.0 * (1 + 1e-7)))
+    assert probml.load(tmp_path / "fit", same).params["slope"] == fit.params["slope"]
+
+
+def test_parameters_that_were_given_come_back_for_data_of_any_shape(tmp_path):
+    fit = line().at({"slope": 2.0})
+    fit.save(tmp_path / "fit")
+    again = probml.load(tmp_path / "fit", line())
+    np.testing.assert_array_equal(again.log_prob(DATA), fit.log_prob(DATA))
+
+
+SAVED = """
+import sys, numpyro.distributions as dist, numpyro, probml
+@probml.model
+def mine(x):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 10.0))
+    rest = numpyro.sample("rest", dist.TruncatedNormal(0.0, 2.0, low=0.0))
+    with probml.rows():
+        numpyro.sample("y", dist.AsymmetricLaplace(slope * x, rest, 0.5))
+if sys.argv[1] == "save":
+    mine().fit({"x": [1.0, 2.0, 3.0], "y": [2.0, 4.1, 5.9]}, probml.MAP(steps=3)).save(sys.argv[2])
+else:
+    probml.load(sys.argv[2], mine())
+"""
+
+
+@pytest.mark.slow
+def test_another_process_knows_the_model_again(tmp_path):
+    for word, seed in (("save", "1"), ("load", "2")):
+        subprocess.run([sys.executable, "-c", SAVED, word, str(tmp_path / "fit")], check=True,
+                       env=os.environ | {"PYTHONHASHSEED": seed})

@@ -359,6 +359,13 @@ def test_a_table_brings_kinds_labels_and_unseen_cells(table):
     )
 
 
+def test_entries_of_a_face_bear_the_names_of_its_columns(table):
+    frame, y = table
+    found = NaiveBayes().fit(frame, y).fit_.summary()
+    assert "normal_mean[ill, heat]" in found.index
+    assert "categorical_2_probs[well, smoker, 1]" in found.index
+
+
 def test_weight_two_is_a_row_twice_and_weight_zero_none(bayes):
     weights = np.random.default_rng(0).integers(3, size=150)
     once = NaiveBayes().fit(X, NAMES, sample_weight=weights)

@@ -52,10 +52,13 @@ def test_the_gap_of_one_group_is_that_of_a_box():
     assert 0 < error[0] < 0.1
 
 
-def test_the_first_size_that_no_next_one_beats_by_its_error_is_taken():
-    sizes, gap = [1, 2, 3, 4], np.array([0.1, 0.5, 0.52, 0.9])
+def test_the_first_maximum_of_the_gap_is_taken_or_what_lies_within_its_error():
+    """R's cluster::maxSE(method="firstSEmax")."""
+    sizes, gap = [1, 2, 3, 4], np.array([0.1, 0.5, 0.52, 0.4])
     assert _first_gap(sizes, gap, np.full(4, 0.05)) == 2
-    assert _first_gap(sizes, gap, np.full(4, 0.001)) == 4
+    assert _first_gap(sizes, gap, np.full(4, 0.001)) == 3
+    assert _first_gap(sizes, np.array([0.1, 0.2, 0.3, 0.4]), np.full(4, 0.001)) == 4
+    assert _first_gap(sizes, np.array([0.3, 0.2, 0.9, 0.4]), np.full(4, 0.001)) == 1
 
 
 def test_what_has_no_distances_is_refused_by_its_cell(groups):

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -76,11 +77,11 @@ def test_seasons_and_a_trend_are_told_apart_from_columns_beside_the_series():
     np.testing.assert_allclose(parts["seasonal"]["value"], season, atol=0.4)
     np.testing.assert_allclose(sum(parts[n]["value"] for n in ("level", "seasonal", "regression")),
                                y, atol=1.0)
-    later = face.forecast(y, 4, future=np.full((4, 1), 5.0))
+    later = face.forecast(y, 4, exog=x, future=np.full((4, 1), 5.0))
     want = 10 + 0.3 * np.arange(60, 64) + np.array([1.0, -2.0, 0.5, 0.5]) + 7.5
     np.testing.assert_allclose(later, want, atol=1.0)
     with pytest.raises(probml.DataError, match="future=None.*1 columns"):
-        face.forecast(y, 4)
+        face.forecast(y, 4, exog=x)
 
 
 @pytest.mark.slow
@@ -94,6 +95,20 @@ def test_series_of_different_lengths_share_what_is_learnt():
     np.testing.assert_allclose(tables[1]["level"]["value"], alone["value"], atol=1e-8)
     assert [len(part) for part in face.forecast(series, 2)] == [2, 2, 2]
     assert face.score(series) == pytest.approx(sum(face.score(part) for part in series))
+
+
+@pytest.mark.slow
+def test_first_states_that_are_wide_beside_the_noise_are_taken_in_double():
+    """In single the band of a first level would have no width: its prior's square less the like."""
+    random, t = np.random.default_rng(0), np.arange(40)
+    y = 0.3 * t + np.array([1.0, -2.0, 0.5, 0.5])[t % 4] + 0.1 * random.normal(size=40)
+    tables = []
+    for double in (False, True):
+        with jax.enable_x64(double):
+            face = StructuralTimeSeries("trend", seasonal=4, n_starts=1).fit(y)
+            tables.append(face.components(y)["level"])
+            assert ("in double" in face.status) == (not double)
+    np.testing.assert_allclose(tables[0], tables[1], rtol=1e-3)
 
 
 @pytest.mark.parametrize(("settings", "y", "exog", "words"), [

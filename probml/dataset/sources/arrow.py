@@ -16,7 +16,7 @@ from probml.dataset.source import Part, Source
 from probml.errors import DataError
 
 ROWS = 2**17  # of a part at the most
-AHEAD = 4  # batches of a file, and files, that pyarrow reads ahead
+AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead: it holds them whole
 
 
 class ArrowRows(Source):
@@ -81,7 +81,7 @@ class ArrowRows(Source):
         named, last = self._names(), "its first file"
         try:
             scanned = self.dataset.scanner(batch_size=ROWS, batch_readahead=AHEAD,
-                                           fragment_readahead=AHEAD).scan_batches()
+                                           fragment_readahead=FILES).scan_batches()
             for found in scanned:
                 last = named.get(_path(found.fragment)) or "in memory"
                 yield last, found.record_batch

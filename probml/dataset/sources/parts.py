@@ -10,7 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.dataset import codes as coding
 from probml.dataset import frames, tables
+from probml.dataset.arrays import as_raw
 from probml.dataset.dataset import Data, Survey
 from probml.dataset.ragged import along_time
 from probml.dataset.read import expected_of, read
@@ -50,7 +52,7 @@ def opened(model: Bound, data: Any, weights: Any = None) -> Data:
 
     Raises:
         DataError: see read.read; of a source also the part, and how parts differ.
-        Refusal: a source of labels of an index, or of one density of everything.
+        Refusal: a source of one density of everything.
     """
     data, weights = weighed(data, weights)
     source = source_of(data)
@@ -106,10 +108,6 @@ def _refuse(held: Data) -> None:
     where = f"model '{model.name}' cannot be fitted to rows that are read in parts"
     if model.whole:
         raise Refusal(f"{where}: it is one density of everything. Pass all rows in memory")
-    labelled = next((name for name in held.table.labels if name in held.table.inputs), None)
-    if labelled is not None:
-        raise Refusal(f"{where}: the index '{labelled}' has labels, which each part would number "
-                      f"for itself. Pass its codes, whole numbers from 0 on")
 
 
 class Reader:
@@ -163,7 +161,7 @@ class Reader:
             else:
                 rows, steps, _ = along_time(self.data.structure, rows, None)
             table = tables.read(rows, self._expected(steps), model.inputs, self.data.labels,
-                                model=model.name, asked=True)
+                                model=model.name, asked=True, codes=self._codes(rows))
             held = self.data._replace(table=table, survey=None, steps=steps, lengths=None)
             held = lengthened(measured(_weighed(held, part)), self.data.steps)
             table = held.table
@@ -171,6 +169,15 @@ class Reader:
                   for name, values in table.inputs.items()}
         table = replace(table, inputs=inputs, values=like.values, labels=like.labels)
         return under(held._replace(table=table), self.profile.pattern, self.means)
+
+    def _codes(self, rows: Any) -> dict[str, np.ndarray]:
+        """Of the inputs that are indices with labels."""
+        structure, labels = self.data.structure, self.data.labels
+        if not any(name in labels for name in structure.indexed):
+            return {}
+        raws = {name: as_raw(f"the input '{name}'", rows[name], True)
+                for name in self.data.model.inputs}
+        return coding.read(structure, raws, labels, {}, coding.REFUSE, True).values
 
     def _expected(self, steps: int | None) -> dict[str, tables.Expected]:
         """Of sites at so many steps; values have been checked."""

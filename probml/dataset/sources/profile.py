@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from probml.dataset import codes as coding
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
@@ -58,8 +59,7 @@ class Profile:
                    else along_steps(data, name, weights)
                    for name, column in data.table.columns.items() if not sites[name].discrete}
         ranks = _mixed(np.arange(first, first + rows, dtype=np.uint64))
-        labels = {site: _shown(own, data.table.columns.get(site))
-                  for site, own in data.table.labels.items()}
+        labels = {name: _shown(own, _codes(data, name)) for name, own in data.table.labels.items()}
         return cls((name,), (rows,), data.pattern, labels, moments,
                    *_kept(data._replace(survey=None), ranks, None if before is None
                           else before.least),
@@ -92,11 +92,12 @@ class Profile:
         one, two = (lengthened(own.sample, steps) for own in (self, other))
         _alike(one, two)
         labels = {site: _union(site, [own.labels[site] for own in (self, other)
-                                      if site in own.labels], one.structure.sites[site].states or 0)
+                                      if site in own.labels], _states(one, site))
                   for site in {**self.labels, **other.labels}}
         for site in labels:
             for own in (self, other):
-                if site not in own.labels and site in own.pattern:
+                if site not in own.labels and (site in own.pattern
+                                               or site in own.sample.table.inputs):
                     raise DataError(f"'{site}' has labels, {list(labels[site])}, in some parts, and"
                                     f" codes in others: give one of both throughout")
         pattern = {site: _weaker(site, self.pattern.get(site), other.pattern.get(site))
@@ -108,8 +109,7 @@ class Profile:
                  for sample, own in ((one, self), (two, other))]
         whole = joined(parts)
         whole = whole._replace(table=replace(whole.table, labels={
-            site: _whole(own, whole.structure.sites[site].states or 0)
-            for site, own in labels.items()
+            site: _whole(own, _states(whole, site) or 0) for site, own in labels.items()
         }))
         return Profile(self.names + other.names, self.sizes + other.sizes, pattern, labels, moments,
                        *_kept(whole, np.concatenate([self.ranks, other.ranks])),
@@ -205,13 +205,26 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
     return STRENGTH[max(STRENGTH.index(state) for state in (*known, "part"))]
 
 
-def _shown(labels: tuple, column: tables.Column | None) -> tuple:
+def _states(data: Data, name: str) -> int | None:
+    """Of a site, or how many entries the axis has that an input indexes; None: there is no end."""
+    sites = data.structure.sites
+    return sites[name].states if name in sites else coding.axis(data.structure, name)[1]
+
+
+def _codes(data: Data, name: str) -> np.ndarray | None:
+    """Those that rows show of a site, or of an input that is an index, from 0 on."""
+    if name in data.table.inputs:
+        return data.table.inputs[name] - coding.axis(data.structure, name)[0]
+    column = data.table.columns.get(name)
+    return None if column is None else column.values[
+        ... if column.seen is None else column.seen]
+
+
+def _shown(labels: tuple, codes: np.ndarray | None) -> tuple:
     """Labels without those that only fill up the states of which a part shows none."""
     count = len(labels)
-    while count and (labels[count - 1] in (count - 1, f"state {count - 1}") and (
-        column is None or not (column.values[... if column.seen is None else column.seen]
-                               == count - 1).any()
-    )):
+    while count and (labels[count - 1] in (count - 1, f"state {count - 1}")
+                     and (codes is None or not (codes == count - 1).any())):
         count -= 1
     return labels[:count]
 
@@ -222,7 +235,7 @@ def _whole(labels: tuple, states: int) -> tuple:
     return (*labels, *rest)
 
 
-def _union(site: str, labels: Sequence[tuple], states: int) -> tuple:
+def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of parts as one tuple: in the order of categories, else sorted.
 
     Raises:
@@ -237,7 +250,7 @@ def _union(site: str, labels: Sequence[tuple], states: int) -> tuple:
             raise DataError(f"'{site}' has its categories in another order in some part: got "
                             f"{' and '.join(str(list(own)) for own in labels)}")
         out = tuple(sorted({label for own in labels for label in own}, key=order))
-    if len(out) > states:
+    if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all parts, {list(out)}, but only "
                         f"{states} states")
     return out
@@ -251,7 +264,13 @@ def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) 
             place = np.array([labels[name].index(label) for label in own[name]] or [0], np.int32)
             values = place[np.minimum(column.values, len(place) - 1)]
             columns[name] = replace(column, values=values)
-    return data._replace(table=replace(data.table, columns=columns))
+    inputs = dict(data.table.inputs)
+    for name, codes in inputs.items():
+        if name in own and own[name] != labels[name]:
+            base, _ = coding.axis(data.structure, name)
+            place = np.array([labels[name].index(label) for label in own[name]]) + base
+            inputs[name] = place.astype(codes.dtype)[codes - base]
+    return data._replace(table=replace(data.table, columns=columns, inputs=inputs))
 
 
 def joined(parts: Sequence[Data]) -> Data:

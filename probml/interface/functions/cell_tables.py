@@ -1,5 +1,5 @@
 """The log densities of a run as tables over the states of its discrete sites, and which cells their
-elements look at: what elimination/by_cells.py sums.
+elements look at: what elimination/cellwise/by_cells.py sums.
 
 Steps of a Python loop are alike: the same equations, of other sites and other numbers
 (jaxpr/alike.py). Their tables are made by one program for all, and sites that stand in the same
@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.along import Move
-from probml.elimination.by_cells import NONE, Part
+from probml.elimination.cellwise.along import Move
+from probml.elimination.cellwise.by_cells import NONE, Part
 from probml.errors import ModelError
 from probml.interface.functions.states import States
 from probml.jaxpr import levels

@@ -49,7 +49,10 @@ def value_of(value: Any) -> Any:
     is."""
     if value is None or isinstance(value, str | bool | Mapping) or callable(value):
         return value
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # sequences of different lengths, which rows take
+        return value
     if array.dtype.kind in "OUST":
         try:
             return held(np.unique(array, return_inverse=True)[1].reshape(array.shape))

@@ -5,7 +5,7 @@ The function is run three times: once to see its sites; once for its program, wh
 them look at the discrete ones, and is run over the states of these, all cells of a site in one
 state at a time (cell_tables.py); and once as it stands, for what does not look at them. Each
 element of a log density looks at one cell of each site (jaxpr/cells.py proves it), so the run with
-all cells in a state holds what every cell has in that state, and elimination/by_cells.py does the
+all cells in a state holds what every cell has in that state, and elimination/cellwise does the
 rest. Cost: states × cells.
 """
 
@@ -20,7 +20,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from probml.elimination.by_cells import Part, Tangled, sum_out
+from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal
 from probml.interface.functions.cell_tables import (
     LEAST,

@@ -19,6 +19,7 @@ from probml.assessment.reports import posterior_draws
 from probml.dataset import dataset
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.looks import graph_html
+from probml.language.given import file_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,16 +33,19 @@ R_HAT, DRAWS = 1.01, 400  # above which, and below which, draws are in doubt (Ve
 
 def write(fit: "Fit", path: str | os.PathLike, data: Any = None) -> Path:
     """See Fit.report."""
-    path = Path(path)
+    path = file_named(path, "report(path)")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     held = _held(fit, data)
     why = _explained(fit, data)
     title = f"{fit.model.name}: what was found"
-    doubts = _doubts(fit)
+    summary = fit.summary()
+    doubts = _doubts(fit, summary)
     parts = [
         ("model", "The model", _model(fit, data)),
         ("data", "The data", _data(fit, held)),
         ("done", "What was done, and why", _done(fit, why)),
-        ("found", "What was found", _found(fit)),
+        ("found", "What was found", _found(summary)),
         ("doubts", "Warnings, and what to do", _listed(doubts)),
         ("pictures", "Pictures", _pictures(fit)),
         ("versions", "Versions and references", _versions(fit)),
@@ -140,8 +144,7 @@ def _done(fit: "Fit", why: Any) -> list[str]:
             table(why.penalties, "priors as penalties"), table(why.engines, "engines, in turn")]
 
 
-def _found(fit: "Fit") -> list[str]:
-    summary = fit.summary()
+def _found(summary: "pd.DataFrame") -> list[str]:
     return [table(records_of(summary), "parameters", sortable=True), _intervals(summary)]
 
 
@@ -160,10 +163,9 @@ def _intervals(summary: "pd.DataFrame") -> str:
     return figure(picture, f"Means and central 90% intervals.{more}") if picture else ""
 
 
-def _doubts(fit: "Fit") -> list[str]:
+def _doubts(fit: "Fit", summary: "pd.DataFrame") -> list[str]:
     """What a reader should not overlook, a sentence each."""
     said = [fit.outcome.message] * (not fit.converged) + list(fit.notes)
-    summary = fit.summary()
     if "r_hat" in summary:
         worst = summary["r_hat"].max()
         fewest = summary["ess_bulk"].min()

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.along import NONE, Move, sum_along, turns
+from probml.elimination.cellwise.along import NONE, Move, sum_along, turns
 from probml.elimination.semiring import MAX, SUM, Semiring
 from probml.errors import ModelError
 

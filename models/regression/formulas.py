@@ -1,0 +1,132 @@
+"""Wilkinson's formulas for regressions and mixed models: "y ~ a + C(group) + (a | ward)". Needs
+formulaic: probml[formula].
+
+A formula is code, as `np.log(a)` in it says: take none from strangers.
+
+Source: Wilkinson & Rogers (1973), "Symbolic description of factorial models"; the terms of effects
+are those of Bates, Mächler, Bolker & Walker (2015), section 2.1.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, ModelError
+
+EFFECT = re.compile(r"\(\s*([^()|]+?)\s*(\|\|?)\s*([^()|]+?)\s*\)")
+INTERCEPT = "Intercept"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Formula:
+    """A formula that has met a table: `MixedModel(f.effects).fit(f.X, f.y)`, or
+    `linear_regression().fit(f.data)`.
+
+    Attributes:
+        text: as it was written.
+        X: a DataFrame: the columns of the terms, without the intercept, then those of groupings.
+        y: (n,), the left side; None where there is none.
+        intercept: whether the formula has one, for fit_intercept.
+        effects: grouping → columns whose coefficients differ among its members, as MixedModel
+            takes it; None without such terms.
+        correlated: whether these have correlations, (a | g), or have not, (a || g).
+    """
+
+    text: str
+    X: Any
+    y: Any
+    intercept: bool
+    effects: dict[str, list[str]] | None
+    correlated: bool
+    spec: Any
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """{"x": columns of the terms, "y": the left side} for functions."""
+        x = self.X.drop(columns=list(self.effects or ()))
+        return {"x": x.to_numpy(float)} if self.y is None else {"x": x.to_numpy(float),
+                                                                "y": self.y}
+
+    def of(self, table: Any) -> Any:
+        """X of other rows, categories coded as at first.
+
+        Raises:
+            DataError: a column or a cell that is missing, a category that is new.
+        """
+        return _columns(self.text, table, self.effects or {},
+                        lambda: self.spec.get_model_matrix(table, context={"np": np}))
+
+    def __repr__(self) -> str:
+        return f"Formula({self.text!r}: {len(self.X)} rows, {list(self.X.columns)})"
+
+
+def formula(text: str, table: Any) -> Formula:
+    """Read a formula with the columns of a pandas table.
+
+    Args:
+        text: "y ~ terms": names, C(name) for categories, a:b and a * b, functions such as
+            np.log(a); "0 +" leaves the intercept out; (1 + a | ward) are effects of a grouping,
+            (a || ward) without correlations.
+
+    Raises:
+        ModelError: a text that is no formula, effects of what is no column of the terms, nested
+            groupings; formulaic is absent.
+        DataError: a column that is missing, or has unseen cells.
+    """
+    try:
+        import formulaic
+    except ModuleNotFoundError as error:
+        raise ModelError(f"formulas need formulaic ({error}): pip install 'probml[formula]'"
+                         ) from None
+    found = EFFECT.findall(text)
+    fixed = re.sub(r"\+\s*(?=$|\+)", "", EFFECT.sub("", text)).strip()
+    fixed = re.sub(r"~\s*\+?\s*$", "~ 1", re.sub(r"~\s*\+", "~ ", fixed))
+    try:
+        parsed = formulaic.Formula(fixed)
+    except Exception as error:
+        raise ModelError(f"formula({text!r}): {' '.join(str(error).split())}") from None
+    made: list[Any] = []
+
+    def right() -> Any:
+        made.append(parsed.get_model_matrix(table, context={"np": np}, na_action="raise"))
+        return getattr(made[0], "rhs", made[0])
+
+    groupings = {name: terms for terms, _, name in found}
+    X = _columns(text, table, groupings, right)
+    left = getattr(made[0], "lhs", None)
+    if left is not None and left.shape[1] != 1:
+        raise ModelError(f"formula({text!r}): expected one number on the left, got the columns "
+                         f"{list(left.columns)}")
+    effects = {name: _effects(text, terms, list(X.columns)) for name, terms in groupings.items()}
+    spec = getattr(made[0], "rhs", made[0]).model_spec
+    return Formula(text, X, None if left is None else left.iloc[:, 0].to_numpy(float),
+                   INTERCEPT in spec.column_names, effects or None,
+                   not any(bar == "||" for _, bar, _ in found), spec)
+
+
+def _columns(text: str, table: Any, groupings: dict, right: Any) -> Any:
+    """The columns of the terms and of the groupings, or a DataError that says what is wrong."""
+    for name in groupings:
+        if name not in table.columns:
+            raise DataError(f"formula({text!r}): the table has no column {name!r}, a grouping; it "
+                            f"has {list(table.columns)}. Nested groupings are columns of their "
+                            f"own: make one of both")
+    try:
+        X = right()
+    except Exception as error:
+        raise DataError(f"formula({text!r}): {' '.join(str(error).split())}") from None
+    X = X.drop(columns=[INTERCEPT], errors="ignore")
+    return X.assign(**{name: table[name].to_numpy() for name in groupings})
+
+
+def _effects(text: str, terms: str, columns: list[str]) -> list[str]:
+    """The columns of one (terms | grouping), "1" the intercept."""
+    words = [word.strip() for word in terms.split("+")]
+    own = [word for word in words if word not in ("0", "1")]
+    wrong = next((word for word in own if word not in columns), None)
+    if wrong is not None:
+        raise ModelError(f"formula({text!r}): the effect of {wrong!r} needs {wrong!r} among the "
+                         f"terms outside, whose columns are {columns}")
+    return ([] if "0" in words else ["1"]) + own

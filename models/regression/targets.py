@@ -1,0 +1,60 @@
+"""What y, offsets and trials may be, by the family of y: asked by every face that has families."""
+
+import numpy as np
+
+from probml import DataError
+
+SUPPORTS = {  # family → what y must be, in words and as a test
+    "bernoulli": ("0 or 1", lambda y: (y == 0) | (y == 1)),
+    "binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "poisson": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "negative binomial": ("a whole number of at least 0", lambda y: (y >= 0) & (y == np.floor(y))),
+    "gamma": ("above 0", lambda y: y > 0),
+    "normal": ("a number", lambda y: np.isfinite(y)),
+}
+COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial")
+
+
+def beside(values, name: str, count: int, rows: np.ndarray | None = None) -> np.ndarray | None:
+    """A column beside X, checked.
+
+    Args:
+        count: the rows of X. rows: the numbers of those that are kept; None: all.
+
+    Raises:
+        DataError: it is no column of finite numbers, one a row.
+    """
+    if values is None:
+        return None
+    try:
+        values = np.asarray(values, float)
+        good = values.shape == (count,) and np.isfinite(values).all()
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise DataError(f"{name}: expected finite numbers, one a row of X, ({count},), got the "
+                        f"shape {np.shape(values)}")
+    return values if rows is None else values[rows]
+
+
+def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: np.ndarray) -> None:
+    """
+    Args:
+        rows: the numbers of those that are kept, for messages.
+
+    Raises:
+        DataError: a y that the family cannot have, by row; trials without a binomial, or the other
+            way round.
+    """
+    words, valid = SUPPORTS[family]
+    if not (good := valid(y)).all():
+        row = int(rows[np.argmin(good)])
+        raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
+                        f"{words}")
+    if (family == "binomial") != (trials is not None):
+        raise DataError(f"family {family!r}: expected trials= (n,) for 'binomial' and for no "
+                        f"other, got trials={trials}")
+    if trials is not None and ((trials < 1) | (y > trials)).any():
+        row = int(rows[np.argmax((trials < 1) | (y > trials))])
+        raise DataError(f"row {row}: y must be successes of at least one trial, at most as many as "
+                        f"trials")

@@ -1,0 +1,68 @@
+"""Formulas become the columns that one would write by hand; what cannot be read is refused by
+name."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("formulaic")
+
+import probml  # noqa: E402
+from probml.models import BayesianLinearRegression, MixedModel, formula  # noqa: E402
+
+RANDOM = np.random.default_rng(0)
+TABLE = pd.DataFrame({"dose": RANDOM.uniform(1, 5, 30), "sex": np.tile(["f", "m", "f"], 10),
+                      "ward": np.repeat(["a", "b", "c"], 10)})
+TABLE["y"] = 2 * TABLE["dose"] + (TABLE["sex"] == "m") + RANDOM.normal(size=30)
+
+
+def test_terms_are_columns_and_new_rows_are_coded_as_the_old():
+    found = formula("y ~ np.log(dose) + C(sex)", TABLE)
+    assert list(found.X.columns) == ["np.log(dose)", "C(sex)[T.m]"] and found.intercept
+    np.testing.assert_allclose(found.X.to_numpy(float), np.column_stack(
+        [np.log(TABLE["dose"]), TABLE["sex"] == "m"]))
+    np.testing.assert_array_equal(found.y, TABLE["y"])
+    new = found.of(pd.DataFrame({"dose": [1.0], "sex": ["f"]}))
+    np.testing.assert_allclose(new.to_numpy(float), [[0.0, 0.0]])
+    assert found.data["x"].shape == (30, 2) and found.effects is None
+    assert not formula("y ~ 0 + dose", TABLE).intercept
+    face = BayesianLinearRegression().fit(found.X, found.y)
+    assert face.predict(new).shape == (1,)
+
+
+@pytest.mark.parametrize(("text", "effects", "correlated"), [
+    ("y ~ dose + (1 | ward)", {"ward": ["1"]}, True),
+    ("y ~ dose + (dose || ward)", {"ward": ["1", "dose"]}, False),
+    ("y ~ (1 | ward) + dose + (0 + dose | sex)", {"ward": ["1"], "sex": ["dose"]}, True),
+    ("y ~ (1 | ward)", {"ward": ["1"]}, True),
+])
+def test_effects_are_those_of_a_mixed_model(text, effects, correlated):
+    found = formula(text, TABLE)
+    assert found.effects == effects and found.correlated == correlated
+    assert set(found.X.columns) == ({"dose", *effects} if "dose +" in text or "+ dose" in text
+                                    else set(effects))
+
+
+@pytest.mark.parametrize(("text", "kind", "said"), [
+    ("y ~ dose + (1 | bed)", probml.DataError, "no column 'bed', a grouping"),
+    ("y ~ 1 + (dose | ward)", probml.ModelError, "the effect of 'dose' needs 'dose' among"),
+    ("y ~ dose +* sex", probml.ModelError, "formula"),
+    ("y ~ weight", probml.DataError, "weight"),
+])
+def test_what_cannot_be_read_is_refused_in_a_line(text, kind, said):
+    with pytest.raises(kind, match=said) as error:
+        formula(text, TABLE)
+    assert "\n" not in str(error.value)
+
+
+def test_unseen_cells_are_refused():
+    with pytest.raises(probml.DataError, match="dose"):
+        formula("y ~ dose", TABLE.mask(TABLE["dose"] < 2))
+
+
+@pytest.mark.slow
+def test_a_mixed_model_by_formula_is_the_one_by_hand():
+    found = formula("y ~ dose + (1 | ward)", TABLE)
+    ours = MixedModel(found.effects).fit(found.X, found.y)
+    hand = MixedModel({"ward": ["1"]}).fit(TABLE[["dose", "ward"]], TABLE["y"])
+    np.testing.assert_allclose(ours.coef_, hand.coef_)
