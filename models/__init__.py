@@ -108,6 +108,7 @@ if TYPE_CHECKING:  # for editors
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
     )
+    from probml.models.latent_factors.count_factors_face import PoissonFactors  # noqa: F401
     from probml.models.latent_factors.factor_analysis_faces import (
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
@@ -162,6 +163,7 @@ _LATE = {
     "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
+    "PoissonFactors": "latent_factors.count_factors_face",
     "ItemResponse": "latent_factors.item_response_face",
     "DynamicFactor": "chains.dynamic_factor_face",
     "HiddenMarkov": "chains.hidden_markov_face",
