@@ -12,6 +12,7 @@ from probml.engines.climbing import training
 from probml.engines.climbing.climbs import by_lbfgs, by_newton, curved
 from probml.engines.climbing.coordinates import objective, to_coordinates
 from probml.engines.climbing.edges import off_edge
+from probml.engines.climbing.vanishing import lost
 from probml.engines.climbing.ways_up import moved, unstuck
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.start.closed import closed_start
@@ -167,6 +168,10 @@ class MAP(Engine):
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if hierarchy.ties(plan) else {}
         notes = hierarchy.vanished(plan, begun, outcome.params)
+        if not notes and lost(problem, outcome.params):
+            notes = ("a scale went to 0, as of rows that are all alike or of a component on one of "
+                     "them: the density rises for ever. Give it a prior that vanishes at 0 "
+                     "(LogNormal, InverseGamma) with prior=True",)
         return outcome._replace(status=Status.RUNAWAY,
                                 notes=(*outcome.notes, *notes)) if notes else outcome
 

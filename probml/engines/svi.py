@@ -17,7 +17,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
 from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.reliance import doubts
+from probml.engines.sampling.reliance import check_proper, doubts
 from probml.engines.sampling.states import settled, with_states
 from probml.engines.start import begin
 from probml.engines.start.standing import standing
@@ -190,6 +190,7 @@ class SVI(Engine):
         else:
             normal = Normal(*jax.device_get(_normal(plan, static, frame, state, known, rows)))
             if status is Status.APPROXIMATED:
+                check_proper(problem, normal, "SVI")
                 notes = doubts(problem, normal, self._worth(total))
             found = (_drawn(problem, normal) if plan.carried
                      else settled(plan, normal, known, rows, seed))

@@ -49,6 +49,9 @@ from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace
 
+# columns of the matrix of crossed effects up to which threads that wait for each other cost more
+# than they bring: of 181 an evaluation took up to 2 s of processor, with one thread 0.03
+CROSSED = 512
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 
 

@@ -25,14 +25,14 @@ def _libraries() -> ThreadpoolController:
 
 
 @contextlib.contextmanager
-def one_thread(size: int) -> Iterator[None]:
+def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
     """Inside, the linear algebra of the process has one thread, if matrices of `size` columns are
-    small; after it as many as before.
+    small, of at most `small`; after it as many as before.
 
     All that is computed inside must have ended there, since JAX computes while Python goes on.
     Several threads of Python may be inside at once. Cost: 0.1 ms.
     """
-    if size > SMALL:
+    if size > small:
         yield
         return
     with _LOCK:

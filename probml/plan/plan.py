@@ -350,6 +350,13 @@ class Plan:
         return max((site.event[-1] for site in sites if _factorised(site)), default=0)
 
     @functools.cached_property
+    def eliminated(self) -> int:
+        """Columns of the matrix by which effects of groups are eliminated together; 0: there are
+        none."""
+        first, *others = self.groupings or (None,)
+        return 0 if first is None else max(first.cells, sum(each.size for each in others))
+
+    @functools.cached_property
     def factorising(self) -> int:
         """The most multiplications in one factorisation of a site's matrices, all of its components
         together."""

@@ -95,7 +95,7 @@ CASES = {
     "SVI of parts in batches": (logistic(), regression_parts, probml.SVI(steps=1200, batch_rows=16), 1),
     "NUTS": (logistic(), regression(), probml.NUTS(draws=40, warmup=40, chains=2, chain_method="sequential"), 5),
 }
-LONG = tuple(case for case in CASES if case not in ("EM", "MAP of parts in batches"))
+LONG = tuple(case for case in CASES if case != "EM")
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -416,6 +416,36 @@ def test_data_that_do_not_fit_are_refused_by_name(data, words):
     ), *words)
 
 
+def counts(y, k=2):
+    rate = sample("rate", dist.Gamma(2.0, 1.0).expand([k]))
+    numpyro.factor("soft", -rate.sum())
+    with plate("n", len(y)), handlers.mask(mask=np.arange(len(y)) < 3):
+        sample("hidden", dist.Poisson(rate[0]), obs=y)
+    sample("y", dist.Poisson(rate[0]), obs=y[:3])
+
+
+@pytest.mark.parametrize(("y", "words"), [
+    (np.array([1, -1, 2, 3]), ("'y' is -1 in cell 1", "handlers.mask")),
+    (np.array([1, 0.5, 2, 3]), ("whole numbers", "0.5")),
+    (np.array(["a", "b", "a", "c"]), ("'y' is text", "observes numbers")),
+])
+def test_values_that_a_site_cannot_have_are_refused_by_name(y, words):
+    refuses(lambda: probml.model(counts)().log_density({"y": y}, {"rate": np.ones(2)}), *words)
+
+
+def test_values_under_a_mask_may_be_anything_and_sample_shape_is_an_axis():
+    def padded(y):
+        m = sample("m", dist.Normal(0, 1), sample_shape=(3,))
+        numpyro.factor("soft", -m.sum())
+        with handlers.mask(mask=y >= 0):
+            sample("y", dist.Poisson(jnp.exp(m[0])), obs=y)
+
+    y, m = np.array([2, 0, -1]), np.array([0.1, 0.2, 0.3])
+    want = stats.norm().logpdf(m).sum() - m.sum() + stats.poisson(np.exp(0.1)).logpmf(y[:2]).sum()
+    got = probml.model(padded)().log_density({"y": y}, {"m": m})
+    np.testing.assert_allclose(got, want, atol=1e-9)
+
+
 def test_questions_about_rows_say_what_to_write():
     model = probml.model(scaled)()
     fit = model.fit({"y": Y}, probml.Laplace())

@@ -31,6 +31,13 @@ def test_small_matrices_have_one_thread_and_large_ones_all(several):
         assert counts() == several
 
 
+def test_what_is_small_is_for_the_caller_to_say(several):
+    with threads.one_thread(200, small=512):
+        assert counts() == {1}
+    with threads.one_thread(513, small=512):
+        assert counts() == several
+
+
 def test_after_an_error_there_are_as_many_as_before(several):
     with pytest.raises(ValueError), threads.one_thread(4):
         raise ValueError

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from numpyro.distributions import constraints
 
 from probml.dataset import frames
 from probml.errors import DataError, ModelError
@@ -14,7 +16,7 @@ from probml.interface.functions.as_density import baking, summed_of, whole
 from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
 from probml.interface.functions.met import Met, value_of
 from probml.interface.functions.readings import Rowed, Whole
-from probml.interface.functions.survey import Survey, survey, writes_rows
+from probml.interface.functions.survey import Found, Survey, survey, writes_rows
 from probml.interface.tables.flat_tables import flattened, tables_of, widened
 from probml.interface.tables.relations import related
 from probml.interface.tables.tabled import Tabled
@@ -65,6 +67,7 @@ def meet(model: Bound, data: Any) -> Met:
     except RowsUnknown:
         return Met(model, data)
     _check(model, shown, arguments, given)
+    _named(model, shown, items, {**arguments, **given})
     met = _read(model, shown, arguments, given, items)
     if shown.partial:
         met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
@@ -157,13 +160,43 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
         raise DataError(f"{model.name}: every cell of the data is unseen, so there is nothing to "
                         f"learn from: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
-        if not site.known or site.support is None or not hasattr(site.value, "dtype"):
-            continue
-        if site.discrete and site.value.dtype.kind == "f" and np.isfinite(site.value).all() and (
-            np.asarray(site.value) != np.floor(site.value)
-        ).any():
-            raise DataError(f"{model.name}: '{site.name}' takes whole numbers, got "
-                            f"{np.asarray(site.value).ravel()[:5].tolist()} …")
+        if site.known and site.support is not None and hasattr(site.value, "dtype"):
+            _inside(model, site)
+
+
+def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
+    """Refuse text where numbers are observed: its codes would be taken for them."""
+    for name, value in items.items():
+        if not isinstance(value, str) and np.asarray(value).dtype.kind in "OUST":
+            site = next((s for s in shown.seen if s.value is values[name] or s.name == name), None)
+            ends = getattr(site, "support", None)
+            if site is not None and not (site.discrete and (
+                hasattr(ends, "upper_bound") or isinstance(ends, type(constraints.boolean))
+            )) and isinstance(values[name], np.ndarray):
+                raise DataError(f"{model.name}: '{name}' is text, got "
+                                f"{np.asarray(value).ravel()[:3].tolist()} …, and '{site.name}' "
+                                f"observes numbers: pass it as numbers")
+
+
+def _inside(model: Bound, site: Found) -> None:
+    """Refuse values that the site cannot have, elements under a mask left out."""
+    value = np.asarray(site.value, float)
+    there = np.isfinite(value)
+    if site.discrete and (value[there] != np.floor(value[there])).any():
+        raise DataError(f"{model.name}: '{site.name}' takes whole numbers, got "
+                        f"{value.ravel()[:5].tolist()} …")
+    if site.masked or getattr(site.support, "event_dim", 1):
+        return
+    inside = site.support(value)
+    if isinstance(inside, jax.core.Tracer):  # its bounds are parameters
+        return
+    bad = np.argwhere(there & ~np.broadcast_to(inside, value.shape))
+    if len(bad):
+        cell = tuple(map(int, bad[0]))
+        where = f" in cell {cell[0] if len(cell) == 1 else cell}" if cell else ""
+        raise DataError(f"{model.name}: '{site.name}' is {value[cell]:g}{where}, which it cannot "
+                        f"be: its values are {site.support}. Check the data, or leave the cell out "
+                        f"under handlers.mask")
 
 
 def _again(model: Bound, data: Any) -> Met:

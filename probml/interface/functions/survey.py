@@ -36,6 +36,7 @@ class Found(NamedTuple):
         shape: of the distribution, events included.
         value: what is observed; a tracer where the function computes it by jax.numpy.
         states: how many values a discrete one has that is unseen; None: no finite list.
+        masked: some of its elements count for nothing.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Found(NamedTuple):
     value: Any
     support: Any
     states: int | None = None
+    masked: bool = False
 
     @property
     def bits(self) -> float:
@@ -159,7 +161,8 @@ class _Watch(Messenger):
                 states = states_of(name, fn).count
         frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
         self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
-                                 () if factor else tuple(fn.shape()), value, support, states)
+                                 () if factor else tuple(fn.shape()), value, support, states,
+                                 isinstance(fn, dist.MaskedDistribution))
 
 
 def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
