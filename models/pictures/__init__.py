@@ -1,5 +1,6 @@
 """Pictures of fitted models: densities, ellipses, responsibilities, profiles, confusions, networks,
-reliability, choosing k, effects of groups, parts of time series, biplots."""
+reliability, choosing k, states along time, bands of predictions, intervals, learning, effects of
+groups, parts of time series, biplots."""
 
 from probml.models.pictures.canvas import COLOURS as COLOURS
 from probml.models.pictures.densities import density as density
@@ -15,3 +16,7 @@ from probml.models.pictures.reliability_pictures import reliability as reliabili
 from probml.models.pictures.scores import choosing as choosing
 from probml.models.pictures.scores import comparison as comparison
 from probml.models.pictures.scores import confusion as confusion
+from probml.models.pictures.series import bands as bands
+from probml.models.pictures.series import intervals as intervals
+from probml.models.pictures.series import learning as learning
+from probml.models.pictures.series import timeline as timeline
