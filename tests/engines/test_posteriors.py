@@ -472,6 +472,7 @@ def test_laplace_ends_at_the_mode_also_where_it_climbs_by_lbfgs():
 # Whether a normal stands for the posterior
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of arviz itself
 @pytest.mark.parametrize("df", [1.0, 2.0, 5.0, None])
 def test_paretos_k_is_arvizs(df):
     import arviz
