@@ -108,6 +108,7 @@ if TYPE_CHECKING:  # for editors
         SupportVectorMachine,  # noqa: F401
         SupportVectorRegression,  # noqa: F401
     )
+    from probml.models.latent_factors.count_factors_face import PoissonFactors  # noqa: F401
     from probml.models.latent_factors.factor_analysis_faces import (
         FactorAnalysis,  # noqa: F401
         ProbabilisticPCA,  # noqa: F401
@@ -162,6 +163,7 @@ _LATE = {
     "MixtureOfExpertsClassifier": "experts.experts_classifier_face",
     "FactorAnalysis": "latent_factors.factor_analysis_faces",
     "ProbabilisticPCA": "latent_factors.factor_analysis_faces",
+    "PoissonFactors": "latent_factors.count_factors_face",
     "ItemResponse": "latent_factors.item_response_face",
     "DynamicFactor": "chains.dynamic_factor_face",
     "HiddenMarkov": "chains.hidden_markov_face",
@@ -238,6 +240,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name == "pictures":  # a folder, which needs matplotlib
+        return importlib.import_module("probml.models.pictures")
     if name not in _LATE:
         raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has "
                              f"{', '.join(__all__)}")
@@ -245,4 +249,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "pictures"})

@@ -8,8 +8,9 @@
 | `aic` | −2 log p(X) + 2 · parameters (Akaike 1974) | least |
 | `within` | Σ of squared distances to the means of k-means | – |
 | `gap`, `gap_error` | E* log within − log within, E* over rows that are uniform in the box of the
-  principal axes, and its simulation error s_k (Tibshirani, Walther & Hastie 2001) | the first k
-  with gap(k) ≥ gap(k + 1) − s_{k+1} |
+  principal axes, and its simulation error s_k (Tibshirani, Walther & Hastie 2001) | the first
+  maximum over k, or the first k that lies within its error of it (the rule of R's clusGap; that
+  of the paper, gap(k) ≥ gap(k + 1) − s_{k+1}, stops too early where groups lie far apart) |
 | `silhouette_…` | mean of (b − a) / max(a, b), a the mean distance to the rows of one's own group,
   b to those of the next (Rousseeuw 1987); of `kmeans` and of `ward`, agglomerated | most |
 
@@ -131,10 +132,10 @@ def _gaps(z, sizes: list[int], within, references: int, seed: int) -> tuple:
 
 
 def _first_gap(sizes: list[int], gap, error) -> int:
-    for i in range(len(sizes) - 1):
-        if gap[i] >= gap[i + 1] - error[i + 1]:
-            return sizes[i]
-    return sizes[-1]
+    """The first maximum, or the first size within its error of it."""
+    top = next((i for i in range(len(sizes) - 1) if gap[i] >= gap[i + 1]), len(sizes) - 1)
+    return next(size for size, value in zip(sizes, gap, strict=True)
+                if value >= gap[top] - error[top])
 
 
 def _silhouette(z, labels) -> float:

@@ -42,6 +42,7 @@ from probml.models import (
     NeuralNetworkRegressor,
     ParzenClassifier,
     Perceptron,
+    PoissonFactors,
     PoissonMixture,
     ProbabilisticPCA,
     RobustRegression,
@@ -111,9 +112,10 @@ COMPARED = {
 # categories and counts; groups and series, whose columns have tests of their own; likelihoods in any
 # unit
 UNITLESS = (LatentClass, PoissonMixture, ItemResponse, MixedModel, TopicModel, Boosted,
-            DynamicFactor, StructuralTimeSeries)
+            PoissonFactors, DynamicFactor, StructuralTimeSeries)
 QUICK = {
-    "pruned tree", "nearest neighbours", "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
+    "pruned tree", "nearest neighbours",
+    "naive Bayes", "naive Bayes, some labels unseen", "kernel density", "Parzen",
     "least squares classifier, no penalty", "perceptron",
     "regression, a scale each",
     "smooth curves", "robust regression", "logistic regression", "least squares classifier",
