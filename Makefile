@@ -6,6 +6,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 LOCKER  := .cache/lock
+LINKS   := .cache/links/probml
 PIP     := -m pip --disable-pip-version-check
 EXTRAS  := data dask plot sklearn cli arviz serve formula bench notebook test build
 
@@ -26,15 +27,14 @@ export EXECUTE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
+.PHONY: help env links demo test test-all test-versions fuzz faults nightly times lint bench notebooks gallery docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP)  ## build .venv from requirements.lock (PYTHON=python3.12 chooses another Python; after `make clean`)
 
-# The stamp goes first and comes back last: an install that fails part-way is done again. The two links are for what reads
-# and does not run: editors complete probml.models, and the documentation finds it, without the hook of an editable install.
+# The stamp goes first and comes back last: an install that fails part-way is done again.
 $(STAMP): requirements.lock pyproject.toml
 	@rm -f $@
 	@echo "building $(VENV) (once, a minute or two) ..."
@@ -42,8 +42,14 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python $(PIP) install -q --require-hashes -r requirements.lock
 	@$(BIN)/python $(PIP) install -q --no-deps --no-build-isolation -e .
-	@ln -sfn ../models probml/models && ln -sfn ../data probml/data
+	@$(MAKE) --no-print-directory links
 	@touch $@
+
+# For what reads and does not run: editors complete probml.models there, and the documentation finds it, without the hook
+# of an editable install.
+links:  ## lay the whole package as one folder of links, .cache/links, for editors and `make docs`
+	@rm -rf $(LINKS) && mkdir -p $(LINKS)
+	@ln -s $(CURDIR)/probml/* $(LINKS)/ && ln -sfn $(CURDIR)/models $(LINKS)/models && ln -sfn $(CURDIR)/data $(LINKS)/data
 
 demo: env  ## fit mixtures to the Old Faithful eruptions and draw the best
 	@$(BIN)/python -m probml.demo
@@ -86,7 +92,7 @@ notebooks: env  ## execute every notebook in place
 gallery: env  ## draw the pictures of docs/gallery.md anew
 	@$(BIN)/python tests/gallery.py
 
-docs: env  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
+docs: env links  ## build the documentation site into out/site (needs the extra docs, which the lock leaves out)
 	@$(BIN)/python $(PIP) install -q "mkdocs-material>=9.5" "mkdocstrings[python]>=0.29"
 	@$(BIN)/python -m mkdocs build
 

@@ -240,6 +240,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name == "pictures":  # a folder, which needs matplotlib
+        return importlib.import_module("probml.models.pictures")
     if name not in _LATE:
         raise AttributeError(f"module 'probml.models' has no attribute '{name}'; it has "
                              f"{', '.join(__all__)}")
@@ -247,4 +249,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "pictures"})

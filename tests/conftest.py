@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # share the cache.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# of what tests jit themselves; programs of ours say their level (numerics/tiers.py)
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax  # noqa: E402
 

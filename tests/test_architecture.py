@@ -4,6 +4,7 @@ files that are read at one sitting."""
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,13 @@ def test_every_folder_is_a_floor():
             and not name.startswith("probml.models")}
     assert ours == {*FLOORS} - {"errors"}
     assert {room(name) for name in MODULES if name.startswith("probml.models.")} == {*ZOO}
+
+
+def test_every_folder_is_packed():
+    """One that pyproject.toml does not name works in a checkout, and is absent from a wheel."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    assert {*named} - {"probml.data"} == folders
 
 
 @pytest.mark.parametrize("name", MODULES)

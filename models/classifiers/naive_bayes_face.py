@@ -134,7 +134,7 @@ class NaiveBayes(PartlyLabelled, InUnits, Additive, Classifier):
         """
         data, (n, width) = self._asked(X), np.shape(X)
         for label in (a, b):
-            if label not in self.classes_:
+            if np.ndim(label) or label not in self.classes_:
                 raise DataError(f"bayes_factors: {label!r} is not one of the classes "
                                 f"{self.classes_.tolist()}")
         if "multinomial" in self.columns_.kinds:

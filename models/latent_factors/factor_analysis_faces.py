@@ -158,6 +158,9 @@ class _Linear(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Face):
     def inverse_transform(self, Z):
         """E[x | z] = mean_ + W z, (n, d)."""
         check_is_fitted(self, "fit_")
+        if getattr(Z, "ndim", 2) != 2:
+            raise DataError(f"inverse_transform: Z has the shape {np.shape(Z)}, expected (n, "
+                            f"n_components)")
         Z = check_array(Z, dtype=np.float64, input_name="Z")
         if Z.shape[1] != self._W.shape[1]:
             raise DataError(f"inverse_transform: Z has {Z.shape[1]} columns, expected "

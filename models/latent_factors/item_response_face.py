@@ -9,6 +9,7 @@ from probml import MAP, DataError
 from probml.estimators.face import Face
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter
 from probml.estimators.validation import TransformerMixin, check_is_fitted
+from probml.language.given import numbers
 from probml.models.latent_factors.item_response import MODELS, item_response
 
 
@@ -100,6 +101,9 @@ class ItemResponse(TransformerMixin, Face):
         """Fisher's information of the whole test at abilities (m,), (m,): 1 / variance of an
         estimate of them."""
         check_is_fitted(self, "fit_")
-        eta = np.asarray(ability, float)[..., None] * self.discrimination_ + self.easiness_
+        ability = numbers(ability, "information(ability)")
+        if np.isnan(ability).any():
+            raise DataError("information(ability): expected numbers, got NaN")
+        eta = ability[..., None] * self.discrimination_ + self.easiness_
         chance = 1 / (1 + np.exp(-eta))
         return (self.discrimination_**2 * chance * (1 - chance)).sum(-1)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset
-from probml.device import load
+from probml.device import layout, load
 from probml.queries import asking, queries, row_draws
 from probml.queries.fitted import Fitted
 
@@ -66,7 +66,7 @@ def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
         return {}
     held, flat, lead = at_draws(fit, held, draws)
     plan = held.plan(tuple(names))
-    order = load.order(held, plan)
+    order = layout.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
     made = queries.row_values(plan, tuple(names), flat, known, rows)
     out = {}

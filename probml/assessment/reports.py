@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment import dimensions, prior_arviz, whole_arviz
 from probml.assessment.inside import at_draws, row_latents, row_values
 from probml.dataset import dataset
-from probml.device import load
+from probml.device import layout, load
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
@@ -97,7 +97,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]
     held.structure.need_likelihood("the likelihood of rows")
     held, flat, lead = at_draws(fit, held, draws)
     held = held.trimmed()
-    plan, order = (plan := held.plan()), load.order(held, plan)
+    plan, order = (plan := held.plan()), layout.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
     logs = np.asarray(queries.row_logs(plan, flat, known, rows))  # (draws, chunks, b)
     return np.stack([load.unload(log, held.table.rows, order) for log in logs]).reshape(

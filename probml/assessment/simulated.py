@@ -1,7 +1,7 @@
 """The data sets that a certificate is made of: drawn from the prior and the model, with the pattern
 of the user's own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +34,10 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
                              or rows < 1):
         raise ModelError(f"check(rows={rows!r}): expected a whole number of at least 1")
     names = getattr(data, "column_names", data if data is not None else ())
-    if not isinstance(names, Iterable):
-        raise ModelError(f"check({data!r:.60}): expected data, or a number of rows")
-    known = set(names)
+    try:
+        known = set(names)
+    except TypeError:
+        raise ModelError(f"check({data!r:.60}): expected data, or a number of rows") from None
     if rows is None and not known:
         raise ModelError(f"check needs rows to simulate: model.check(data), or "
                          f"model.check(rows=100) where '{model.name}' has no inputs")

@@ -15,8 +15,9 @@ from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Lanes, fitting_rows, sparse
+from probml.device.layout import Layout
 from probml.device.rows import Chunk, Coordinates, Known, Resident
-from probml.families.marginal_normal import Unseen, locate
+from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan, bucket
 
@@ -25,20 +26,11 @@ ALIGNED = 64  # bytes
 PART = 2**24  # bytes that are worth a thread to copy
 
 
-def order(data: Data, plan: Plan) -> np.ndarray | None:
-    """The order of rows in which the work of a chunk is even: torn vectors by how much of them is
-    unseen; None = as they are."""
-    torn = [data.table.columns[name] for name in plan.torn if name not in plan.steps]
-    if not torn:
-        return None
-    return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
-
-
 def load(
     data: Data,
     plan: Plan,
     weights: np.ndarray | None = None,
-    keep: np.ndarray | None = None,
+    keep: np.ndarray | Layout | None = None,
     copies: int = 1,
     least: int = 1,
     params: Mapping[str, Any] | None = None,
@@ -49,7 +41,7 @@ def load(
 
     Args:
         weights: one a row; None = 1.
-        keep: indices of the rows to take, in this order; all by default.
+        keep: indices of the rows to take, in this order, or a layout of all; all by default.
         copies: how many parameter values the rows will be met with at once.
         least: fewer rows are padded to so many, so that one program serves them all.
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
@@ -62,13 +54,17 @@ def load(
     """
     table, sites = data.table, data.structure.sites
     dtype = jnp.result_type(float)
-    index = None if keep is None else np.asarray(keep)
+    laid = keep if isinstance(keep, Layout) else None
+    index = None if keep is None else np.asarray(laid.index if laid else keep)
+    tiles = laid.tiles if laid else None
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
     fitting = fitting_rows(plan.width * bucket(data.steps),
                            copies) if data.steps else plan.chunk_rows(copies)
     chunks = -(-max(1, round(total / fitting)) // devices) * devices
     size = -(-total // chunks)
+    if tiles:  # chunks of whole ones
+        size = -(-size // max(tiles.rows)) * max(tiles.rows)
     moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
                if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
     centre, spreads = located(plan, moments,
@@ -76,9 +72,12 @@ def load(
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
     weight[rows:] = 0.0
+    if laid:
+        weight[:rows] *= laid.own
 
     kinds = Kinds(dtype, jnp.result_type(int))
-    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1)
+    held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
+                  tiles=tiles)
     given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
              for name, value in table.values.items()}
     # on a CPU the device keeps these arrays, which nobody else has
@@ -136,13 +135,13 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
     """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
 
     Args:
         centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
-            coordinate of a vector seen in part may be unseen.
+            coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
@@ -176,7 +175,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
             if name in plan.torn:
                 found = locate(column.seen.reshape(table.rows, math.prod(site.lattice),
                                                    *site.event), switch, most)
-                unseen[name] = Unseen(*(leaf if leaf is None else cut(leaf) for leaf in found))
+                unseen[name] = jax.tree.map(cut, found)._replace(tiles=tiles)
     inputs = {name: cut(array, None if array.dtype.kind in "iub" else kinds.real)
               for name, array in table.inputs.items() if name not in data.structure.timed}
     carried = {name: Coordinates(cut(column.carried)) for name, column in columns.items()

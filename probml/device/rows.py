@@ -76,9 +76,10 @@ def merged(chunks: Chunk) -> Chunk:
 
 
 def picked(rows: Chunk, index: jax.Array) -> Chunk:
-    """Some of a chunk's rows, with their steps."""
+    """Some of a chunk's rows, with their steps; no longer in tiles."""
     steps = rows.steps
-    whole = jax.tree.map(lambda leaf: leaf[index], rows._replace(steps=None))
+    unseen = {name: found._replace(tiles=None) for name, found in rows.unseen.items()}
+    whole = jax.tree.map(lambda leaf: leaf[index], rows._replace(unseen=unseen, steps=None))
     if steps is None:
         return whole
 

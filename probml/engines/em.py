@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.load import load, order
+from probml.device.layout import laid
+from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.climbing.saddle import off_saddle
 from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
@@ -230,7 +231,8 @@ class EM(Engine):
         count = 1 if of is None else len(next(iter(of.values())))
         groups = np.repeat(np.arange(count), made.scouts)
         allowed = {name: table[groups] for name, table in (of or {}).items()}
-        some, shared = load(part, plan, weight, order(part, plan), len(groups), params=start)
+        some, shared = load(part, plan, weight, laid(part, plan, len(groups)), len(groups),
+                            params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))

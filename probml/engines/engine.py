@@ -239,6 +239,12 @@ class Engine(ABC):
         return False
 
     @property
+    def whole(self) -> bool:
+        """Whether it adds up over all rows, and picks none by their numbers: rows may then stand in
+        any order, and some of them twice (at weight 0, device/layout.py)."""
+        return self.batch is None
+
+    @property
     def held(self) -> bool:
         """Whether the prior is part of what is maximised, so that it holds every component."""
         return True

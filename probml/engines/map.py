@@ -98,6 +98,11 @@ class MAP(Engine):
         return not (self.batch_rows or self.held_out)
 
     @property
+    def whole(self) -> bool:
+        """As `statistics`."""
+        return self.statistics
+
+    @property
     def batch(self) -> int | None:
         return self.batch_rows
 

@@ -5,7 +5,6 @@ import functools
 import inspect
 import reprlib
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,23 @@ from probml.estimators.validation import RegressorMixin
 ROWS = ("X", "y", "sample_weight", "offset", "trials")  # what may be a table or a column of one
 NUMBERS = ("sample_weight", "offset", "trials")
 FLAGS = ("return_std",)
+OURS = "probml."  # the modules whose verbs these are
 
 
 def take_tables(face: type) -> None:
-    """Let the verbs that a class defines, those whose first argument is X, take any table."""
-    for name, found in list(vars(face).items()):
-        if isinstance(found, FunctionType) and not name.startswith("_"):
+    """Let the verbs of a class of ours, those whose first argument is X, take any table; also those
+    that it has from classes beside Face."""
+    for name, found in inspect.getmembers(face, inspect.isfunction):
+        ours = found.__module__.startswith(OURS) and not name.startswith("_")
+        if ours and not hasattr(found, "takes_tables"):
             if list(inspect.signature(found).parameters)[1:2] == ["X"]:
                 setattr(face, name, _taking(found))
 
 
 def _taking(verb: Callable) -> Callable:
-    names = list(inspect.signature(verb).parameters)[1:]
+    takes = list(inspect.signature(verb).parameters.values())[1:]
+    names = [each.name for each in takes]
+    needed = any(each.name == "y" and each.default is each.empty for each in takes)
 
     @functools.wraps(verb)
     def ask(self: Any, *args: Any, **named: Any) -> Any:
@@ -37,10 +41,30 @@ def _taking(verb: Callable) -> Callable:
         args = tuple(_rows(value, name, self, where) for name, value
                      in zip(names, args, strict=False)) + args[len(names):]
         named = {name: _rows(value, name, self, where) for name, value in named.items()}
+        if needed and not self.lists:
+            given = {**dict(zip(names, args, strict=False)), **named}
+            if "X" in given and "y" in given:
+                _together(given["X"], given["y"], where)
         found = verb(self, *args, **named)
         return _framed(rows, found) if verb.__name__ == "impute" and is_table(rows) else found
 
+    ask.takes_tables = True
     return ask
+
+
+def _together(X: Any, y: Any, where: str) -> None:
+    """
+    Raises:
+        DataError: there is no y, or not one a row.
+    """
+    if y is None:
+        raise DataError(f"{where} requires y to be passed, but the target y is None")
+    # of tables that are none of NumPy's no function of it need be asked
+    sizes = [len(value) for value in (X, y) if hasattr(value, "__len__")
+             and getattr(value, "shape", (1,))]
+    if len(set(sizes)) > 1:
+        raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
+                        f"has {sizes[0]} rows, y has {sizes[1]}")
 
 
 def _rows(value: Any, name: str, face: Any, where: str) -> Any:
@@ -60,7 +84,7 @@ def _rows(value: Any, name: str, face: Any, where: str) -> Any:
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple) and not (face.lists and name in ("X", "y")):
         _listed(value, name, where)
-    if name == "y" and np.ndim(value) == 0:
+    if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y a row of X, got {reprlib.repr(value)}")
     if name in NUMBERS or name == "y" and isinstance(face, RegressorMixin):
         return _numbers(value, name, where)
@@ -85,6 +109,8 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     except (TypeError, ValueError):
         raise DataError(f"{where}: expected numbers as {name}, one a row, got "
                         f"{reprlib.repr(value)}") from None
+    if array.dtype.kind == "b" and not array.ndim:
+        raise DataError(f"{where}: expected numbers as {name}, one a row, got {value!r}")
     if name in NUMBERS and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise DataError(f"{where}: {name} contains NaN or infinity: expected a finite number a row")
     return value if array.dtype.kind in "biuf" and value is not array else array

@@ -58,7 +58,7 @@ def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     )
     if sliced:
         one = jax.tree.map(lambda leaf: leaf[:, None],
-                           (x, seen, unseen and unseen._replace(most=None)))
+                           (x, seen, unseen and unseen._replace(most=None, tiles=None)))
         value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
     else:
         value = _log_densities(site, flat, x, seen, unseen)

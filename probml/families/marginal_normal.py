@@ -12,6 +12,7 @@ matrix of the unseen coordinates is inverted.
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -23,7 +24,26 @@ from jax.scipy.special import gammaln
 # unseen coordinates a row, for which a program is made each
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNROLLED = 6  # sizes up to this are written out
+MORE, MANY = 8, 2**8  # these too, where so many tiles are worth a longer program
 HELD = 2**15  # numbers of matrices that are swept together
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Tiles:
+    """How rows stand whose vectors have the same unseen coordinates: behind one another, in tiles
+    of so many rows.
+
+    Attributes:
+        rows: of a tile, where 0, 1, ... coordinates of it are unseen, up to the most that are:
+            powers of 2, of which none is larger than the one before.
+    """
+
+    rows: tuple[int, ...]
+
+    def of(self, size: int) -> int:
+        """Rows of a tile of which at most so many coordinates are unseen."""
+        return self.rows[min(size, len(self.rows) - 1)]
 
 
 class Unseen(NamedTuple):
@@ -33,6 +53,7 @@ class Unseen(NamedTuple):
     count: jax.Array  # (b, cells) how many they are
     # (b,) the most in the row's cells; None where all rows take the program of m
     most: jax.Array | None
+    tiles: Tiles | None = None  # None: rows stand as they come
 
 
 def sizes(most: int, d: int) -> tuple[int, ...]:
@@ -88,83 +109,121 @@ _evidence.defvjp(_forward, _backward)
 
 
 def _choose(function, precision, linear, x, unseen: Unseen):
-    """function at the smallest size that holds the unseen coordinates of every row."""
-    order, count, most = unseen
+    """function at the smallest size that holds the unseen coordinates of every row, with rows in
+    tiles, (tiles, rows of a tile, ...), each with the coordinates of its first row."""
+    order, count, most, tiles = unseen
+
+    def at(size, precision, linear, x, order, count):
+        tile = tiles.of(size) if tiles else 1
+        x = x.reshape(-1, tile, x.shape[-1])
+        return function(precision, linear, x, order[::tile, :size], count[::tile])
+
     if most is None:
-        return function(precision, linear, x, order, count)
+        return at(order.shape[-1], precision, linear, x, order, count)
     each = (0, *sizes(order.shape[-1], linear.shape[0]))
-    branches = [functools.partial(lambda s, p, h, x, o, c: function(p, h, x, o[:, :s], c), size)
-                for size in each]
+    branches = [functools.partial(at, size) for size in each]
     return lax.switch(jnp.searchsorted(jnp.asarray(each), most.max()), branches, precision, linear,
                       x, order, count)
 
 
 def _value(precision, linear, x, order, count):
-    m, b = order.shape[-1], len(x)
+    """(tiles, rows, d), (tiles, m), (tiles,) → (tiles · rows, p)."""
+    value = _values(precision, linear, x, order, count)
+    return value.reshape(-1, value.shape[-1])
+
+
+def _values(precision, linear, x, order, count):
+    p, (t, m) = linear.shape[-1], order.shape
     if m == 0:
-        return jnp.zeros((b, linear.shape[-1]), x.dtype)
-    if _long(m, b, linear.shape[-1]):
-        found = lax.map(lambda part: _value(precision, linear, *part),
-                        _pieces(m, linear.shape[-1], x, order, count))
-        return found.reshape(-1, found.shape[-1])[:b]
+        return jnp.zeros((*x.shape[:2], p), x.dtype)
+    if _long(m, t, p):
+        found = lax.map(lambda part: _values(precision, linear, *part),
+                        _pieces(m, p, x, order, count))
+        return found.reshape(-1, *found.shape[2:])[:t]
     real, r = _residual(precision, linear, x, order, count)
-    if m <= UNROLLED:
-        pivots, _, y = _factored(_pairs(precision, order, real), r)
-        value = sum(y**2 / pivot - jnp.log(pivot) for y, pivot in zip(y, pivots, strict=True))
+    if _written_out(m, t):
+        pivots, lower = _factored(_pairs(precision, order, real))
+        y, z = _solved(pivots, lower, r)
+        value = sum(a * b for a, b in zip(y, z, strict=True)) - sum(map(jnp.log, pivots))
     else:
         inverse, log = _swept(precision, order, real)
-        value = jnp.einsum("ibp,ijbp,jbp->bp", r, inverse, r) - log
-    return 0.5 * value + 0.5 * math.log(2 * math.pi) * count[:, None]
+        value = jnp.einsum("itbp,ijtp,jtbp->tbp", r, inverse, r) - log[:, None]
+    return 0.5 * value + 0.5 * math.log(2 * math.pi) * count[:, None, None]
 
 
 def _slopes(slope, precision, linear, x, order, count):
     """Σ over rows of slope × the gradient: −½ (e eᵀ + C) and −e xᵀ in the precision, e = C r in the
     linear part."""
-    (d, p), (b, m) = linear.shape, order.shape
+    return _summed(slope.reshape(*x.shape[:2], -1), precision, linear, x, order, count)
+
+
+def _summed(slope, precision, linear, x, order, count):
+    (d, p), (t, m) = linear.shape, order.shape
     if m == 0:
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
-    if _long(m, b, p):
+    if _long(m, t, p):
         def add(total, part):
-            return jax.tree.map(jnp.add, total, _slopes(part[0], precision, linear, *part[1:])), ()
+            return jax.tree.map(jnp.add, total, _summed(part[0], precision, linear, *part[1:])), ()
 
         blank = jnp.zeros_like(precision), jnp.zeros_like(linear)
         return lax.scan(add, blank, _pieces(m, p, slope, x, order, count))[0]
     real, r = _residual(precision, linear, x, order, count)
-    if m <= UNROLLED:
+    weight = slope.sum(1)
+    if _written_out(m, t):
         c, e = _inverted(_pairs(precision, order, real), r)
         # one triangle, twice: the precision is symmetric
         places = [(i, j) for i in range(m) for j in range(i + 1)]
-        second = jnp.stack([(1.0 + (i != j)) * (c[i, j] + e[i] * e[j]) for i, j in places])
-        e = jnp.stack(e)
-        there = jnp.stack([real[i] for i, _ in places])
+        weighed = [jnp.where(real[i][:, None], slope * e[i], 0.0) for i in range(m)]
+        second = jnp.stack([
+            (-0.5 - 0.5 * (i != j)) * jnp.where(
+                real[i], weight * c[i, j][:, 0] + (weighed[i] * e[j]).sum(1), 0.0)
+            for i, j in places])
+        weighed = jnp.stack(weighed)
         code = jnp.stack([order[:, i] * d + order[:, j] for i, j in places])
     else:
         c, _ = _swept(precision, order, real)
-        e = jnp.einsum("ijbp,jbp->ibp", c, r)
-        second = (c + e[:, None] * e[None]).reshape(m * m, b, p)
-        there = (real[:, None] & real[None]).reshape(m * m, b, 1)
-        code = (order.T[:, None] * d + order.T[None]).reshape(m * m, b)
-    second, weighed = jnp.where(there, -0.5 * slope * second, 0.0), jnp.where(real, slope * e, 0.0)
-    # made once, not again in what uses them
-    second, weighed = lax.optimization_barrier((second, weighed))
+        e = jnp.einsum("ijtp,jtbp->itbp", c, r)
+        weighed = jnp.where(real[:, :, None], slope * e, 0.0)
+        second = weight * c + jnp.einsum("itbp,jtbp->ijtp", weighed, e)
+        second = jnp.where(real[:, None] & real[None], -0.5 * second, 0.0).reshape(m * m, t, p)
+        code = (order.T[:, None] * d + order.T[None]).reshape(m * m, t)
     total = jnp.zeros_like(precision).at[code.reshape(-1)].add(second.reshape(-1, p))
-    place = (d * jnp.arange(b) + order.T).reshape(-1)
-    spread = jnp.zeros((b * d, p), x.dtype).at[place].add(weighed.reshape(-1, p))
-    spread = lax.optimization_barrier(spread).reshape(b, d * p)
-    return total - (x.T @ spread).reshape(d * d, p), spread.sum(0).reshape(d, p)
+    if x.shape[1] > 1:
+        across, first = _crossed(weighed, x, order)
+        return total - across, first
+    place = (d * jnp.arange(t) + order.T).reshape(-1)
+    spread = jnp.zeros((t * d, p), x.dtype).at[place].add(weighed.reshape(-1, p))
+    spread = spread.reshape(t, d * p)
+    return total - (x[:, 0].T @ spread).reshape(d * d, p), spread.sum(0).reshape(d, p)
+
+
+def _crossed(weighed, x, order):
+    """Σ over rows of e xᵀ and of e at the coordinates that e is of, tile by tile: (m, tiles, rows,
+    p) → (d · d, p), (d, p)."""
+    (m, t, b, p), d = weighed.shape, x.shape[-1]
+    columns = jnp.concatenate([x, jnp.ones((t, b, 1), x.dtype)], -1)
+    each = jnp.moveaxis(weighed, 0, 2).reshape(t, b, m * p)
+    across = jnp.einsum("tbq,tbd->tqd", each, columns).reshape(t * m, p * (d + 1))
+    total = jnp.zeros((d, p * (d + 1)), x.dtype).at[order.reshape(-1)].add(across)
+    total = total.reshape(d, p, d + 1)
+    return jnp.swapaxes(total[..., :d], 1, 2).reshape(d * d, p), total[..., d]
 
 
 def _rows(m, p):
-    """Rows whose matrices stay in cache while they are swept."""
+    """Tiles whose matrices stay in cache while they are swept."""
     return max(HELD // (m * m * p), 1)
 
 
-def _long(m, b, p):
-    return m > UNROLLED and b > _rows(m, p)
+def _written_out(m, t):
+    return m <= UNROLLED or m <= MORE and t >= MANY
+
+
+def _long(m, t, p):
+    return not _written_out(m, t) and t > _rows(m, p)
 
 
 def _pieces(m, p, *arrays):
-    """Rows in pieces of so many, (pieces, rows, ...); the last is filled up with zeros: rows of
+    """Tiles in pieces of so many, (pieces, tiles, ...); the last is filled up with zeros: rows of
     which nothing is unseen."""
     size = _rows(m, p)
     return tuple(jnp.pad(a, ((0, -len(a) % size),) + ((0, 0),) * (a.ndim - 1)).reshape(
@@ -172,49 +231,79 @@ def _pieces(m, p, *arrays):
 
 
 def _residual(precision, linear, x, order, count):
-    """Which of a row's places hold an unseen coordinate, (m, b, 1), and r there, (m, b, p)."""
-    (d, p), (b, m) = linear.shape, order.shape
+    """Which of a tile's places hold an unseen coordinate, (m, tiles, 1), and r there, (m, tiles,
+    rows, p)."""
+    (d, p), (t, m), b = linear.shape, order.shape, x.shape[1]
     real = (jnp.arange(m)[:, None] < count)[..., None]
-    left = (linear.reshape(1, d * p) - x @ precision.reshape(d, d * p)).reshape(b * d, p)
-    return real, jnp.where(real, left[d * jnp.arange(b) + order.T], 0.0)
+    if b == 1:
+        left = (linear.reshape(1, d * p) - x[:, 0] @ precision.reshape(d, d * p)).reshape(t * d, p)
+        left = left[d * jnp.arange(t) + order.T][:, :, None]
+    else:
+        # (P, h) by coordinates, then components: of each tile the rows that are asked for
+        own = jnp.swapaxes(precision.reshape(d, d, p), 1, 2)
+        table = jnp.concatenate([-own, linear[..., None]], -1).reshape(d, p * (d + 1))
+        there = table[order].reshape(t, m * p, d + 1)
+        columns = jnp.concatenate([x, jnp.ones((t, b, 1), x.dtype)], -1)
+        left = jnp.einsum("tbd,tqd->tbq", columns, there).reshape(t, b, m, p)
+        left = jnp.moveaxis(left, 2, 0)
+    return real, jnp.where(real[:, :, None], left, 0.0)
 
 
 def _pairs(precision, order, real):
-    """P_uu as arrays (b, p) by pairs i ≥ j; places without a coordinate are those of the unit
-    matrix."""
+    """P_uu as arrays (tiles, 1, p) by pairs i ≥ j; places without a coordinate are those of the
+    unit matrix."""
     d, m = int(math.isqrt(len(precision))), order.shape[-1]
     pairs = [(i, j) for i in range(m) for j in range(i + 1)]
-    return {(i, j): jnp.where(real[i], precision[order[:, i] * d + order[:, j]], float(i == j))
+    return {(i, j): jnp.where(real[i], precision[order[:, i] * d + order[:, j]],
+                              float(i == j))[:, None]
             for i, j in pairs}
 
 
-def _factored(block, r):
-    """P_uu = L D Lᵀ with unit lower triangular L, and L⁻¹ r, written out: fused loops over rows and
-    components."""
-    m = len(r)
-    pivots, lower, y = [], {}, []
+# The recursions that are written out. What XLA's loops on a CPU read twice, they make twice, with
+# all that it is made of, and no barrier keeps them from that: work would double with every step. A
+# number that ends in a division is made once. So here every one does that a recursion reads again.
+
+
+def _factored(block):
+    """P_uu = L D Lᵀ with unit lower triangular L: the pivots D, and L."""
+    m = max(i for i, _ in block) + 1
+    pivots, lower = [], {}
     for j in range(m):
-        pivots.append(block[j, j] - sum(lower[j, t] ** 2 * pivots[t] for t in range(j)))
-        inverse = 1 / pivots[j]
-        for i in range(j + 1, m):
-            lower[i, j] = (block[i, j] - sum(lower[i, t] * lower[j, t] * pivots[t]
-                                             for t in range(j))) * inverse
-        y.append(r[j] - sum(lower[j, t] * y[t] for t in range(j)))
-    return pivots, lower, y
+        own = [lower[j, t] * pivots[t] for t in range(j)]
+        pivots.append(block[j, j] - sum(lower[j, t] * own[t] for t in range(j)))
+        lower |= {(i, j): (block[i, j] - sum(lower[i, t] * own[t] for t in range(j))) / pivots[j]
+                  for i in range(j + 1, m)}
+    return pivots, lower
+
+
+def _solved(pivots, lower, r):
+    """y = L⁻¹ r and z = D⁻¹ y of every row."""
+    y, z = [], []
+    for j, own in enumerate(r):
+        y.append(own - sum(lower[j, t] * pivots[t] * z[t] for t in range(j)))
+        z.append(y[j] / pivots[j])
+    return y, z
 
 
 def _inverted(block, r):
-    """C = L⁻ᵀ D⁻¹ L⁻¹ by pairs i ≥ j, and e = C r."""
-    m = len(r)
-    pivots, lower, y = lax.optimization_barrier(_factored(block, r))
-    inverse, left = [1 / pivot for pivot in pivots], {(i, i): 1.0 for i in range(m)}  # left = L⁻¹
+    """C = P_uu⁻¹ by pairs i ≥ j, by D⁻¹ L⁻¹ and back through Lᵀ; and e = C r."""
+    pivots, lower = _factored(block)
+    m = len(pivots)
+    left, c = {}, {}
     for i in range(m):
+        left[i, i] = 1 / pivots[i]
         for j in range(i):
-            left[i, j] = -sum(lower[i, t] * left[t, j] for t in range(j, i))
-    left, inverse = lax.optimization_barrier((left, inverse))
-    c = {(i, j): sum(left[s, i] * left[s, j] * inverse[s] for s in range(i, m)) for i in range(m)
-         for j in range(i + 1)}
-    return c, [sum(left[s, j] * y[s] * inverse[s] for s in range(j, m)) for j in range(m)]
+            left[i, j] = -sum(lower[i, t] * pivots[t] * left[t, j] for t in range(j, i)) / pivots[i]
+    for i in reversed(range(m)):
+        for j in range(i + 1):
+            rest = sum(lower[s, i] * pivots[i] * c[s, j] for s in range(i + 1, m))
+            c[i, j] = (left[i, j] * pivots[i] - rest) / pivots[i]
+    if r.shape[2] > 1:  # the division would be one by a tile's number, and so a product
+        return c, [sum(c[max(i, j), min(i, j)] * r[j] for j in range(m)) for i in range(m)]
+    (y, _), e = _solved(pivots, lower, r), [None] * m
+    for j in reversed(range(m)):
+        e[j] = (y[j] - sum(lower[s, j] * pivots[j] * e[s] for s in range(j + 1, m))) / pivots[j]
+    return c, e
 
 
 def _swept(precision, order, real):
@@ -236,7 +325,9 @@ def _swept(precision, order, real):
         ))
         return jnp.where(here[None] & here[:, None], -1 / pivot, swept), log + jnp.log(pivot[0])
 
-    full, log = lax.fori_loop(0, m, sweep, (full, jnp.zeros(full.shape[2:], full.dtype)))
+    # coordinates stand first, and behind the last of any row there is nothing to sweep
+    steps = real.sum(0).max()
+    full, log = lax.fori_loop(0, steps, sweep, (full, jnp.zeros(full.shape[2:], full.dtype)))
     return -full, log
 
 

@@ -69,7 +69,7 @@ class Cluster(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None) -> Iterator[tuple[Rows, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None and held.survey is not None
         if batch is not None:

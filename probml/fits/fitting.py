@@ -13,7 +13,7 @@ from probml import errors
 from probml.dataset import dataset, digits, read, stated, tables
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
-from probml.device import load
+from probml.device import layout, load
 from probml.device.rows import Known, Rows, Summary
 from probml.engines import EM, Exact
 from probml.engines.engine import (
@@ -176,7 +176,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch) as (rows, known):
+                       first.batch, first.whole) as (rows, known):
         problem = reduced(first, replace(problem, rows=rows, known=known))
         rows = problem.rows
         for engine in ladder:
@@ -263,8 +263,8 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM, w
         same = jax.config.jax_enable_x64 == double
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
-        rows, known = load.load(at, plan, weight, load.order(at, plan),
-                                len(sizes) * engine.starts(at, plan, {}, len(sizes)))
+        copies = len(sizes) * engine.starts(at, plan, {}, len(sizes))
+        rows, known = load.load(at, plan, weight, layout.laid(at, plan, copies), copies)
         problem = Problem(at, plan, rows, known, weight, seed)
         return [judged(plan, outcome, known, rows)
                 for outcome in engine.grid(problem, site, sizes)], known

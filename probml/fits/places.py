@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
-from probml.device import load, sharded
+from probml.device import layout, load, sharded
 from probml.device.mixed import mixed
 from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
@@ -32,12 +32,13 @@ class Place(ABC):
 
     @abstractmethod
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None) -> contextlib.AbstractContextManager:
+                batch: int | None, whole: bool) -> contextlib.AbstractContextManager:
         """Within it (rows, what they share), or on their way there; where the rows are `reducible`
         to their statistics these may stand for them.
 
         Args:
             batch: rows of the batches in which they are asked for; None: in none.
+            whole: they are only met all together, and may stand in tiles.
         """
 
 
@@ -50,15 +51,15 @@ class Here(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None) -> Iterator[tuple[Rows | Summary, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
             return
         if held.survey is None:
-            yield load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                            params=problem.start)
+            keep = layout.laid(held, plan, copies, whole)
+            yield load.load(held, plan, problem.weights, keep, copies, params=problem.start)
             return
         with contextlib.ExitStack() as stack:
             feed, rows, known = streamed(held, plan, copies)
@@ -88,7 +89,7 @@ class Devices(Place):
 
     @contextlib.contextmanager
     def shipped(self, problem: Problem, copies: int, reducible: bool,
-                batch: int | None) -> Iterator[tuple[Rows, Known]]:
+                batch: int | None, whole: bool) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held is not None
         if plan.carried:
@@ -97,7 +98,8 @@ class Devices(Place):
         if held.survey is not None:
             yield sharded.gathered(held, plan, self.mesh, copies)
             return
-        rows, known = load.load(held, plan, problem.weights, load.order(held, plan), copies,
-                                params=problem.start, devices=self.mesh.size)
+        keep = layout.laid(held, plan, copies, whole)
+        rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
+                                devices=self.mesh.size)
         yield sharded.spread(rows, self.mesh), known
 

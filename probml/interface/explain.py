@@ -70,10 +70,11 @@ def _text(title: str, records) -> str:
 
 def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
-    if engines is not None and not isinstance(engines, Iterable):
+    engines = () if engines is None else engines
+    if not isinstance(engines, Iterable):
         raise ModelError(f"explain(engines={engines!r}): expected a list of engines' values, such "
                          f"as [probml.NUTS()]")
-    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines or ()))
+    others = (*ON_REQUEST, *(checked(engine, "explain") for engine in engines))
     sized = hasattr(data, "__len__") and getattr(data, "shape", None) != ()
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)

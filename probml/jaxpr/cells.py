@@ -41,19 +41,28 @@ class _Value(NamedTuple):
     known: np.ndarray | None = None  # whole numbers that depend on nothing; NaN for one that does
 
 
-def cells(closed: core.ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict[str, np.ndarray]]:
+def cells(closed: core.ClosedJaxpr, tracked: Mapping[int, str],
+          numbers: Mapping[str, np.ndarray] | None = None,
+          known: Mapping[int, np.ndarray] | None = None) -> list[dict[str, np.ndarray]]:
     """For each output and tracked input on which it depends, the cell on which every element does:
     an array of its shape, NONE for no cell, SEVERAL for more than one.
 
     Args:
         tracked: index of an input → its name.
+        numbers: the number of the cell that each element of a tracked input is; each its own where
+            nothing is said.
+        known: index of another input → the whole numbers that it is.
 
     Cost: one pass over the equations in NumPy; nothing is compiled but gathers of the tracked.
     """
-    inputs = []
+    inputs, numbers, known = [], numbers or {}, known or {}
     for i, var in enumerate(closed.jaxpr.invars):
-        number = np.arange(var.aval.size).reshape(var.aval.shape) if i in tracked else None
-        inputs.append(_Value({} if number is None else {tracked[i]: (number, number)}))
+        if i not in tracked:
+            inputs.append(_Value({}, np.asarray(known[i], float) if i in known else None))
+            continue
+        own = np.arange(var.aval.size).reshape(var.aval.shape)
+        number = numbers.get(tracked[i], own)
+        inputs.append(_Value({tracked[i]: (number, number)}))
     return [{name: _cell(*marks) for name, marks in value.marks.items()}
             for value in interpret(closed, inputs, _constant, _rule)]
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 NEWTON = 40  # Newton's steps at the most
+TRIES = 4  # steps by the curvature of the start that are tried for one that is taken
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
 # standard deviations from the top, in coordinates of the curvature, that are as good as there
 NEAR = 1e-6
@@ -63,6 +64,56 @@ def second_order(function):
     return at
 
 
+def _ahead(gradient, hessian, damping):
+    """Newton's damped step and what it promises; NaN where the damped Hessian is not positive
+    definite."""
+    diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
+    # what its own curvature would have to be beside what couples it to each other one
+    least = jnp.max(hessian**2 / diagonal, 1)
+    unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(least), least, 0.0)))
+    scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit),
+                                                                         dtype=hessian.dtype)
+    step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
+    return step, -0.5 * jnp.vdot(gradient, step)
+
+
+def chords(value_and_gradient, hessian: jax.Array, start: jax.Array, steps: int) -> jax.Array:
+    """Some way down to the minimum of a function of one vector: Newton's steps by the Hessian of
+    the start, damped as `damped_newton` damps them. Never ends above the start.
+
+    A Hessian costs as many passes over rows as there are directions, a step two: steps after the
+    first gain a constant factor each instead of doubling the digits (Ortega & Rheinboldt 1970,
+    "Iterative Solution of Nonlinear Equations", section 7.1).
+
+    Args:
+        value_and_gradient: point (d,) → (value, gradient).
+        steps: that are taken at the most; `TRIES` times as many are tried.
+    """
+    def turn(carry):
+        point, value, gradient, damping, count, tries, _ = carry
+        step, promise = _ahead(gradient, hessian, damping)
+        sound = jnp.all(jnp.isfinite(step)) & (promise > 0)
+        there = jnp.where(sound, point + step, point)
+        new, slope = value_and_gradient(there)
+        taken = sound & jnp.isfinite(new) & (new <= value)
+        damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10),
+                            jnp.maximum(10 * damping, 1e-3))
+        keep = functools.partial(jnp.where, taken)
+        # what a step less than that promises is rounding
+        ended = sound & (promise <= jnp.finfo(value.dtype).eps * (1 + jnp.abs(value)))
+        return (keep(there, point), keep(new, value), keep(slope, gradient), damping, count + taken,
+                tries + 1, ended)
+
+    def more(carry):
+        _, value, _, _, count, tries, ended = carry
+        return ~ended & (count < steps) & (tries < TRIES * steps) & jnp.isfinite(value)
+
+    value, gradient = value_and_gradient(start)
+    none = jnp.zeros((), int)
+    carry = (start, value, gradient, jnp.zeros((), value.dtype), none, none, jnp.zeros((), bool))
+    return jax.lax.while_loop(more, turn, carry)[0]
+
+
 def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance: float,
                   trail: int = 0):
     """Minimise a function of one vector by Newton's steps, (H + damping · diag H) step = −gradient
@@ -81,21 +132,9 @@ def damped_newton(evaluate, start: jax.Array, steps: int | jax.Array, tolerance:
             start.
     """
 
-    def ahead(gradient, hessian, damping):
-        """The step and what it promises; NaN where the damped Hessian is not positive definite."""
-        diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
-        # what its own curvature would have to be beside what couples it to each other one
-        least = jnp.max(hessian**2 / diagonal, 1)
-        unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(least), least, 0.0)))
-        scaled = hessian / unit[:, None] / unit[None, :] + damping * jnp.eye(len(unit),
-                                                                             dtype=hessian.dtype)
-        step = -jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True),
-                                           gradient / unit) / unit
-        return step, -0.5 * jnp.vdot(gradient, step)
-
     def turn(carry):
         point, value, gradient, hessian, damping, count, values, _ = carry
-        step, promise = ahead(gradient, hessian, damping)
+        step, promise = _ahead(gradient, hessian, damping)
         sound = jnp.all(jnp.isfinite(step)) & (promise > 0)
         there = jnp.where(sound, point + step, point)
         new, slope, bend = evaluate(there)

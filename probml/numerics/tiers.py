@@ -14,8 +14,9 @@ iteration.
 from collections.abc import Sequence
 from typing import Any
 
-FULL = {"xla_cpu_use_fusion_emitters": False}
-QUICK = {**FULL, "xla_backend_optimization_level": 0}
+LEVEL = "xla_backend_optimization_level"
+FULL = {"xla_cpu_use_fusion_emitters": False, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
+QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
 # are lost by running it at the lowest level stay below what compiling it at the full one takes
 SMALL = 2**17

@@ -18,6 +18,7 @@ from probml.families.form import Form
 from probml.families.links import Steps, backward, forward
 from probml.jaxpr.levels import Level
 from probml.plan.plan import Plan
+from probml.plan.vectors import vectors
 from probml.structure.site import Site
 
 DENSE = 2048  # entries of a jointly quadratic block
@@ -31,6 +32,7 @@ class Block:
     `form` is None for the general path. `steps` take the parameter to the quantity c in which the
     form holds. `event` counts the axes of c that belong together. `stacked`: c is all the block's
     parameters as one vector.
+    `vectors`: c stacked is so many vectors behind one another, which the density does not couple.
     `newton`: few coefficients in which rows are smooth and affine, as the gates of experts: a
         Hessian of all rows is a good buy.
     """
@@ -44,6 +46,7 @@ class Block:
     rowwise: bool
     why: str
     newton: bool = False
+    vectors: int = 0
 
     def describe(self, plan: Plan, prior: bool) -> str:
         sites = plan.structure.sites
@@ -193,7 +196,10 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
         size = (sum(math.prod(sites[name].shape) for name in names)
                 if stacked else sites[names[0]].shape[-1] if event else 1)
         if size <= DENSE:
-            together.append(Block(names, found[names[0]][0], (), event, stacked, True, rowwise, ""))
+            apart = (vectors(plan, names[0], users(plan))
+                     if stacked and rowwise and len(names) == 1 and plan.variables else 0)
+            together.append(Block(names, found[names[0]][0], (), event, stacked, True, rowwise, "",
+                                  vectors=apart))
         else:
             general += [Block((n,), None, (), 0, False, False, rowwise, f"{size} coefficients are "
                               f"too many for one solve") for n in names]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import dataset
-from probml.device import load
+from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
@@ -65,7 +65,7 @@ def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, 
     singles = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
     data, plan = _planned(data, singles, joints, hidden)
-    order = load.order(data, plan)
+    order = layout.order(data, plan)
     averaging = not plug_in and fit.belief.varies
     rows, known = load.load(data, plan, keep=order, params=fit.point,
                             least=least or _least(plan, data.steps, DRAWS if averaging else 1),
@@ -151,7 +151,7 @@ def drawn(fit: Fitted, data: dataset.Data, key, seed: int, plug_in: bool):
         ))
     belief, log, states = Belief({name: params[name] for name in fit.point}, table, {}), None, {}
     if plan.variables or plan.latents:
-        order = load.order(data, plan)
+        order = layout.order(data, plan)
         owner = (np.arange(n) if order is None else order) % groups
         places = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=groups)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device import load
+from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.evidence import carried
 from probml.numerics.compiling import jit
@@ -65,7 +65,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     table = replace(held.table, values={**fit.given, **held.table.values, **discrete})
     held = held._replace(table=table).carrying(sampled)
     plan = held.plan()
-    rows, known = load.load(held, plan, keep=(order := load.order(held, plan)), params=fit.point)
+    rows, known = load.load(held, plan, keep=(order := layout.order(held, plan)), params=fit.point)
     own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
     keys = jax.random.split(random_key(seed + 2), count)
     found: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior, outside
 from probml.families.links import backward
 from probml.jaxpr.shortened import shortened
-from probml.numerics.ascent import damped_newton, lbfgs, newton, second_order
+from probml.numerics.ascent import chords, lbfgs, newton
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
@@ -123,18 +123,16 @@ class Objective:
         return value, gradient
 
 
-    def value_gradient_hessian(self, unpack, c):
-        """Q(unpack(c)), its gradient and its Hessian at a vector c, of blocks that rows see."""
+    def hessian(self, unpack, c):
+        """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see."""
 
         def chunk(rows, taps):
-            return second_order(lambda c: row_surrogate(
+            return jax.hessian(lambda c: row_surrogate(
                 self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
             ))(c)
 
-        pooled = second_order(lambda c: self._pooled(unpack, c))(c)
-        if not self.passes:
-            return pooled
-        return jax.tree.map(jnp.add, pooled, self._over(chunk))
+        pooled = jax.hessian(lambda c: self._pooled(unpack, c))(c)
+        return pooled + self._over(chunk) if self.passes else pooled
 
 
 def maximise(
@@ -221,14 +219,13 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
                 for name, value in _unpacked(params, alike, c).items()}
 
     def once(at):
-        points = [form.points(c, blocks[0].event)
-                  for form, c, (blocks, _) in zip(forms, at, groups, strict=True)]
+        points = [_points(c, blocks[0]) for c, (blocks, _) in zip(at, groups, strict=True)]
         most = max(len(p) for p in points)
         padded = [jnp.concatenate([p, jnp.broadcast_to(p[:1], (most - len(p), *p.shape[1:]))])
                   for p in points]
         slopes = objective.gradients(together, padded, rowwise, names)
-        natural = [form.read(p, g[: len(p)], b[0].event)
-                   for form, p, g, (b, _) in zip(forms, points, slopes, groups, strict=True)]
+        natural = [_read(p, g[: len(p)], b[0])
+                   for p, g, (b, _) in zip(points, slopes, groups, strict=True)]
         return [form.onward(n, c, b[0].event)
                 for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
@@ -249,6 +246,27 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         of |= {block.names: {key: part[block.names[0]] for key, part in parts.items()}
                for block in alike}
     return [of[block.names] for block in stage]
+
+
+def _points(c: jax.Array, block: Block) -> jax.Array:
+    """Where gradients are wanted; of vectors that are not coupled, along one axis of all at
+    once."""
+    if not block.vectors:
+        return block.form.points(c, block.event)
+    points = block.form.points(c.reshape(block.vectors, -1), block.event)
+    return points.reshape(len(points), -1)
+
+
+def _read(points: jax.Array, gradients: jax.Array, block: Block) -> dict[str, jax.Array]:
+    """The natural parameters of a block's form from those; of vectors that are not coupled, those
+    of the one vector that they stand for."""
+    if not block.vectors:
+        return block.form.read(points, gradients, block.event)
+    apart = [array.reshape(len(array), block.vectors, -1) for array in (points, gradients)]
+    found = block.form.read(*apart, block.event)
+    blocks = found["precision"][:, :, None] * jnp.eye(block.vectors)[:, None, :, None]
+    size = points.shape[-1]
+    return {"loc": found["loc"].reshape(size), "precision": blocks.reshape(size, size)}
 
 
 def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
@@ -314,19 +332,23 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
 
 
 def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
-    """Damped Newton steps on blocks that are affine in the rows' arguments, all together; never
-    lowers the objective.
+    """Damped Newton steps, by the Hessian of the present point, on blocks that are affine in the
+    rows' arguments, all together; never lowers the objective.
 
     A few: one a M-step has the rate of EM itself near the end (Lange 1995, "A gradient algorithm
     locally equivalent to the EM algorithm"), and what more of them gain, the next E-step moves.
     """
-    start, unpack = ravel_pytree({name: objective.params[name] for block in stage
-                                  for name in block.names})
+    plan, params = objective.plan, objective.params
+    names = {name for block in stage for name in block.names}
+    start, unpack = ravel_pytree({name: params[name] for name in names})
+    origin = naturals(plan, params, objective.known)
 
-    def evaluate(c):
-        return jax.tree.map(jnp.negative, objective.value_gradient_hessian(unpack, c))
+    def descent(c):
+        return jax.tree.map(jnp.negative,
+                            objective.value_and_gradient(unpack, c, True, names, origin))
 
-    return unpack(damped_newton(evaluate, start, -(-steps // WORTH), 1e-12)[0])
+    hessian = objective.hessian(unpack, start)
+    return unpack(chords(descent, -hessian, start, -(-steps // WORTH)))
 
 
 def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:

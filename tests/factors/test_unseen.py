@@ -1,6 +1,7 @@
 """Vectors seen in part: marginal densities, exact EM, conditional means and draws, against brute
 force and scipy."""
 
+import functools
 import json
 
 import jax
@@ -13,6 +14,10 @@ from numpyro import plate, sample
 from scipy.stats import multivariate_normal, multivariate_t
 
 import probml
+from probml.dataset import read
+from probml.device import layout, load
+from probml.device.rows import Chunk, picked
+from probml.evidence import passes
 from probml.families import marginal_normal
 from probml.families.likelihoods.multivariate_normal import MultivariateNormal
 from probml.models import gaussian_mixture
@@ -40,15 +45,17 @@ def marginal(x, seen, loc, covariance):
     )
 
 
-MORE = [pytest.param(*pair, marks=pytest.mark.slow) for pair in ((5, True), (9, False), (9, True))]
+MORE = [pytest.param(*pair, marks=pytest.mark.slow)
+        for pair in ((5, True), (8, False), (9, False), (9, True))]
 
 
 @pytest.mark.parametrize(("d", "switch"), [(1, False), (1, True), (5, False), *MORE])
 def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch):
     random = np.random.default_rng(d)
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
-    x, seen, weight = (random.normal(size=(40, 1, d)), holes(random, 40, d)[:, None],
-                       random.random((40, 3)))
+    n = marginal_normal.MANY if d == 8 else 40  # so many are written out
+    x, seen, weight = (random.normal(size=(n, 1, d)), holes(random, n, d)[:, None],
+                       random.random((n, 3)))
     found = marginal_normal.locate(seen, switch)
 
     @jax.jit
@@ -289,3 +296,100 @@ def test_mvnmle_is_reached(shared_data, name):
     np.testing.assert_allclose(found.params["mean"][0], fit["mean_polished"], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.inv(found.params["precision"][0]),
                                fit["covariance_polished"], rtol=1e-5)
+
+
+def repeated(random, n, d, patterns, share=0.4):
+    """A mask whose rows have few patterns, and some that have their own."""
+    seen = holes(random, patterns, d, share)[random.integers(patterns, size=n)]
+    seen[: n // 10] = holes(random, n // 10, d, share)
+    return seen
+
+
+@pytest.mark.parametrize(("d", "several"), [
+    (4, False), *(pytest.param(*pair, marks=pytest.mark.slow)
+                  for pair in ((4, True), (9, True), (9, False)))])
+def test_rows_in_tiles_of_one_pattern_have_the_density_and_gradient_of_their_sub_vectors(d, several):
+    random = np.random.default_rng(d)
+    mask = repeated(random, 240, d, 6)
+    laid = layout.tiled(mask, several)
+    assert max(laid.tiles.rows) > 1
+    seen = mask[laid.index][:, None]
+    n = len(seen)
+    loc, covariance = random.normal(size=(2, 1, d)), covariances(random, 2, d)[:, None]
+    x, weight = random.normal(size=(n, 1, d)), random.random((n, 2))
+    # chunks of whole tiles, as rows are passed over
+    chunks = [slice(i, i + 64) for i in range(0, n, 64)] if several else [slice(None)]
+    pad = -n % max(laid.tiles.rows)
+    found = marginal_normal.locate(np.concatenate([seen, np.ones((pad, 1, d), bool)]), several)
+    found = found._replace(tiles=laid.tiles)
+    wide = [np.concatenate([a, np.zeros((pad, *a.shape[1:]), a.dtype)]) for a in (x, seen, weight)]
+
+    def fast(loc, covariance):
+        natural = FAMILY.natural({"loc": loc, "covariance_matrix": covariance}, 0.0)
+        values = [FAMILY.log_density(
+            natural, jnp.asarray(np.where(wide[1][at], wide[0][at], 7.0)), jnp.asarray(wide[1][at]),
+            jax.tree.map(lambda leaf, at=at: jnp.asarray(leaf[at]), found)) for at in chunks]
+        return jnp.concatenate(values)[:n]
+
+    def slow(loc, covariance):
+        return marginal_normal.log_density(loc[:, 0], covariance[:, 0], jnp.asarray(x),
+                                           jnp.asarray(seen))
+
+    expected = np.stack([marginal(x[:, 0], seen[:, 0], loc[j, 0], covariance[j, 0])
+                         for j in range(2)], 1)
+    at = jnp.asarray(loc), jnp.asarray(covariance)
+    values, slopes = [], []
+    for function in (fast, slow):
+        value, back = jax.vjp(jax.jit(function), *at)
+        values.append(value)
+        slopes.append(back(jnp.asarray(weight)))
+    np.testing.assert_allclose(values[0], expected, atol=1e-10)
+    for a, b in zip(*slopes, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_layout_has_every_row_once_and_one_pattern_a_tile(several):
+    random = np.random.default_rng(4)
+    seen = repeated(random, 3000, 5, 12)
+    index, own, tiles = layout.tiled(seen, several)
+    np.testing.assert_array_equal(np.sort(index[own]), np.arange(3000))
+    assert all(a % b == 0 for a, b in zip(tiles.rows, tiles.rows[1:], strict=False))
+    place, count = 0, (~seen).sum(1)
+    assert (np.diff(count[index]) >= 0).all()
+    while place < len(index):
+        tile = tiles.of(count[index[place]] if several else count.max())
+        assert place % tile == 0
+        assert (seen[index[place : place + tile]] == seen[index[place]]).all()
+        place += tile
+    assert len(index) < 1.5 * 3000
+
+
+def test_patterns_that_hardly_repeat_stay_without_tiles():
+    seen = np.random.default_rng(5).random((500, 30)) > 0.5
+    assert layout.tiled(seen, True) is None
+
+
+def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(monkeypatch):
+    random = np.random.default_rng(6)
+    x, seen = random.normal(size=(700, 4)) + 1e3, repeated(random, 700, 4, 8)
+    weights = random.random(700)
+    held = read.read(mixture(2, 4), {"x": np.where(seen, x, np.nan)}).trimmed()
+    plan, found = held.plan(), []
+    params = {"weights": np.array([0.3, 0.7]), "mean": 1e3 + random.normal(size=(2, 4)),
+              "covariance": covariances(random, 2, 4)}
+    monkeypatch.setattr(layout, "FEW", 100)
+    for keep in (layout.laid(held, plan), layout.laid(held, plan, whole=False)):
+        rows, known = load.load(held, plan, weights, keep)
+        found.append(jax.jit(functools.partial(passes.expect, plan))(params, known, rows))
+    assert rows.first.unseen["x"].tiles is None
+    tiled, plain = ((e.statistics, e.log_evidence) for e in found)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-8), tiled, plain)
+
+
+def test_rows_that_are_picked_leave_their_tiles():
+    seen = repeated(np.random.default_rng(7), 300, 4, 5)
+    keep = layout.tiled(seen, False)
+    found = marginal_normal.locate(seen[keep.index][:, None], False)._replace(tiles=keep.tiles)
+    chunk = Chunk({}, {}, {}, {"x": found}, {}, {}, np.ones(len(keep.index)))
+    assert picked(chunk, np.arange(7)).unseen["x"].tiles is None

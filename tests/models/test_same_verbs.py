@@ -12,6 +12,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
+from probml import models
 from probml.models import HiddenMarkov
 
 
@@ -99,3 +100,8 @@ def test_the_public_names_are_listed_and_told():
     for name in probml.__all__:
         assert inspect.getdoc(getattr(probml, name)), name
         assert name in probml.__doc__, f"help(probml) does not tell of {name}"
+
+
+def test_the_zoo_lists_its_names_and_no_others():
+    assert set(dir(models)) == {*models.__all__, "pictures"}
+    assert models.pictures.density.__doc__ and len(set(models.__all__)) == len(models.__all__)

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.load import load, order
+from probml.device.layout import laid
+from probml.device.load import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem
 from probml.engines.restarting import batches
@@ -95,6 +96,6 @@ def loaded(problem: Problem, copies: int) -> Problem:
     """With its rows on the device."""
     data, plan = problem.data, problem.plan
     assert data is not None
-    rows, known = load(data, plan, problem.weights, order(data, plan), copies,
+    rows, known = load(data, plan, problem.weights, laid(data, plan, copies), copies,
                        params=problem.start)
     return replace(problem, rows=rows, known=known)

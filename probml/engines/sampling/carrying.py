@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device import load
+from probml.device import layout, load
 from probml.device.rows import Known, Resident
 from probml.engines.engine import Problem
 from probml.engines.start.begin import AWAY, STEPS, Begin
@@ -154,7 +154,7 @@ def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, 
 
 def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Those values in the user's rows, (chains, draws, n, *cells)."""
-    order, out = load.order(problem.data, problem.plan), {}
+    order, out = layout.order(problem.data, problem.plan), {}
     for name, value in values.items():
         flat = value.reshape(-1, *value.shape[2:])
         rows = np.stack([load.unload(one, problem.size, order) for one in flat])

@@ -81,8 +81,8 @@ def check_proper(problem: Problem, normal: Normal, engine: str) -> None:
             f"{engine} cannot fit {problem}: its posterior is improper: along '{name}', whose "
             f"prior is flat (ImproperUniform), the density falls by "
             f"{near[worst] - far[worst]:.2g} nats from {OUT[0]:g} to {OUT[1]:g} standard "
-            f"deviations away, as where it rises for ever "
-            f"(classes that are separated). Give it a proper prior, such as dist.Normal(0, 10)"
+            f"deviations away, as where it rises for ever (classes that are separated). Give it a "
+            f"proper prior, such as dist.Normal(0, 10)"
         )
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from probml.device.load import load, order
+from probml.device.layout import order
+from probml.device.load import load
 from probml.engines.engine import Problem
 
 

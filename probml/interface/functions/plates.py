@@ -177,17 +177,18 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
     found = tables(program, [seen.owners[i] for i in at], seen.looks,
                    {name: seen.hidden[name] for name in taken if name in seen.hidden},
                    {name: values[name] for name in taken if name in values})
-    best = () if leaning is None else leaning.best
+    best = set() if leaning is None else set(leaning.best)
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
-            raise Refusal(f"decode(sites={list(best)}): '{name}' stands in a scan that looks at "
+            raise Refusal(f"decode(sites={sorted(best)}): '{name}' stands in a scan that looks at "
                           f"'{others[0]}', which would be summed out after it: name both")
     ways = [joined(found, seen.hidden), apart(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
         out = laid_out(found, variables)
-        if out is None:
+        if out is None or any(0 < len(best & set(sites)) < len(sites)
+                              for sites in variables.joined.values()):
             continue
         parts, moves = out
         parts += [] if leaning is None else _leant(leaning, seen.hidden, variables)

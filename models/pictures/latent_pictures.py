@@ -1,0 +1,147 @@
+"""Pictures of numbers that nobody saw: effects of groups, and paths along time, with what is not
+known of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from probml import Fit, ModelError
+from probml.models.pictures.canvas import COLOURS, axes_of, figure_of
+from probml.models.pictures.canvas import legend as _legend
+
+MOST = 60  # members that a picture has names for
+REACH = 1.96  # standard deviations of a band that holds 95%
+
+
+def effects(fit: Fit, name: str, labels: Any = None, coordinate: int = 0, *, ax=None):
+    """A caterpillar plot: the effect of each member of a grouping with a bar of 95%, the lowest
+    first; bars that do not cross the mean of all are in colour.
+
+    Args:
+        fit: whose `posterior(name)` is normal, as that of effects that are integrated out.
+        name: the site of the effects. labels: of the members, such as fit.labels("school"); None:
+            their numbers.
+        coordinate: which number of each member, where it has several, as a slope beside an
+            intercept.
+
+    Raises:
+        ModelError: no such effects, other labels than members, no such coordinate.
+    """
+    own = fit.posterior(name)
+    mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    if mean.ndim not in (1, 2):
+        raise ModelError(f"effects(name={name!r}): expected effects (members,) or (members, "
+                         f"numbers), got the shape {mean.shape}")
+    if mean.ndim == 2:
+        if not -mean.shape[1] <= coordinate < mean.shape[1]:
+            raise ModelError(f"effects(coordinate={coordinate}): '{name}' has {mean.shape[1]} "
+                             f"numbers a member")
+        mean, spread = mean[:, coordinate], spread[:, coordinate]
+    words = np.arange(len(mean)) if labels is None else np.asarray(labels)
+    if len(words) != len(mean):
+        raise ModelError(f"effects(labels=...): got {len(words)} labels, '{name}' has {len(mean)} "
+                         f"members")
+    order, middle = np.argsort(mean), mean.mean()
+    mean, spread, words = mean[order], REACH * spread[order], words[order]
+    named = len(mean) <= MOST
+    ax = axes_of(ax, (5.2, min(max(0.24 * len(mean) + 1.1, 2.4), 12) if named else 6.0))
+    place, apart = np.arange(len(mean)), np.abs(mean - middle) > spread
+    for which, colour in ((~apart, "0.55"), (apart, COLOURS[0])):
+        ax.errorbar(mean[which], place[which], xerr=spread[which], fmt="o", markersize=4,
+                    linewidth=1.3, color=colour)
+    ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    ax.set_yticks(place if named else [], [str(word) for word in words] if named else [])
+    ax.set_ylim(-0.8, len(mean) - 0.2)
+    ax.set_xlabel(f"{name}{f', number {coordinate}' if own.mean.ndim == 2 else ''}: mean and 95%")
+    return ax
+
+
+def components(parts: Mapping[str, Any], series: Any = None, ahead: Any = None):
+    """The parts of a time series under one another, each with its band; the series and what is
+    forecast of it above.
+
+    Args:
+        parts: part → a table of value, lower, upper, as `StructuralTimeSeries.components` has them.
+        series: (n_steps,), seen, NaN where not. ahead: a table of value, lower, upper of the steps
+            that follow, as its `forecast(..., interval=)` has them.
+
+    Returns: the axes, from above.
+
+    Raises:
+        ModelError: no parts, or tables without these columns.
+    """
+    for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
+        if not all(column in table for column in ("value", "lower", "upper")):
+            raise ModelError(f"components: part {name!r} has the columns {list(table)}, expected "
+                             f"value, lower and upper")
+    count = len(parts) + (series is not None)
+    if not count:
+        raise ModelError("components(parts={}): expected at least one part")
+    figure = figure_of((7.2, 0.6 + 1.55 * count))
+    axes = np.atleast_1d(figure.subplots(count, sharex=True))
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+    below = list(axes)
+    if series is not None:
+        seen, top = np.asarray(series, float).reshape(-1), below.pop(0)
+        top.plot(seen, color="0.25", linewidth=1, marker=".", markersize=3, label="seen")
+        if ahead is not None:
+            _band(top, np.arange(len(seen), len(seen) + len(ahead)), ahead, COLOURS[1], "forecast")
+            _legend(top, loc="upper left", ncols=2)
+        top.set_ylabel("series")
+    for i, (ax, (name, table)) in enumerate(zip(below, parts.items(), strict=True)):
+        _band(ax, np.arange(len(table)), table, COLOURS[(2 * i) % 6], None)
+        ax.set_ylabel(name)
+    axes[-1].set_xlabel("step")
+    return axes
+
+
+def _band(ax, place: np.ndarray, table: Any, colour: str, label: str | None) -> None:
+    low, high = (np.asarray(table[column], float) for column in ("lower", "upper"))
+    ax.fill_between(place, low, high, color=colour, alpha=0.22, linewidth=0)
+    ax.plot(place, np.asarray(table["value"], float), color=colour, linewidth=1.4, label=label)
+
+
+def biplot(scores: Any, loadings: Any, names: Any = None, groups: Any = None, *, ax=None):
+    """Rows at their first two hidden numbers, and columns as arrows by their loadings (Gabriel
+    1971): columns that point alike go together, rows lie where their columns are large.
+
+    Args:
+        scores: (n, k), k at least 2, as `FactorAnalysis.transform` has them. loadings: (d, k), its
+            `loadings_`. names: of the columns; None: their numbers.
+        groups: (n,), what rows are coloured by.
+
+    Raises:
+        ModelError: fewer than two numbers, loadings of another width, other names than columns.
+    """
+    scores, loadings = np.asarray(scores, float), np.asarray(loadings, float)
+    if scores.ndim != 2 or scores.shape[1] < 2 or loadings.shape[1:] != scores.shape[1:]:
+        raise ModelError(f"biplot: expected scores (n, k) and loadings (d, k) of the same k, at "
+                         f"least 2, got {scores.shape} and {loadings.shape}")
+    words = [str(j) for j in range(len(loadings))] if names is None else [str(n) for n in names]
+    if len(words) != len(loadings):
+        raise ModelError(f"biplot(names=...): got {len(words)} names of {len(loadings)} columns")
+    ax = axes_of(ax, (6.2, 5.4))
+    kinds = [None] if groups is None else list(dict.fromkeys(np.asarray(groups).tolist()))
+    for i, kind in enumerate(kinds):
+        mine = slice(None) if kind is None else np.asarray(groups) == kind
+        ax.scatter(*scores[mine, :2].T, s=14, alpha=0.7, linewidths=0, label=str(kind),
+                   color="0.6" if kind is None else COLOURS[i % len(COLOURS)])
+    long = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
+    tips = loadings[:, :2] * 0.85 * long
+    for word, (across, up) in zip(words, tips, strict=True):
+        ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": "0.15",
+                                                         "linewidth": 1.2, "shrinkA": 0,
+                                                         "shrinkB": 0})
+        ax.annotate(word, (across, up), xytext=(4 if across >= 0 else -4, 3 if up >= 0 else -3),
+                    textcoords="offset points", fontsize=9, ha="left" if across >= 0 else "right",
+                    va="bottom" if up >= 0 else "top")
+    wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
+    ax.set(xlim=(-wide, wide), ylim=(-high, high))
+    ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
+    ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
+    ax.set(xlabel="first hidden number", ylabel="second hidden number")
+    if groups is not None:
+        _legend(ax, loc="best")
+    return ax

@@ -1,0 +1,144 @@
+"""Pictures along something: the states of a chain over time, a prediction over a covariate, the
+objective over iterations, and what parameters are with their spread.
+
+Each function draws on `ax` (by default on a new figure) and returns the Axes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from probml import DataError, Fit, ModelError
+from probml.models.pictures.canvas import COLOURS, axes_of, legend, palette
+
+SPREAD = 1.6449  # of a normal: half of a 90% interval
+
+
+def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = None):
+    """A sequence with the most probable state of every step (Viterbi's path): a line through the
+    values, points and bands in the colours of the states.
+
+    Args:
+        fitted: a HiddenMarkov, or a Fit of a model with one MarkovChain.
+        X: one sequence, (steps,) or (steps, d); of a Fit its data as a mapping with one seen site.
+        row: of a Fit, which sequence. column: of several.
+
+    Raises:
+        ModelError: no chain, or not fitted. DataError: a mapping with several sites.
+    """
+    fit = fitted if isinstance(fitted, Fit) else getattr(fitted, "fit_", None)
+    chains = () if fit is None else fit.structure.markov
+    if len(chains) != 1:
+        raise ModelError(f"timeline: expected a fit with one MarkovChain, got "
+                         f"{type(fitted).__name__} with the chains {list(chains)}")
+    if isinstance(fitted, Fit):
+        if not isinstance(X, Mapping) or len(X) != 1:
+            raise DataError("timeline: of a Fit the data are a mapping with one site, {'y': y}")
+        (name, given), = X.items()
+        values, states = np.asarray(given[row], float), fit.decode(X, [chains[0]])[chains[0]][row]
+        names = list(map(str, fit.labels(chains[0])))
+        states = np.array([names.index(str(state)) for state in states])
+    else:
+        name = str(getattr(X, "name", None) or "value")
+        values, states = np.asarray(X, float), np.asarray(fitted.predict(X))
+        names = [str(i) for i in range(int(fit.structure.sites[chains[0]].finite))]
+    values = values.reshape(len(values), -1)
+    label = name if values.shape[1] == 1 else f"{name}, column {column}"
+    ax, colours, steps = axes_of(ax, (8.0, 3.2)), palette(len(names)), np.arange(len(values))
+    edges = np.flatnonzero(np.diff(states)) + 1
+    for begin, end in zip([0, *edges], [*edges, len(states)], strict=True):
+        ax.axvspan(begin - 0.5, end - 0.5, color=colours[states[begin]], alpha=0.14, linewidth=0)
+    ax.plot(steps, values[:, column], color="0.6", linewidth=0.9, zorder=2)
+    for state, text in enumerate(names):
+        some = states == state
+        ax.plot(steps[some], values[some, column], "osD^vP*"[state % 7], color=colours[state],
+                markersize=4, label=f"state {text}, {some.mean():.0%} of the steps", zorder=3)
+    ax.set(xlabel="step", ylabel=label, xlim=(-0.5, len(steps) - 0.5))
+    legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
+    return ax
+
+
+def bands(fit: Fit, data: Mapping[str, Any], along: str, site: str | None = None, *,
+          interval: float = 0.9, ax: Any = None):
+    """A predicted site over one of its inputs: its mean, and a central interval of new rows.
+
+    Args:
+        data: rows to predict, sorted here by `along`; where they show `site`, its values are drawn
+            as points.
+        along: the input on the horizontal axis.
+
+    Raises:
+        ModelError, DataError: as Fit.predict.
+    """
+    if along not in data:
+        raise DataError(f"bands(along={along!r}): expected one of {list(data)}")
+    site = site or next((name for name in data if name in fit.structure.sites), None)
+    rows = {name: value for name, value in data.items() if name != site}
+    middle, low, high = fit.predict(rows, site, interval=interval)
+    x = np.asarray(data[along], float)
+    order, ax = np.argsort(x), axes_of(ax)
+    ax.fill_between(x[order], np.asarray(low)[order], np.asarray(high)[order], color=COLOURS[0],
+                    alpha=0.2, linewidth=0, label=f"{interval:.0%} of new rows")
+    ax.plot(x[order], np.asarray(middle)[order], color=COLOURS[0], label="mean")
+    if site in data:
+        ax.plot(x, np.asarray(data[site], float), ".", color="0.35", markersize=5, label="seen")
+    ax.set(xlabel=along, ylabel=site)
+    legend(ax)
+    return ax
+
+
+def learning(fit: Any, *, ax: Any = None):
+    """The objective at every iteration; of MAP(held_out=...) the rows held out beside it.
+
+    Args:
+        fit: a Fit, or a face.
+
+    Raises:
+        ModelError: an engine that does not iterate.
+    """
+    fit = getattr(fit, "fit_", fit)
+    history = np.asarray([] if fit.history is None else fit.history, float).ravel()
+    if history.size < 2:
+        raise ModelError(f"learning: {fit.engine} has no iterations to draw")
+    ax = axes_of(ax)
+    lines = ax.plot(history, color=COLOURS[0], label="objective, nats")
+    ax.set(xlabel="iteration", ylabel="objective, nats")
+    if fit.held_out is not None:
+        other = ax.twinx()
+        lines += other.plot(np.asarray(fit.held_out, float), color=COLOURS[1], linestyle="--",
+                            label="rows held out, nats a row")
+        other.set_ylabel("log evidence of a row held out, nats")
+        ax.legend(handles=lines, frameon=False, fontsize=9)
+    return ax
+
+
+def intervals(fit: Any, names: Iterable[str] | None = None, *, ax: Any = None):
+    """What parameters are: means with central 90% intervals, a line an entry; points where the
+    engine found no spread.
+
+    Args:
+        fit: a Fit, or a face.
+        names: of parameters, all entries of each; by default all.
+
+    Raises:
+        ModelError: a name that is no parameter.
+    """
+    fit = getattr(fit, "fit_", fit)
+    table = fit.summary()
+    if names is not None:
+        names = [names] if isinstance(names, str) else list(names)
+        unknown = next((name for name in names if name not in fit.params), None)
+        if unknown is not None:
+            raise ModelError(f"intervals: no parameter {unknown!r}; there are {list(fit.params)}")
+        table = table[[entry.partition("[")[0] in names for entry in table.index]]
+    value = table["mean"].to_numpy(float) if "mean" in table else table["value"].to_numpy(float)
+    spread = SPREAD * table["sd"].to_numpy(float) if "sd" in table else np.zeros(len(value))
+    low = table["5%"].to_numpy(float) if "5%" in table else value - spread
+    high = table["95%"].to_numpy(float) if "95%" in table else value + spread
+    ax, y = axes_of(ax, (6.4, 1.0 + 0.28 * len(table))), np.arange(len(table))
+    ax.hlines(y, low, high, color=COLOURS[0], linewidth=2)
+    ax.plot(value, y, "o", color=COLOURS[0], markersize=5)
+    ax.set_yticks(y, list(map(str, table.index)))
+    ax.set_ylim(len(table) - 0.4, -0.6)
+    ax.set_xlabel("value, in the units of the model; 90% intervals")
+    return ax

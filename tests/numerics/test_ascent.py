@@ -1,0 +1,49 @@
+"""Steps by the curvature of the start."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from probml.numerics.ascent import chords
+
+RANDOM = np.random.default_rng(0)
+ROOT = RANDOM.normal(size=(3, 3))
+X = RANDOM.normal(size=(30, 3))
+
+
+def square(c):
+    return 0.5 * jnp.sum((ROOT @ (c - 1.0)) ** 2)
+
+
+def logistic(c):
+    return jnp.logaddexp(0.0, X @ c).sum() - 9.0 * c[0] + 0.1 * c @ c
+
+
+def waves(c):
+    return jnp.cos(c).sum() + 0.01 * c @ c
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def ends(function, start, steps):
+    return chords(jax.value_and_grad(function), jax.hessian(function)(start), start, steps)
+
+
+def test_one_step_ends_at_the_minimum_of_a_quadratic():
+    np.testing.assert_allclose(ends(square, np.zeros(3), 1), 1.0, atol=1e-9)
+
+
+def test_more_steps_come_nearer_than_newtons_first():
+    start = 0.2 * np.ones(3)
+    slopes = [np.abs(jax.grad(logistic)(ends(logistic, start, steps))).max() for steps in (1, 3, 8)]
+    assert slopes[0] > 2 * slopes[1] > 4 * slopes[2]
+
+
+@pytest.mark.parametrize(("function", "start"), [(waves, np.array([0.1, 3.0, -0.3])),
+                                                 (logistic, np.array([30.0, -20.0, 9.0])),
+                                                 (square, np.ones(3))])
+def test_they_never_end_above_the_start(function, start):
+    """Where the curvature is downwards, where the start is far away, and at the minimum."""
+    assert function(ends(function, start, 2)) <= function(jnp.asarray(start))

@@ -1,0 +1,66 @@
+"""Parameters that are several vectors, one of which a location looks at: their normal equations are
+those of all coefficients as one vector."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro import sample
+
+import probml
+from probml.dataset.read import read
+from probml.device.load import load
+from probml.evidence.passes import expect
+from probml.models import mixture_of_experts
+from probml.plan.blocks import blocks
+from probml.updates import updates
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(50, 2))
+DATA = {"x": X, "y": np.where(X[:, 0] > 0, X @ [1.0, 2.0], 3.0) + RANDOM.normal(size=50)}
+
+
+@probml.model
+def lines(x, look):
+    shares = sample("shares", dist.Dirichlet(jnp.ones(3)))
+    w = sample("w", dist.Normal(0.0, 3.0).expand([3, 2]).to_event(2))
+    with probml.rows():
+        z = sample("z", dist.Categorical(shares))
+        loc = {"own": (x * w[z]).sum(-1),
+               "and the first": (x * (w[z] + 0.5 * w[0])).sum(-1),
+               "by the data": jnp.where(x[:, 0] > 0, x @ w[0], x @ w[1]) + 0.0 * z}[look]
+        sample("y", dist.Normal(loc, 1.0))
+
+
+def block_of(plan, name):
+    return next(b for stage in blocks(plan, True) for b in stage if name in b.names)
+
+
+@pytest.mark.parametrize(("model", "name", "count"), [
+    (mixture_of_experts(k=4), "weights", 4), (lines(look="own"), "w", 3),
+    (lines(look="and the first"), "w", 0), (lines(look="by the data"), "w", 0)])
+def test_vectors_are_apart_where_every_location_looks_at_one(model, name, count):
+    assert block_of(read(model, DATA).plan(), name).vectors == count
+
+
+def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
+    held = read(lines(look="own"), DATA).trimmed()
+    plan = held.plan()
+    rows, known = load(held, plan)
+    params = {"shares": np.array([0.2, 0.3, 0.5]), "w": RANDOM.normal(size=(3, 2))}
+    block, found = block_of(plan, "w"), []
+
+    for each in (block, dataclasses.replace(block, vectors=0)):
+        def once(params, known, rows, each=each):
+            expected = expect(plan, params, known, rows)
+            objective = updates.Objective(plan, expected, params, known, rows, True)
+            return updates.read(objective, [each])[0]
+
+        found.append(jax.jit(once)(params, known, rows))
+    apart, whole = found
+    assert np.abs(np.asarray(whole["precision"])).max() > 1
+    for key in whole:
+        np.testing.assert_allclose(apart[key], whole[key], rtol=1e-10, atol=1e-10)
