@@ -1,7 +1,8 @@
 """Many small fits in one process: `python tests/faults/long_life.py --fits 20000`. Memory and
 mappings are printed, and what a million fits would have of each by the last half's slope.
 
-Most fits are of other data; every `--fresh`-th is of other shapes, whose programs are made anew.
+Most fits are of other data; every `--fresh`-th is of other shapes, whose programs are made anew:
+mappings grow by these alone, up to `--most`, at which programs are let go (numerics/kept/holding).
 """
 
 import argparse
@@ -15,6 +16,7 @@ import numpyro.distributions as dist
 from numpyro import sample
 
 import probml
+from probml.numerics.kept import holding
 from probml.numerics.kept.holding import mappings
 
 LIMIT = 65_530  # mappings of a process, as Linux has it
@@ -56,7 +58,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=20_000)
     parser.add_argument("--fresh", type=int, default=100)
+    parser.add_argument("--most", type=int, default=holding.MOST)
     said = parser.parse_args()
+    holding.MOST = said.most
     warnings.simplefilter("ignore")
     began = time.process_time()
     found = lived(said.fits, said.fresh)
@@ -64,9 +68,10 @@ def main() -> int:
         print(f"{int(fits):>8} fits {int(maps):>7} mappings {megabytes:>8.0f} MB")
     late = found[len(found) // 2 :]
     slope = [np.polyfit(late[:, 0], late[:, j], 1)[0] for j in (1, 2)]
-    print(f"a fit took {1e3 * (time.process_time() - began) / said.fits:.2f} ms of processor; a "
-          f"million would have {found[-1, 1] + slope[0] * MILLION:,.0f} mappings (the limit is "
-          f"{LIMIT:,}) and {found[-1, 2] + slope[1] * MILLION:,.0f} MB")
+    print(f"a fit took {1e3 * (time.process_time() - began) / said.fits:.2f} ms of processor; by the "
+          f"slope of the last half a million would have {found[-1, 1] + slope[0] * MILLION:,.0f} "
+          f"mappings and {found[-1, 2] + slope[1] * MILLION:,.0f} MB; programs are let go at "
+          f"{said.most:,} of the {LIMIT:,} mappings that Linux allows")
     return 0
 
 
